@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta.files import VISIBLE, Change, DataFile, Files
+from elt_assets.lake.delta.files import VISIBLE, DataFile, Files, TableChange
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 
@@ -64,7 +64,7 @@ def commit(
     after = replace(
         table.metadata, sequence=table.metadata.sequence + 1, commit=None, same_as=None, **head
     )
-    table.commit(Change(add, remove), after, 0)
+    table.commit(TableChange(add, remove), after, 0)
 
 
 def values(uri: str, column: str = "id") -> list[Any]:

@@ -22,7 +22,7 @@ from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, row_counts
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, file_splitting, history, key_merge, partition_files
@@ -250,7 +250,7 @@ def merge_history(
 ) -> Merged:
     """Replaces `history.merge`: every file is rewritten."""
     if not batch.files:
-        return Merged(Change(), target.tombstones)
+        return Merged(TableChange(), target.tombstones)
     rows = _versions(table, target, schema)
     rows += [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
     return _rewritten(table, target, rows, by, schema)
@@ -306,7 +306,7 @@ def _rewritten(
             (ends if is_end else visible).append({**row, "_is_current": is_current})
     files = write_files(table, Frame(visible, wide_schema(schema)))
     hidden = write_files(table, Frame(ends, wide_schema(schema)), HIDDEN)
-    return Merged(Change(files, target.files), hidden)
+    return Merged(TableChange(files, target.files), hidden)
 
 
 Replacement = tuple[Any, str, Any]

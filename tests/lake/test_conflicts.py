@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
-from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
 from tests.lake.arrow import (
@@ -100,7 +100,7 @@ def test_files_of_an_older_type_are_not_committed_to_a_widened_table(uri: str) -
     written = put(old, PARTED, rows("p2", 2))
     wide = columns(id=STRING, _elt_partition=STRING)
     new = Table(uri, "elt:orders|p1")
-    new.commit(Change(), CommitMetadata(1, 1, None), 0, wide)
+    new.commit(TableChange(), CommitMetadata(1, 1, None), 0, wide)
     with pytest.raises(ConcurrentSync, match=r"changed columns.*id"):
         commit(old, written)
     assert values(uri) == []
@@ -139,7 +139,7 @@ def reject(
     dead.prepare(schema)
     files = put(dead, schema, found)
     companion = CompanionChange(
-        dead, schema, Change(files), CommitMetadata(0, 1, None, "run"), len(found)
+        dead, schema, TableChange(files), CommitMetadata(0, 1, None, "run"), len(found)
     )
     head = CommitMetadata(
         tables.metadata.sequence + 1, 1, None, companions=tables.metadata.companions
@@ -149,7 +149,7 @@ def reject(
             tables._record_companions(head)
         companion.publish()
     else:
-        tables.commit(Change(), head, 0, [companion])
+        tables.commit(TableChange(), head, 0, [companion])
     return files
 
 
@@ -167,7 +167,7 @@ def compacted(uri: str, partition: str) -> list[DataFile]:
         file for file in dead.files if dead.bounds(["_elt_partition"])[file.path][0] == partition
     ]
     found = [row for file in own for row in rows(partition, *ids_of(uri, file))]
-    dead.reorganise(Change(put(dead, PARTED, found), own))
+    dead.reorganise(TableChange(put(dead, PARTED, found), own))
     return own
 
 

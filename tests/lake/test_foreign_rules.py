@@ -19,7 +19,7 @@ from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.features import UnsupportedTable
-from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from tests.lake.crashing import done_at
@@ -289,8 +289,8 @@ def test_columns_of_rows_without_nulls_may_be_null_in_the_table(tmp_path: Path) 
 def test_a_commit_that_replaces_all_columns_ends_their_rules(tmp_path: Path) -> None:
     replaced = Table(table(tmp_path / "users", NEVER_NULL), APP)
     with pytest.raises(ConfigError, match="NOT NULL column id"):
-        replaced.commit(Change(), CommitMetadata(1, 1, None), 0)
-    replaced.commit(Change(), CommitMetadata(1, 1, None), 0, NEVER_NULL)
+        replaced.commit(TableChange(), CommitMetadata(1, 1, None), 0)
+    replaced.commit(TableChange(), CommitMetadata(1, 1, None), 0, NEVER_NULL)
     Table(replaced.uri, APP).refuse_unwritable()
 
 

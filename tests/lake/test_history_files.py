@@ -76,7 +76,7 @@ class History:
     @property
     def closed(self) -> set[str]:
         """The files that hold closed versions only."""
-        return self.table.without_nulls([VALID_TO])
+        return self.table.paths_lacking_nulls([VALID_TO])
 
     def rows(self) -> tuple[list[str], list[str]]:
         """The contents for readers, and the ends of keys."""

@@ -16,7 +16,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.checkpoints import HINT
 from elt_assets.lake.delta.checkpoints import path_of as checkpoint_of
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.log import path_of
 from elt_assets.lake.delta.table import Table
 from tests.lake.staging import APP
@@ -30,7 +30,7 @@ def root(tmp_path: Path) -> Path:
     table = Table(str(tmp_path / "users"), APP)
     table.prepare(t.StructType([t.StructField("id", t.LongType())]))
     for number in range(1, LAST + 1):
-        table.commit(Change(), CommitMetadata(number, 1, str(number)), 0)
+        table.commit(TableChange(), CommitMetadata(number, 1, str(number)), 0)
         if number == CHECKPOINT:
             DeltaTable(table.uri).create_checkpoint()
     return tmp_path / "users"
@@ -59,7 +59,7 @@ def test_a_table_without_its_newest_entry_continues_from_the_one_before(root: Pa
     (root / path_of(LAST)).unlink()
     table = Table(str(root), APP)
     assert table.metadata.state == str(LAST - 1)
-    table.commit(Change(), CommitMetadata(table.metadata.sequence + 1, 1, "again"), 0)
+    table.commit(TableChange(), CommitMetadata(table.metadata.sequence + 1, 1, "again"), 0)
     assert Table(str(root), APP).metadata.state == "again"
 
 
@@ -78,7 +78,7 @@ def test_an_entry_that_is_cut_off_and_older_than_the_checkpoint_harms_only_the_p
     with pytest.raises(ConfigError, match="is not whole"):
         list(table.past())
     with pytest.raises(ConfigError, match="is not whole"):
-        table.needed_since(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc))
+        table.find_needed_since(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc))
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut_off])
@@ -116,7 +116,7 @@ def test_a_checkpoint_of_a_table_that_was_created_again_is_read_again(root: Path
     other = Table(str(root), APP)
     other.prepare(t.StructType([t.StructField("name", t.StringType())]))
     for number in range(1, CHECKPOINT + 1):
-        other.commit(Change(), CommitMetadata(number, 1, "other"), 0)
+        other.commit(TableChange(), CommitMetadata(number, 1, "other"), 0)
     DeltaTable(other.uri).create_checkpoint()
     table = Table(str(root), APP)
     assert (table.version, table.metadata.state) == (CHECKPOINT, "other")

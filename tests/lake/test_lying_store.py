@@ -20,7 +20,7 @@ from elt_assets.errors import EltError, SystemFailure
 from elt_assets.lake.admin.maintenance import compact, maintain, vacuum
 from elt_assets.lake.delta import log, opening, outcome
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change, DataFile, Files
+from elt_assets.lake.delta.files import DataFile, Files, TableChange
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.delta.table import Table
@@ -54,7 +54,7 @@ def new_table(store: ObjectStore) -> Table:
     """A table of one file, which exists in the log alone."""
     table = Table(f"s3://{store.bucket}/{os.urandom(8).hex()}", "elt:users")
     table.prepare(SCHEMA)
-    table.commit(Change([data_file("first")]), CommitMetadata(1, 1, "1"), 1)
+    table.commit(TableChange([data_file("first")]), CommitMetadata(1, 1, "1"), 1)
     return table
 
 
@@ -64,11 +64,11 @@ def data_file(name: str) -> DataFile:
 
 def commit(table: Table) -> None:
     metadata = replace(table.metadata, sequence=2, state="2", commit=None)
-    table.commit(Change([data_file("second")]), metadata, 1)
+    table.commit(TableChange([data_file("second")]), metadata, 1)
 
 
 def reorganise(table: Table) -> None:
-    table.reorganise(Change([data_file("combined")], table.files))
+    table.reorganise(TableChange([data_file("combined")], table.files))
 
 
 def add_column(table: Table) -> None:
@@ -151,7 +151,7 @@ def test_every_commit_has_a_name(store: ObjectStore) -> None:
     table = new_table(store)
     for action in AFTER:
         action(table)
-    entries = list(log.newest(opening.load(table.storage.place)))
+    entries = list(log.newest(opening.load(table.storage.location)))
     names = [entry.get(NAME) for entry in entries]
     assert len(set(names)) == len(entries) == 6 and all(names)
 
@@ -196,7 +196,7 @@ def test_a_store_that_is_slow_or_busy_is_waited_for(
     store: ObjectStore, proxy: LyingStore, lie: Lie
 ) -> None:
     table = new_table(store)
-    system, root = table.storage.place.file_system()
+    system, root = table.storage.location.file_system()
     with proxy.telling(lie), system.open_output_stream(f"{root}/data/x") as sink:
         sink.write(b"some rows")
     with proxy.telling(lie), system.open_input_file(f"{root}/data/x") as source:
@@ -223,7 +223,7 @@ def test_an_outcome_that_cannot_be_looked_up_is_unknown(
 def test_a_commit_that_delta_refuses_without_a_conflict_is_tried_once(tmp_path: Path) -> None:
     """Another engine has given the table a feature that delta-rs does not support."""
     created = DeltaTable.create(str(tmp_path), opening.delta_schema(SCHEMA))
-    delta = Snapshot.of(created, Files(str(tmp_path)))
+    delta = Snapshot.from_delta(created, Files(str(tmp_path)))
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["identityColumns"]}
     (tmp_path / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"protocol": protocol}))
     attempts = []
@@ -231,7 +231,7 @@ def test_a_commit_that_delta_refuses_without_a_conflict_is_tried_once(tmp_path: 
     def write() -> None:
         attempts.append(int(delta.version()))
         properties = outcome.properties({NAME: "name"})
-        delta.with_files.create_write_transaction(
+        delta.delta_table.create_write_transaction(
             [], "append", delta.schema(), commit_properties=properties
         )
 

@@ -15,7 +15,7 @@ from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.spark.session import SparkProvider
@@ -216,7 +216,7 @@ def test_a_commit_needs_few_requests_however_long_the_log_is(
     for sequence in range(1, 13):
         before = len(store.requests())
         file = DataFile(f"data/{sequence}.parquet", 1, 1, '{"numRecords": 1}')
-        table.commit(Change([file]), CommitMetadata(sequence, 1, None), 1)
+        table.commit(TableChange([file]), CommitMetadata(sequence, 1, None), 1)
         counts.append(len(store.requests()) - before)
     assert max(counts[1:]) <= 8
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.storage.location import Location
 from tests.object_store import new_bucket, s3_process
@@ -42,7 +42,7 @@ class Pausable:
         number = self.table.metadata.sequence + 1
         file = DataFile(f"data/{number}.parquet", 1, 1, '{"numRecords": 1}')
         after = CommitMetadata(number, 1, f'{{"c":{number}}}')
-        self.table.commit(Change([file]), replace(after, sync_id=number), 1)
+        self.table.commit(TableChange([file]), replace(after, sync_id=number), 1)
 
     def ticks_during(self, call: Callable[[], object]) -> tuple[int, float]:
         """Run a call while the server does not answer; return how often this thread woke up, and how long the

@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.delta import checkpoints, snapshot
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change, DataFile, Files
+from elt_assets.lake.delta.files import DataFile, Files, TableChange
 from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.delta.table import Table
 from tests.lake.arrow import PARTED, commit, put
@@ -80,7 +80,7 @@ def add_column(uri: str, _app_id: str) -> None:
 def replace_columns(uri: str, app_id: str) -> None:
     table = Table(uri, app_id)
     after = CommitMetadata(table.metadata.sequence + 1, 1, None)
-    table.commit(Change([], table.files), after, 0, PARTED)
+    table.commit(TableChange([], table.files), after, 0, PARTED)
 
 
 def restore(uri: str, _app_id: str) -> None:
@@ -113,7 +113,7 @@ def test_the_log_is_read_as_delta_rs_reads_it(steps: list[tuple[Any, str]]) -> N
         snapshot_of_start.update_incremental()
         assert snapshot_of_start.version() == of_log(uri).version()
         assert snapshot_of_start.schema() == of_log(uri).schema()
-        assert sorted(snapshot_of_start.with_files.file_uris()) == sorted(
+        assert sorted(snapshot_of_start.delta_table.file_uris()) == sorted(
             DeltaTable(uri).file_uris()
         )
     finally:

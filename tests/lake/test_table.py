@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from tests.lake.staging import APP, data_files
 
@@ -40,7 +40,7 @@ def commit(
     remove: list[DataFile] | None = None,
 ) -> None:
     head = CommitMetadata(table.metadata.sequence + 1, 1, state, "run-1")
-    table.commit(Change(files, remove or []), head, sum(file.records for file in files))
+    table.commit(TableChange(files, remove or []), head, sum(file.records for file in files))
 
 
 def append(spark: SparkSession, table: Table, number: int, state: str | None = None) -> None:

@@ -27,11 +27,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, Change, DataFile, Files
+from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, DataFile, Files, TableChange
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
-from elt_assets.lake.delta.row_counts import require_all, row_count
-from elt_assets.lake.delta.table import Table, discarding_unpublished
+from elt_assets.lake.delta.row_counts import discard_unless_complete, row_count
+from elt_assets.lake.delta.table import Table, discard_if_unpublished
 from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, in_tasks, is_small, packed
 from elt_assets.lake.merge.validity import VALID_TO
 from elt_assets.lake.schema import metadata_columns
@@ -118,11 +118,11 @@ def expire(
         files = table.write_files(fresh) if old < file.records else []
         reach(Failpoint.FRESH_RECORDS_WRITTEN)
         try:
-            require_all(
+            discard_unless_complete(
                 table, file.records - old, row_count(table, files), "rejected records", files
             )
-            with discarding_unpublished(table, files):
-                table.reorganise(Change(files, [file]))
+            with discard_if_unpublished(table, files):
+                table.reorganise(TableChange(files, [file]))
             expired += old
         except Superseded:
             table.advance()
@@ -163,12 +163,12 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
     """
     removed = 0
     for group in _groups(table, leave):
-        with table.discarding_new_folders():
+        with table.discard_new_folders_on_error():
             files = _combined(spark, table, group)
         reach(Failpoint.FILES_COMBINED)
         try:
-            with discarding_unpublished(table, files):
-                table.reorganise(Change(files, group))
+            with discard_if_unpublished(table, files):
+                table.reorganise(TableChange(files, group))
             removed += len(group) - len(files)
         except Superseded:
             table.advance()
@@ -182,15 +182,17 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
     Returns:
         the number of removed files.
     """
-    old = {*table.unreferenced(retention), *_hidden(table.storage, retention)}
-    paths = old - table.needed_since(dt.datetime.now(dt.timezone.utc) - retention) if old else old
+    old = {*table.find_unreferenced(retention), *_hidden(table.storage, retention)}
+    paths = (
+        old - table.find_needed_since(dt.datetime.now(dt.timezone.utc) - retention) if old else old
+    )
     reach(Failpoint.VACUUM_PLANNED)
     return table.discard_files(DataFile(path, 0, 0) for path in paths)
 
 
 def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
     bounds = table.bounds([metadata_columns.PARTITION])
-    closed = table.without_nulls([VALID_TO])
+    closed = table.paths_lacking_nulls([VALID_TO])
     kinds: dict[object, list[DataFile]] = {}
     is_partitioned = metadata_columns.PARTITION in table.schema.names
     for file in filter(is_small, table.files):
@@ -218,7 +220,7 @@ def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[
         schema=table.arrow_schema(),
     )
     written = table.storage.describe(in_tasks(spark, job)[split_tasks.KEPT])
-    require_all(
+    discard_unless_complete(
         table,
         row_count(table, group),
         row_count(table, written),

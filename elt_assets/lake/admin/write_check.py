@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change, Files
+from elt_assets.lake.delta.files import Files, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.storage.location import Location
 
@@ -34,7 +34,7 @@ def probe(spark: SparkSession, root: Location) -> None:
         table = Table(place, name)
         table.prepare(rows.schema)
         files = table.write_files(rows)
-        table.commit(Change(files), CommitMetadata(1, 1, None), 1)
+        table.commit(TableChange(files), CommitMetadata(1, 1, None), 1)
         found = [row.probe for row in Table(place, name).dataframe(spark).collect()]
         if found != [name]:
             raise SystemFailure(

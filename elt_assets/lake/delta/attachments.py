@@ -38,13 +38,13 @@ class Attachment:
 def detach(
     storage: Files,
     metadata: Mapping[str, str],
-    known: Mapping[str, Attachment],
+    previous: Mapping[str, Attachment],
     before: Mapping[str, str],
 ) -> tuple[dict[str, str], dict[str, Attachment]]:
     """Move large values of a commit's metadata to files.
 
     Args:
-        known: attachments of the previous commit; a value that has not changed keeps its file.
+        previous: attachments of the previous commit; a value that has not changed keeps its file.
         before: the metadata of the previous commit. A value that it has too is written to a file from
             `REPEATED` bytes on: the commits of rows between two states do not repeat the state.
 
@@ -52,12 +52,15 @@ def detach(
         The metadata for the commit, and the attachments that it refers to.
     """
     attached = {
-        key: _attachment(storage, value, known.get(key))
+        key: _attachment(storage, value, previous.get(key))
         for key, value in metadata.items()
         if key in LIMITS and len(value.encode()) > _limit(key, is_same=before.get(key) == value)
     }
     small = {key: value for key, value in metadata.items() if key not in attached}
-    return {**small, **{key + SUFFIX: each.path for key, each in attached.items()}}, attached
+    return {
+        **small,
+        **{key + SUFFIX: attachment.path for key, attachment in attached.items()},
+    }, attached
 
 
 def paths(entry: Mapping[str, Any]) -> list[str]:
@@ -82,9 +85,9 @@ def _limit(key: str, *, is_same: bool) -> int:
     return min(LIMITS[key], REPEATED) if is_same else LIMITS[key]
 
 
-def _attachment(storage: Files, value: str, known: Attachment | None) -> Attachment:
-    if known is not None and known.value == value:
-        return known
+def _attachment(storage: Files, value: str, previous: Attachment | None) -> Attachment:
+    if previous is not None and previous.value == value:
+        return previous
     path = f"{HIDDEN}/metadata/{uuid.uuid4().hex}.json"
     storage.write_text(path, value)
     reach(Failpoint.ATTACHMENT_WRITTEN)

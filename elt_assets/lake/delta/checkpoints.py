@@ -63,8 +63,8 @@ class Checkpoint:
 
     def sequence(self, app_id: str) -> int | None:
         """Return the transaction version of an application; None if there is none."""
-        place = pc.index(self.transactions.field("appId"), app_id).as_py()
-        return None if place < 0 else int(self.transactions.field("version")[place].as_py())
+        index = pc.index(self.transactions.field("appId"), app_id).as_py()
+        return None if index < 0 else int(self.transactions.field("version")[index].as_py())
 
 
 def path_of(version: int) -> str:
@@ -136,8 +136,8 @@ def is_due(version: int, interval: int, entries: int, size: int, checkpoint_size
 
 
 def _present(column: pa.ChunkedArray) -> pa.StructArray:
-    found = pc.drop_null(column).combine_chunks()
-    return found if isinstance(found, pa.StructArray) else found.chunk(0)
+    values = pc.drop_null(column).combine_chunks()
+    return values if isinstance(values, pa.StructArray) else values.chunk(0)
 
 
 def _only(column: pa.ChunkedArray) -> dict[str, Any]:

@@ -149,14 +149,14 @@ def current_metadata(delta: Snapshot | None, storage: Files, app_id: str) -> Com
     newest = None if delta is None else delta.transaction_version(app_id)
     if delta is None or newest is None:
         return CommitMetadata(0, 0, None)
-    entry = _at_its_version(delta, storage, app_id)
+    entry = _read_recorded_commit(delta, storage, app_id)
     if entry is not None and int(entry["elt.sequence"]) == int(newest):
         return metadata_of(storage, entry)
     for entry in commits_of(delta, storage, app_id):
         metadata = metadata_of(storage, entry)
         restored = log.last_restore(delta) > int(entry["version"])
         return replace(metadata, sequence=max(metadata.sequence, int(newest)), restored=restored)
-    if log.at(storage, 0) is None:
+    if log.read_info(storage, 0) is None:
         raise SystemFailure(
             f"the table {delta.table_uri} had a state, but its log no longer contains the commit with it",
             guidance="move the table away to read the stream from the beginning; set a longer "
@@ -165,7 +165,7 @@ def current_metadata(delta: Snapshot | None, storage: Files, app_id: str) -> Com
     return CommitMetadata(int(newest), 0, None, restored=True)
 
 
-def _at_its_version(delta: Snapshot, storage: Files, app_id: str) -> Entry | None:
+def _read_recorded_commit(delta: Snapshot, storage: Files, app_id: str) -> Entry | None:
     """Return the newest commit of a writer, read at the version that the table's transactions record.
 
     No other commit is read. None if the version is not recorded, or a restore has undone the commit.
@@ -173,7 +173,7 @@ def _at_its_version(delta: Snapshot, storage: Files, app_id: str) -> Entry | Non
     version = delta.transaction_version(version_app_id(app_id))
     if version is None or log.last_restore(delta) > version:
         return None
-    entry = log.at(storage, int(version))
+    entry = log.read_info(storage, int(version))
     return entry if entry is not None and is_commit_of(entry, app_id) else None
 
 
@@ -266,7 +266,7 @@ def metadata_of(storage: Files, entry: Entry) -> CommitMetadata:
         SystemFailure: the file of an attachment is missing.
     """
     attached = attachments.read(storage, entry)
-    values = {**entry, **{key: each.value for key, each in attached.items()}}
+    values = {**entry, **{key: attachment.value for key, attachment in attached.items()}}
     refresh, requested = values.get("elt.refresh"), values.get("elt.requested_generation")
     columns_at = values.get("elt.columns_at")
     return CommitMetadata(
@@ -295,12 +295,12 @@ def effective_commits(delta: Snapshot, storage: Files) -> Iterator[Entry]:
         if ceiling is not None and int(entry["version"]) > ceiling:
             continue
         if entry.get("operation") == log.RESTORE:
-            ceiling = _restored_version(delta, storage, entry)
+            ceiling = _find_restored_version(delta, storage, entry)
         else:
             yield entry
 
 
-def _restored_version(delta: Snapshot, storage: Files, entry: Entry) -> int:
+def _find_restored_version(delta: Snapshot, storage: Files, entry: Entry) -> int:
     """Return the version that a RESTORE commit returned to.
 
     A restore by time does not record the version, and engines interpret the time differently. Then the
@@ -310,23 +310,23 @@ def _restored_version(delta: Snapshot, storage: Files, entry: Entry) -> int:
     Raises:
         SystemFailure: no version has the same files.
     """
-    given = str((entry.get("operationParameters") or {}).get("version"))
-    if given.isdigit():
-        return int(given)
-    restored, found = _files(storage, int(entry["version"])), None
+    recorded = str((entry.get("operationParameters") or {}).get("version"))
+    if recorded.isdigit():
+        return int(recorded)
+    restored, match = _files(storage, int(entry["version"])), None
     for version in range(int(entry["version"]) - 1, -1, -1):
         same = _files(storage, version) == restored
-        if found is not None and not same:
+        if match is not None and not same:
             break
-        found = version if same else found
-    if found is None:
+        match = version if same else match
+    if match is None:
         raise SystemFailure(
             f"the table {delta.table_uri} was restored (version {entry['version']}), but no earlier version "
             "has the same files",
             guidance="restore it again by version, so that the state of that version can be found",
         )
-    return found
+    return match
 
 
 def _files(storage: Files, version: int) -> set[str]:
-    return set(load(storage.place, version).with_files.file_uris())
+    return set(load(storage.location, version).delta_table.file_uris())

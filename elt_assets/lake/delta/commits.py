@@ -39,9 +39,9 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, outcome
 from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app_id
 from elt_assets.lake.delta.features import refuse_unwritable, spark_schema
-from elt_assets.lake.delta.files import Change, DataFile, Files
+from elt_assets.lake.delta.files import DataFile, Files, TableChange
 from elt_assets.lake.delta.log import Entry
-from elt_assets.lake.delta.opening import delta_schema, enable_ntz, refuse_unusable, retyped
+from elt_assets.lake.delta.opening import delta_schema, enable_ntz, find_retyped, refuse_unusable
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.storage import conditional_writes
@@ -69,7 +69,7 @@ class Commit:
     """
 
     app_id: str
-    change: Change
+    change: TableChange
     metadata: CommitMetadata
     records: int
     basis: Basis
@@ -101,8 +101,8 @@ def publish(delta: Snapshot, storage: Files, commit: Commit) -> Published:
         NotPublished: an attachment could not be written; nothing was published.
         Exception: as `publish_once`.
     """
-    conditional_writes.require(storage.place)
-    change = replace(commit.change, add=storage.with_statistics(commit.change.add))
+    conditional_writes.require(storage.location)
+    change = replace(commit.change, add=storage.add_statistics(commit.change.add))
     commit = replace(commit, change=change)
     metadata = replace(commit.metadata, commit=commit.metadata.commit or outcome.new_name())
     try:
@@ -127,17 +127,17 @@ def publish(delta: Snapshot, storage: Files, commit: Commit) -> Published:
         if commit.schema is not None:
             enable_ntz(delta, commit.schema)
         _refuse_superseded(delta, commit.change, whole=commit.schema is not None)
-        columns = _with_columns(metadata, commit, int(delta.version()) + 1).columns_value()
+        columns = _add_columns_version(metadata, commit, int(delta.version()) + 1).columns_value()
         reach(Failpoint.COMMIT_READY)
         _write(delta, commit, {**values, **columns}, metadata)
         reach(Failpoint.COMMIT_PUBLISHED)
 
     assert metadata.commit is not None
     version = outcome.publish_once(delta, metadata.commit, write)
-    return Published(version, _with_columns(metadata, commit, version), restored)
+    return Published(version, _add_columns_version(metadata, commit, version), restored)
 
 
-def _with_columns(metadata: CommitMetadata, commit: Commit, version: int) -> CommitMetadata:
+def _add_columns_version(metadata: CommitMetadata, commit: Commit, version: int) -> CommitMetadata:
     """Return metadata that names the version with the columns of the hidden files, if that is the commit's
     own version."""
     if metadata.columns_at is not None or commit.schema is None:
@@ -161,7 +161,7 @@ def refuse_retyped(delta: Snapshot, schema: t.StructType) -> None:
     Raises:
         ConcurrentSync: a run with a different catalog has changed a type, or has added the column first.
     """
-    changed = retyped(spark_schema(delta), schema)
+    changed = find_retyped(spark_schema(delta), schema)
     if changed:
         raise ConcurrentSync(
             f"another run changed columns of the table {delta.table_uri} first: {', '.join(changed)}",
@@ -169,7 +169,7 @@ def refuse_retyped(delta: Snapshot, schema: t.StructType) -> None:
         )
 
 
-def reorganise(delta: Snapshot, storage: Files, change: Change) -> None:
+def reorganise(delta: Snapshot, storage: Files, change: TableChange) -> None:
     """Publish a compaction: a commit that moves rows to new files. `delta` moves to the newest snapshot.
 
     Raises:
@@ -177,7 +177,7 @@ def reorganise(delta: Snapshot, storage: Files, change: Change) -> None:
         UnsupportedTable: as for `publish`.
         Exception: as `publish_once`.
     """
-    conditional_writes.require(storage.place)
+    conditional_writes.require(storage.location)
     name = outcome.new_name()
     properties = outcome.properties({COMPACTION: "compaction", outcome.NAME: name})
     actions: list[AddAction | RemoveAction] = [file.add(moved=True) for file in change.add]
@@ -200,15 +200,15 @@ def sequence(delta: Snapshot, app_id: str) -> int:
 
 def add_actions(delta: Snapshot) -> pa.Table:
     """Return the files of a snapshot with their statistics, one row a file, in flat columns."""
-    return pa.table(delta.with_files.get_add_actions(flatten=True))
+    return pa.table(delta.delta_table.get_add_actions(flatten=True))
 
 
 def files_of(delta: Snapshot) -> list[DataFile]:
     """Return the files of a snapshot: one object for each file of the table."""
-    return listing(add_actions(delta))
+    return list_files(add_actions(delta))
 
 
-def listing(actions: pa.Table) -> list[DataFile]:
+def list_files(actions: pa.Table) -> list[DataFile]:
     """Return the files in rows of `add_actions`."""
     names = ("path", "size_bytes", "num_records")
     paths, sizes, records = (actions.column(name).to_pylist() for name in names)
@@ -251,7 +251,7 @@ def _write(
     delta.create_write_transaction(actions, "append", delta.schema(), properties)
 
 
-def _refuse_newer_sequence(delta: Snapshot, app_id: str, wanted: int) -> None:
+def _refuse_newer_sequence(delta: Snapshot, app_id: str, needed: int) -> None:
     """Refuse a sequence that is not greater than the writer's sequence in the table.
 
     Delta only checks for conflicts with commits that are newer than the loaded snapshot. The snapshot is
@@ -261,10 +261,10 @@ def _refuse_newer_sequence(delta: Snapshot, app_id: str, wanted: int) -> None:
     Raises:
         ConcurrentSync: another run has committed with the wanted sequence or a greater one.
     """
-    present = sequence(delta, app_id)
-    if present >= wanted:
+    newest = sequence(delta, app_id)
+    if newest >= needed:
         raise ConcurrentSync(
-            f"another run committed to the table {delta.table_uri} first (its sequence is {present} now)",
+            f"another run committed to the table {delta.table_uri} first (its sequence is {newest} now)",
             guidance="nothing is lost: the next run continues from the data and the state of the other run; "
             "do not run two syncs of one stream at the same time",
         )
@@ -283,7 +283,7 @@ def _refuse_restored(delta: Snapshot, others: Sequence[Entry]) -> None:
         )
 
 
-def _refuse_superseded(delta: Snapshot, change: Change, *, whole: bool = False) -> None:
+def _refuse_superseded(delta: Snapshot, change: TableChange, *, whole: bool = False) -> None:
     """Refuse to remove files that no longer exist; with `whole`, also if the table has further files.
 
     A commit that removes no file needs no look at the files of the table.
@@ -293,10 +293,10 @@ def _refuse_superseded(delta: Snapshot, change: Change, *, whole: bool = False) 
     """
     if not change.remove and not whole:
         return
-    present = add_actions(delta).column("path")
-    replaced = pa.array({file.path for file in change.remove}, present.type)
-    is_complete = pc.all(pc.is_in(replaced, present)).as_py() is not False
-    if not is_complete or (whole and len(replaced) != len(present)):
+    paths = add_actions(delta).column("path")
+    replaced = pa.array({file.path for file in change.remove}, paths.type)
+    is_complete = pc.all(pc.is_in(replaced, paths)).as_py() is not False
+    if not is_complete or (whole and len(replaced) != len(paths)):
         raise Superseded(
             f"the files of the table {delta.table_uri} were replaced while a commit was prepared",
             guidance="nothing was published; run it again",

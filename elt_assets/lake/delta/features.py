@@ -84,7 +84,7 @@ def refuse_unreadable(delta: Snapshot) -> None:
     Raises:
         UnsupportedTable: names each feature and the remedies.
     """
-    _refuse(delta, _of_readers(delta))
+    _refuse(delta, _reader_rules(delta))
 
 
 def refuse_unwritable(delta: Snapshot, *, replaces: bool = False) -> None:
@@ -96,8 +96,8 @@ def refuse_unwritable(delta: Snapshot, *, replaces: bool = False) -> None:
     Raises:
         UnsupportedTable: names each feature, its column, and the remedies.
     """
-    rules = _of_writers(delta)
-    _refuse(delta, rules if replaces else chain(rules, _of_columns(spark_schema(delta))))
+    rules = _writer_rules(delta)
+    _refuse(delta, rules if replaces else chain(rules, _column_rules(spark_schema(delta))))
 
 
 def _refuse(delta: Snapshot, rules: Iterable[Rule]) -> None:
@@ -111,7 +111,7 @@ def _refuse(delta: Snapshot, rules: Iterable[Rule]) -> None:
         )
 
 
-def _of_readers(delta: Snapshot) -> Iterator[Rule]:
+def _reader_rules(delta: Snapshot) -> Iterator[Rule]:
     """Yield what changes how a table's files are read."""
     metadata, version = delta.metadata(), delta.protocol().min_reader_version
     if version > _READER_VERSION:
@@ -125,7 +125,7 @@ def _of_readers(delta: Snapshot) -> Iterator[Rule]:
         yield Rule(f"partitioning by {columns}", _COPY)
 
 
-def _of_writers(delta: Snapshot) -> Iterator[Rule]:
+def _writer_rules(delta: Snapshot) -> Iterator[Rule]:
     """Yield what a commit must obey."""
     protocol = delta.protocol()
     if protocol.min_writer_version > _WRITER_VERSION:
@@ -146,25 +146,25 @@ def spark_schema(delta: Snapshot) -> t.StructType:
     return t.StructType.fromJson(json.loads(delta.schema().to_json()))
 
 
-def _of_columns(kind: t.DataType, path: str = "") -> Iterator[Rule]:
+def _column_rules(kind: t.DataType, path: str = "") -> Iterator[Rule]:
     """Yield the rules of a type's fields, elements and values, at every depth."""
     if isinstance(kind, t.StructType):
         for field in kind.fields:
             name = f"{path}.{field.name}".lstrip(".")
-            yield from _of_field(field, name)
-            yield from _of_columns(field.dataType, name)
+            yield from _field_rules(field, name)
+            yield from _column_rules(field.dataType, name)
     elif isinstance(kind, t.ArrayType):
         if not kind.containsNull:
             yield Rule(f"NOT NULL element of {path}", _COPY)
-        yield from _of_columns(kind.elementType, f"{path}[]")
+        yield from _column_rules(kind.elementType, f"{path}[]")
     elif isinstance(kind, t.MapType):
         if not kind.valueContainsNull:
             yield Rule(f"NOT NULL value of {path}", _COPY)
-        yield from _of_columns(kind.keyType, f"{path}{{key}}")
-        yield from _of_columns(kind.valueType, f"{path}{{value}}")
+        yield from _column_rules(kind.keyType, f"{path}{{key}}")
+        yield from _column_rules(kind.valueType, f"{path}{{value}}")
 
 
-def _of_field(field: t.StructField, name: str) -> Iterator[Rule]:
+def _field_rules(field: t.StructField, name: str) -> Iterator[Rule]:
     if not field.nullable:
         yield Rule(f"NOT NULL column {name}", _NOT_NULL)
     for key in field.metadata:

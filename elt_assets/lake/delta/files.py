@@ -71,7 +71,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """The files that a commit adds to a table and removes from it."""
 
     add: Sequence[DataFile] = ()
@@ -85,20 +85,20 @@ def to_json(files: Iterable[DataFile]) -> str:
 
 def from_json(text: str | None) -> tuple[DataFile, ...]:
     """Return the files of a list that `to_json` wrote; none for None."""
-    return tuple(DataFile(*each) for each in json.loads(text or "[]"))
+    return tuple(DataFile(*values) for values in json.loads(text or "[]"))
 
 
 class Files:
     """The storage of one table.
 
     Args:
-        place: the table's root: a location, or a path or URI of one.
+        location: the table's root: a location, or a path or URI of one.
     """
 
-    def __init__(self, place: str | Location):
-        self.place = Location.of(place)
-        self.uri = self.place.uri
-        self.system, self.root = self.place.file_system()
+    def __init__(self, location: str | Location):
+        self.location = Location.of(location)
+        self.uri = self.location.uri
+        self.system, self.root = self.location.file_system()
 
     def locate(self, file: DataFile) -> str:
         """Return the path of a file in the file system."""
@@ -153,12 +153,12 @@ class Files:
     def write_text(self, path: str, text: str) -> None:
         """Write a text file by its path under the root; its folder is created."""
         target = f"{self.root}/{path}"
-        if not self.place.is_object_store:
+        if not self.location.is_object_store:
             self.system.create_dir(target.rpartition("/")[0])
         with self.system.open_output_stream(target) as sink:
             sink.write(text.encode())
 
-    def modified(self, path: str) -> int:
+    def modification_time(self, path: str) -> int:
         """Return when a file under the root was written (epoch milliseconds)."""
         return int(self.system.get_file_info(f"{self.root}/{path}").mtime_ns // 1_000_000)
 
@@ -198,12 +198,12 @@ class Files:
             files = list(pool.map(self._describe_file, paths))
         return [file for file in files if file.records]
 
-    def with_statistics(self, files: Sequence[DataFile]) -> list[DataFile]:
+    def add_statistics(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Return files with their statistics, which are read from the footers where they are missing."""
-        known = {file.path: file for file in files if file.stats}
+        files_by_path = {file.path: file for file in files if file.stats}
         read = self.describe(file.path for file in files if not file.stats)
-        known |= {file.path: file for file in read}
-        return [known[file.path] for file in files]
+        files_by_path |= {file.path: file for file in read}
+        return [files_by_path[file.path] for file in files]
 
     def _describe_file(self, path: str) -> DataFile:
         with self.open_path(path) as source:
@@ -230,7 +230,7 @@ class Files:
             with cleaning_up(f"{self.uri}/{file.path}"):
                 self._delete(file.path)
                 gone, refused = gone + 1, refused - 1
-        if not self.place.is_object_store:
+        if not self.location.is_object_store:
             for folder in folders:
                 self._discard_if_empty(folder)
         return gone
@@ -239,7 +239,7 @@ class Files:
         """Remove a folder and all files below it. What cannot be removed stays, with a warning."""
         reach(Failpoint.FOLDER_UNNEEDED)
         with cleaning_up(f"{self.uri}/{folder}"):
-            if self.place.is_object_store:
+            if self.location.is_object_store:
                 self.discard(DataFile(path, 0, 0) for path in self._below(folder))
             else:
                 self.system.delete_dir(f"{self.root}/{folder}")
@@ -259,11 +259,11 @@ class Files:
 
     @cached_property
     def _remover(self) -> Any:
-        return self.place.remover()
+        return self.location.remover()
 
     def _delete(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            if self.place.is_object_store:
+            if self.location.is_object_store:
                 self._remover.delete_file(path)
             else:
                 self.system.delete_file(f"{self.root}/{path}")

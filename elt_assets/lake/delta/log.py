@@ -74,7 +74,7 @@ class LogEntry:
         for action in self.actions(files=False):
             info |= action.get("commitInfo") or {}
         if "timestamp" not in info:
-            info["timestamp"] = self.storage.modified(path_of(self.version))
+            info["timestamp"] = self.storage.modification_time(path_of(self.version))
         return {**info, "version": self.version}
 
     def actions(self, *, files: bool = True) -> Iterator[dict[str, Any]]:
@@ -109,7 +109,7 @@ def read(storage: Files, version: int) -> LogEntry | None:
     return None if text is None else LogEntry(storage, version, text)
 
 
-def following(storage: Files, version: int) -> Iterator[LogEntry]:
+def read_after(storage: Files, version: int) -> Iterator[LogEntry]:
     """Yield the entries after a version, up to the newest one, the oldest first.
 
     Raises:
@@ -118,7 +118,7 @@ def following(storage: Files, version: int) -> Iterator[LogEntry]:
     for entry in _read_until_missing(storage, version + 1, 1):
         version = entry.version
         yield entry
-    if storage.place.is_object_store or not storage.exists(path_of(version + 2)):
+    if storage.location.is_object_store or not storage.exists(path_of(version + 2)):
         return
     if not storage.exists(path_of(version + 1)):  # else other writers have just committed both
         raise _damage(storage, version + 1, "is lost")
@@ -154,7 +154,7 @@ def since(delta: Versioned, version: int) -> list[Entry]:
     return entries
 
 
-def at(storage: Files, version: int) -> Entry | None:
+def read_info(storage: Files, version: int) -> Entry | None:
     """Return one commit by its version; None if the log no longer contains it."""
     entry = read(storage, version)
     return None if entry is None else entry.info
@@ -184,7 +184,7 @@ def file_changes(storage: Files, version: int) -> FileChanges:
     )
 
 
-def removed_since(delta: Versioned, oldest: int) -> set[str]:
+def find_removed_since(delta: Versioned, oldest: int) -> set[str]:
     """Return the paths of files that were removed from the table at or after a time (epoch milliseconds)."""
     paths: set[str] = set()
     for entry in newest(delta):
@@ -213,21 +213,21 @@ def _read_until_missing(storage: Files, first: int, step: int) -> Iterator[LogEn
 
     In an object store they are read at the same time, twice as many each time: most callers need one or two.
     """
-    if not storage.place.is_object_store:
-        yield from _present(read(storage, version) for version in count(first, step))
+    if not storage.location.is_object_store:
+        yield from _until_missing(read(storage, version) for version in count(first, step))
         return
     with ThreadPoolExecutor(_READERS) as pool:
         size = 1
         while True:
             versions = range(first, first + step * size, step)
             entries = list(pool.map(partial(read, storage), versions))
-            yield from _present(entries)
+            yield from _until_missing(entries)
             if None in entries:
                 return
             first, size = first + step * size, min(2 * size, _READERS)
 
 
-def _present(entries: Iterable[LogEntry | None]) -> Iterator[LogEntry]:
+def _until_missing(entries: Iterable[LogEntry | None]) -> Iterator[LogEntry]:
     """Yield entries up to the first that is missing."""
     for entry in entries:
         if entry is None:

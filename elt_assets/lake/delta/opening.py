@@ -54,25 +54,25 @@ _INDEXED, _ALL = "delta.dataSkippingNumIndexedCols", "-1"
 _ATTEMPTS = 5
 
 
-def load(place: Location, version: int | None = None) -> Snapshot:
+def load(location: Location, version: int | None = None) -> Snapshot:
     """Return the table at its newest version, or at the given one.
 
     Raises:
         TableNotFoundError: there is no table.
         EltError: it cannot be opened.
     """
-    storage = Files(place)
+    storage = Files(location)
     snapshot = Snapshot.read(storage) if version is None else None
     if snapshot is not None:
         return snapshot
-    return Snapshot.of(open_with_files(storage, version), storage)
+    return Snapshot.from_delta(open_with_files(storage, version), storage)
 
 
-def is_table(place: Location) -> bool:
-    return DeltaTable.is_deltatable(place.uri, place.for_delta)
+def is_table(location: Location) -> bool:
+    return DeltaTable.is_deltatable(location.uri, location.for_delta)
 
 
-def open_table(place: Location, version: int | None = None) -> Snapshot | None:
+def open_table(location: Location, version: int | None = None) -> Snapshot | None:
     """Return the table at its newest version, or at the given one; None if nothing is there yet.
 
     Raises:
@@ -80,17 +80,18 @@ def open_table(place: Location, version: int | None = None) -> Snapshot | None:
             newer format, or a version is given and there is no table.
     """
     try:
-        delta = load(place, version)
+        delta = load(location, version)
     except TableNotFoundError as error:
         if version is not None:
             raise ConfigError(
-                f"there is no table {place}", guidance="correct its name, or materialise it first"
+                f"there is no table {location}",
+                guidance="correct its name, or materialise it first",
             ) from error
-        _refuse_occupied(place)
+        _refuse_occupied(location)
         return None
     except ConfigError as error:
         if isinstance(error.__cause__, DeltaError):
-            _refuse_occupied(place)
+            _refuse_occupied(location)
         raise
     refuse_unusable(delta)
     return delta
@@ -106,29 +107,29 @@ def refuse_unusable(delta: Snapshot) -> None:
     refuse_unreadable(delta)
 
 
-def create(place: Location, schema: t.StructType, stream: str | None = None) -> Snapshot:
+def create(location: Location, schema: t.StructType, stream: str | None = None) -> Snapshot:
     """Create a table with the stream's name, or return the one that another run has just created."""
-    conditional_writes.require(place)
+    conditional_writes.require(location)
     indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
     for left in reversed(range(_ATTEMPTS)):
         entry = outcome.properties({**_FORMAT_ENTRY, NAME: outcome.new_name()})
         try:
             created = DeltaTable.create(
-                place.uri,
+                location.uri,
                 delta_schema(schema),
                 name=stream,
                 configuration={**CONFIGURATION, **indexed, _FORMAT: str(FORMAT)},
-                storage_options=place.for_delta,
+                storage_options=location.for_delta,
                 commit_properties=entry,
                 raise_if_key_not_exists=False,  # the format is a property of this project
             )
-            delta: Snapshot | None = Snapshot.of(created, Files(place))
+            delta: Snapshot | None = Snapshot.from_delta(created, Files(location))
         except DeltaError as error:
             # Another run has created it, or the answer to this one was lost: both are the same table.
-            delta = open_table(place)
+            delta = open_table(location)
             if delta is None and not left:
-                raise translate(error, f"while the table {place} was created") or ConfigError(
-                    f"the table {place} cannot be created: {first_line(error)}",
+                raise translate(error, f"while the table {location} was created") or ConfigError(
+                    f"the table {location} cannot be created: {first_line(error)}",
                     guidance="correct what the message says; nothing was written",
                 ) from error
         if delta is not None:
@@ -147,7 +148,7 @@ def add_columns(delta: Snapshot, schema: t.StructType) -> None:
         delta,
         lambda: _lacks(spark_schema(delta), schema),
         lambda entry: write_deltalake(
-            delta.with_files, empty, mode="append", schema_mode="merge", commit_properties=entry
+            delta.delta_table, empty, mode="append", schema_mode="merge", commit_properties=entry
         ),
     )
 
@@ -160,7 +161,7 @@ def index_partitions(delta: Snapshot) -> None:
             PARTITION in spark_schema(delta).names
             and _INDEXED not in delta.metadata().configuration
         ),
-        lambda entry: delta.with_files.alter.set_table_properties(
+        lambda entry: delta.delta_table.alter.set_table_properties(
             {_INDEXED: _ALL}, commit_properties=entry
         ),
     )
@@ -171,7 +172,7 @@ def upgrade_format(delta: Snapshot) -> None:
     _alter(
         delta,
         lambda: format_of(delta) < FORMAT,
-        lambda entry: delta.with_files.alter.set_table_properties(
+        lambda entry: delta.delta_table.alter.set_table_properties(
             {_FORMAT: str(FORMAT)}, raise_if_not_exists=False, commit_properties=entry
         ),
         _FORMAT_ENTRY,
@@ -201,7 +202,7 @@ def enable_ntz(delta: Snapshot, schema: t.StructType) -> None:
         lambda: (
             "timestamp_ntz" in schema.json() and NTZ not in (delta.protocol().reader_features or ())
         ),
-        lambda entry: delta.with_files.alter.add_feature(
+        lambda entry: delta.delta_table.alter.add_feature(
             feature, allow_protocol_versions_increase=True, commit_properties=entry
         ),
     )
@@ -253,39 +254,40 @@ def _nullable(kind: t.DataType) -> t.DataType:
     return kind
 
 
-def retyped(present: t.DataType, wanted: t.DataType, path: str = "") -> list[str]:
-    """Return the columns and nested fields of `wanted` that `present` lacks or has with another type.
+def find_retyped(table_type: t.DataType, needed_type: t.DataType, path: str = "") -> list[str]:
+    """Return the columns and nested fields of `needed_type` that `table_type` lacks or has with another type.
 
-    They are returned as paths. Further columns of `present` and nullability do not matter.
+    They are returned as paths. Further columns of `table_type` and nullability do not matter.
     """
-    if isinstance(present, t.ArrayType) and isinstance(wanted, t.ArrayType):
-        return retyped(present.elementType, wanted.elementType, f"{path}[]")
-    if isinstance(present, t.StructType) and isinstance(wanted, t.StructType):
-        types = {field.name: field.dataType for field in present.fields}
+    if isinstance(table_type, t.ArrayType) and isinstance(needed_type, t.ArrayType):
+        return find_retyped(table_type.elementType, needed_type.elementType, f"{path}[]")
+    if isinstance(table_type, t.StructType) and isinstance(needed_type, t.StructType):
+        types = {field.name: field.dataType for field in table_type.fields}
         return [
             name
-            for field in wanted.fields
-            for name in retyped(
+            for field in needed_type.fields
+            for name in find_retyped(
                 types.get(field.name, t.NullType()),
                 field.dataType,
                 f"{path}.{field.name}".lstrip("."),
             )
         ]
-    return [] if _nullable(present) == _nullable(wanted) else [path]
+    return [] if _nullable(table_type) == _nullable(needed_type) else [path]
 
 
-def _lacks(present: t.DataType, wanted: t.DataType) -> bool:
-    if isinstance(present, t.ArrayType) and isinstance(wanted, t.ArrayType):
-        return _lacks(present.elementType, wanted.elementType)
-    if isinstance(present, t.StructType) and isinstance(wanted, t.StructType):
+def _lacks(table_type: t.DataType, needed_type: t.DataType) -> bool:
+    if isinstance(table_type, t.ArrayType) and isinstance(needed_type, t.ArrayType):
+        return _lacks(table_type.elementType, needed_type.elementType)
+    if isinstance(table_type, t.StructType) and isinstance(needed_type, t.StructType):
         return any(
-            field.name not in present.names or _lacks(present[field.name].dataType, field.dataType)
-            for field in wanted.fields
+            field.name not in table_type.names
+            or _lacks(table_type[field.name].dataType, field.dataType)
+            for field in needed_type.fields
         )
     return False
 
 
-def _refuse_occupied(place: Location) -> None:
+def _refuse_occupied(location: Location) -> None:
     """Refuse a file, or a folder that contains other files than those of a table.
 
     A killed first sync may leave data files, or a log folder without an entry; they are accepted.
@@ -293,28 +295,28 @@ def _refuse_occupied(place: Location) -> None:
     Raises:
         ConfigError: there is a file, or the folder contains something else.
     """
-    system, root = place.file_system()
+    system, root = location.file_system()
     if system.get_file_info(root).type == pafs.FileType.File:
         raise ConfigError(
-            f"{place} must be a table, but is a file",
+            f"{location} must be a table, but is a file",
             guidance="this project does not delete the file: check what it contains, then move it to another "
             "place",
         )
     infos = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))
-    known = (VISIBLE, HIDDEN, LOG)
-    others = sorted(info.base_name for info in infos if info.base_name not in known)
+    own_names = (VISIBLE, HIDDEN, LOG)
+    others = sorted(info.base_name for info in infos if info.base_name not in own_names)
     if others:
         raise ConfigError(
-            f"{place} must be a table, but its folder contains something else ({', '.join(others[:3])})",
+            f"{location} must be a table, but its folder contains something else ({', '.join(others[:3])})",
             guidance="move it away, or give the connection another `namespace`",
         )
 
 
 def _refuse_newer_format(delta: Snapshot) -> None:
-    present = format_of(delta)
-    if present > FORMAT:
+    table_format = format_of(delta)
+    if table_format > FORMAT:
         raise UnsupportedTable(
-            f"the table {delta.table_uri} has format {present}; this version of elt-assets reads and writes "
+            f"the table {delta.table_uri} has format {table_format}; this version of elt-assets reads and writes "
             f"formats up to {FORMAT}",
             guidance="install the version of elt-assets that wrote the table, or a newer one; the table is "
             "unchanged",

@@ -193,10 +193,10 @@ def _unknown_outcome(delta: Snapshot, error: Exception, reason: Exception) -> El
     """Return the error for a commit that failed, and that could not be looked up for a reason."""
     fault = translate(reason)
     kind = TransientError if fault is None else type(fault)
-    known = "" if fault is None else f": {fault.message}"
+    reason_text = "" if fault is None else f": {fault.message}"
     unknown = kind(
         f"it is unknown whether a commit to the table {delta.table_uri} took effect, since the table cannot "
-        f"be read after an error{known}",
+        f"be read after an error{reason_text}",
         guidance="its files stay, and the next run continues from the commit if it took effect; maintenance "
         "removes the files if it did not"
         + ("" if fault is None or fault.guidance is None else f"; {fault.guidance}"),

@@ -18,7 +18,7 @@ from elt_assets.lake.delta.commit_metadata import (
 )
 from elt_assets.lake.delta.commits import files_of
 from elt_assets.lake.delta.features import spark_schema
-from elt_assets.lake.delta.files import Change, DataFile, Files
+from elt_assets.lake.delta.files import DataFile, Files, TableChange
 from elt_assets.lake.delta.log import Entry, FileChanges
 from elt_assets.lake.delta.opening import load
 from elt_assets.lake.delta.snapshot import Snapshot
@@ -37,14 +37,14 @@ class Rollback:
     schema: t.StructType | None
     before: CommitMetadata
 
-    def change(self, storage: Files) -> Change:
+    def change(self, storage: Files) -> TableChange:
         """Return the change of files. The footers of added files are read for their statistics.
 
         Raises:
             SystemFailure: vacuum has removed files that the change needs.
         """
         storage.refuse_lost([*self.add, *(file.path for file in self.before.hidden)])
-        return Change(storage.describe(self.add), self.remove)
+        return TableChange(storage.describe(self.add), self.remove)
 
 
 @dataclass
@@ -112,16 +112,16 @@ def rollback(delta: Snapshot, storage: Files, app_id: str, name: str | None) -> 
             trace.add_compaction(changes)
         elif trace.tainted & changes.removed.keys():
             raise _cannot_undo(delta, name)
-    present = {file.path: file for file in files_of(delta)}
-    if not trace.tainted <= present.keys() or trace.lost & present.keys():
+    files = {file.path: file for file in files_of(delta)}
+    if not trace.tainted <= files.keys() or trace.lost & files.keys():
         raise _cannot_undo(delta, name)
     schema = None
     if schema_version is not None:
-        schema = spark_schema(load(storage.place, schema_version))
-        if trace.tainted != present.keys():
+        schema = spark_schema(load(storage.location, schema_version))
+        if trace.tainted != files.keys():
             raise _cannot_undo(delta, name)
     return Rollback(
-        sorted(trace.lost), [present[path] for path in sorted(trace.tainted)], schema, before
+        sorted(trace.lost), [files[path] for path in sorted(trace.tainted)], schema, before
     )
 
 
@@ -129,14 +129,14 @@ def _after(
     delta: Snapshot, storage: Files, app_id: str, name: str | None
 ) -> tuple[list[Entry], CommitMetadata]:
     """Return the effective commits after the named one, the newest first, and the metadata of that one."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for entry in effective_commits(delta, storage):
         if is_commit_of(entry, app_id) and name is not None and content_commit(entry) == name:
-            return found, metadata_of(storage, entry)
-        found.append(entry)
+            return entries, metadata_of(storage, entry)
+        entries.append(entry)
     if name is not None:
         raise _cannot_undo(delta, name)
-    return found, CommitMetadata(0, 0, None)
+    return entries, CommitMetadata(0, 0, None)
 
 
 def _cannot_undo(delta: Snapshot, name: str | None) -> SystemFailure:

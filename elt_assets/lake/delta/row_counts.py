@@ -24,7 +24,7 @@ class RowCounter:
     def __init__(self) -> None:
         self._observation = Observation()
 
-    def over(self, rows: DataFrame) -> DataFrame:
+    def count(self, rows: DataFrame) -> DataFrame:
         """Return the same rows; they are counted when they are written."""
         return rows.observe(self._observation, f.count(f.lit(1)).alias("rows"))
 
@@ -37,27 +37,27 @@ class RowCounter:
 def row_count(table: Table, files: Sequence[DataFile]) -> int:
     """Return the number of rows of files: from the log, or, where it has no count, from their footers."""
     unknown = [file.path for file in files if not file.records]
-    known = [*files, *table.storage.describe(unknown)]
-    return sum(file.records for file in known)
+    counted = [*files, *table.storage.describe(unknown)]
+    return sum(file.records for file in counted)
 
 
-def require_all(
-    table: Table, expected: int, found: int, what: str, written: Sequence[DataFile] = ()
+def discard_unless_complete(
+    table: Table, expected: int, counted: int, what: str, files: Sequence[DataFile] = ()
 ) -> None:
     """Compare two counts of rows.
 
     Args:
         what: the name of the rows for the error message, such as "rows read by a merge".
-        written: files to remove if the counts differ.
+        files: files to remove if the counts differ.
 
     Raises:
         SystemFailure: the counts differ.
     """
-    if expected == found:
+    if expected == counted:
         return
-    table.discard_files(written)
+    table.discard_files(files)
     raise SystemFailure(
-        f"table {table.uri}: {what}: expected {expected}, found {found}",
+        f"table {table.uri}: {what}: expected {expected}, found {counted}",
         guidance="nothing was committed; run it again; if it fails again, look for missing or damaged "
         "files",
     )
@@ -70,6 +70,6 @@ def write_all(table: Table, rows: DataFrame, kind: str = VISIBLE) -> list[DataFi
         SystemFailure: they contain another number of rows.
     """
     counter = RowCounter()
-    files = table.write_files(counter.over(rows), kind)
-    require_all(table, counter.rows, row_count(table, files), "rows written", files)
+    files = table.write_files(counter.count(rows), kind)
+    discard_unless_complete(table, counter.rows, row_count(table, files), "rows written", files)
     return files

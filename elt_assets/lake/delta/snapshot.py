@@ -87,11 +87,11 @@ class Snapshot:
         self._description = description
         self._sequences: dict[str, int] = {}
         self._bytes = 0
-        self._written: LogEntry | None = None
+        self._new_entry: LogEntry | None = None
         self._delta = delta
 
     @classmethod
-    def of(cls, delta: DeltaTable, storage: Files) -> Snapshot:
+    def from_delta(cls, delta: DeltaTable, storage: Files) -> Snapshot:
         """Return the snapshot of a table that delta-rs has opened."""
         metadata = delta.metadata()
         properties = TableMetadata(metadata.configuration, metadata.partition_columns)
@@ -112,14 +112,14 @@ class Snapshot:
     def read(cls, storage: Files) -> Snapshot | None:
         """Return the newest snapshot; None if the log has a form that only delta-rs can read, or none."""
         try:
-            description = _of_checkpoint(storage)
+            description = _read_checkpoint(storage)
             snapshot = None if description is None else cls(storage, description)
             first = -1 if snapshot is None else snapshot.version()
-            for number, entry in enumerate(log.following(storage, first)):
+            for number, entry in enumerate(log.read_after(storage, first)):
                 if number > 2 * MAX_ENTRIES:
                     return None
                 if snapshot is None:
-                    snapshot = cls(storage, _of_first(entry))
+                    snapshot = cls(storage, _describe_first(entry))
                 snapshot._apply(entry)
         except (OSError, ValueError, LookupError, pa.ArrowException):
             return None
@@ -148,11 +148,11 @@ class Snapshot:
         return self._description.sequence(app_id)
 
     @property
-    def with_files(self) -> DeltaTable:
+    def delta_table(self) -> DeltaTable:
         """The table at this version, as delta-rs opens it: with the list of all files."""
         version = self.version()
         if self._delta is not None and int(self._delta.version()) < version:
-            with _explained(self.storage, version):
+            with _explain_errors(self.storage, version):
                 self._delta.update_incremental()
         if self._delta is None or int(self._delta.version()) != version:
             self._delta = open_with_files(self.storage, version)
@@ -163,12 +163,12 @@ class Snapshot:
 
         The entry of the latter is known, so nothing is read. A checkpoint is written if one is due.
         """
-        written, self._written = self._written, None
-        if written is not None:
-            self._apply(written)
+        entry, self._new_entry = self._new_entry, None
+        if entry is not None:
+            self._apply(entry)
             self._checkpoint_if_due()
             return
-        for entry in log.following(self.storage, self.version()):
+        for entry in log.read_after(self.storage, self.version()):
             self._apply(entry)
 
     def create_write_transaction(
@@ -189,8 +189,8 @@ class Snapshot:
         """
         entry = LogEntry(self.storage, self.version() + 1, commit_text(actions, properties))
         is_plain = all(_PLAIN_PATH.fullmatch(action.path) for action in actions)
-        if self.storage.place.path is None or mode != "append" or not is_plain:
-            self.with_files.create_write_transaction(
+        if self.storage.location.path is None or mode != "append" or not is_plain:
+            self.delta_table.create_write_transaction(
                 list(actions),
                 mode,
                 schema,
@@ -199,7 +199,7 @@ class Snapshot:
             )
         else:
             self._write(entry)
-        self._written = entry if mode == "append" else None
+        self._new_entry = entry if mode == "append" else None
 
     def _write(self, entry: LogEntry) -> None:
         path = log.path_of(entry.version)
@@ -237,7 +237,7 @@ class Snapshot:
         if not checkpoints.is_due(version, interval, version - before, self._bytes, size):
             return
         try:
-            self.with_files.create_checkpoint()
+            self.delta_table.create_checkpoint()
         except (DeltaError, OSError) as error:
             _log.warning(
                 "Version %d of the table %s was committed, although no checkpoint of it could be written "
@@ -259,13 +259,13 @@ def open_with_files(storage: Files, version: int | None) -> DeltaTable:
         TableNotFoundError: there is no table.
         EltError: it cannot be opened.
     """
-    place = storage.place
-    with _explained(storage, version):
-        return DeltaTable(place.uri, version=version, storage_options=place.for_delta)
+    location = storage.location
+    with _explain_errors(storage, version):
+        return DeltaTable(location.uri, version=version, storage_options=location.for_delta)
 
 
 @contextmanager
-def _explained(storage: Files, version: int | None) -> Iterator[None]:
+def _explain_errors(storage: Files, version: int | None) -> Iterator[None]:
     """Raise an error of delta-rs that a table cannot be opened as an error that says what to do."""
     try:
         yield
@@ -310,7 +310,7 @@ def commit_text(actions: Sequence[AddAction | RemoveAction], properties: CommitP
         **(properties.custom_metadata or {}),
     }
     lines: list[dict[str, Any]] = [{"commitInfo": info}]
-    lines += map(_of_file, actions)
+    lines += map(_action_json, actions)
     lines += (
         {"txn": {"appId": transaction.app_id, "version": transaction.version}}
         for transaction in properties.app_transactions or ()
@@ -318,7 +318,7 @@ def commit_text(actions: Sequence[AddAction | RemoveAction], properties: CommitP
     return "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines)
 
 
-def _of_file(action: AddAction | RemoveAction) -> dict[str, Any]:
+def _action_json(action: AddAction | RemoveAction) -> dict[str, Any]:
     if isinstance(action, AddAction):
         return {
             "add": {
@@ -342,7 +342,7 @@ def _of_file(action: AddAction | RemoveAction) -> dict[str, Any]:
     }
 
 
-def _of_checkpoint(storage: Files) -> Description | None:
+def _read_checkpoint(storage: Files) -> Description | None:
     checkpoint = checkpoints.read_newest(storage)
     if checkpoint is None:
         return None
@@ -359,7 +359,7 @@ def _of_checkpoint(storage: Files) -> Description | None:
     )
 
 
-def _of_first(entry: LogEntry) -> Description:
+def _describe_first(entry: LogEntry) -> Description:
     """Return the description of a table whose first entry is given."""
     actions = list(entry.actions(files=False))
     protocol = next(action["protocol"] for action in actions if "protocol" in action)

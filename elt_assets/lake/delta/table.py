@@ -33,7 +33,7 @@ from elt_assets.lake.delta.commit_metadata import (
     past_commits,
 )
 from elt_assets.lake.delta.commits import Basis
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Change, DataFile, Files
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, Files, TableChange
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED
 from elt_assets.lake.delta.rollback import rollback, version_of
 from elt_assets.lake.spark import parquet_files
@@ -48,7 +48,7 @@ class Table:
     """One stream's table at one snapshot. `commit` moves it to the next snapshot.
 
     Args:
-        place: the table's root: a location, or a path or URI of one.
+        location: the table's root: a location, or a path or URI of one.
         app_id: the writer's id in transactions. A writer is one stream, or one partition of it.
         version: an older version, which can only be read.
 
@@ -61,16 +61,16 @@ class Table:
         ConfigError: there is something else than a table, or a table that this project cannot read or write.
     """
 
-    def __init__(self, place: str | Location, app_id: str, version: int | None = None):
+    def __init__(self, location: str | Location, app_id: str, version: int | None = None):
         self.app_id = app_id
-        self.storage = Files(place)
+        self.storage = Files(location)
         self.uri = self.storage.uri
         self.hides_files = False
         self._new_folders: list[str] | None = None
         self._open(version)
 
     def _open(self, version: int | None = None) -> None:
-        self._delta = opening.open_table(self.storage.place, version)
+        self._delta = opening.open_table(self.storage.location, version)
         self.metadata = current_metadata(self._delta, self.storage, self.app_id)
         self._basis = Basis(self.version, self.schema)
 
@@ -172,7 +172,7 @@ class Table:
 
     def schema_at(self, version: int) -> t.StructType:
         """Return the columns of an earlier version."""
-        delta = opening.open_table(self.storage.place, version)
+        delta = opening.open_table(self.storage.location, version)
         return t.StructType() if delta is None else features.spark_schema(delta)
 
     @property
@@ -196,7 +196,7 @@ class Table:
             added |= log.file_changes(self.storage, newer).added
         actions = self._actions()
         paths = actions.column("path")
-        return commits.listing(actions.filter(pc.is_in(paths, pa.array(added, paths.type))))
+        return commits.list_files(actions.filter(pc.is_in(paths, pa.array(added, paths.type))))
 
     @property
     def file_count(self) -> int:
@@ -249,11 +249,11 @@ class Table:
             self._statistic(actions, f"{side}.{'.'.join(column)}") for side in ("min", "max")
         )
         if pa.types.is_null(low.type) or pa.types.is_null(high.type):
-            return [(file, None) for file in commits.listing(actions)]
+            return [(file, None) for file in commits.list_files(actions)]
         is_outside = pc.or_(pc.less(high, least), pc.greater(low, most))
         actions = actions.filter(pc.invert(pc.fill_null(is_outside, False)))
         bounds = self._bounds(actions, column)
-        return [(file, bounds.get(file.path)) for file in commits.listing(actions)]
+        return [(file, bounds.get(file.path)) for file in commits.list_files(actions)]
 
     def files_before(self, column: str, time: dt.datetime) -> list[DataFile]:
         """Return the files that may have a time before `time` in a column, by their statistics."""
@@ -263,11 +263,11 @@ class Table:
         times = self._statistic(actions, f"min.{column}").to_pylist()
         return [
             file
-            for file, earliest in zip(commits.listing(actions), times, strict=True)
+            for file, earliest in zip(commits.list_files(actions), times, strict=True)
             if earliest is None or earliest < time
         ]
 
-    def without_nulls(self, column: Sequence[str]) -> set[str]:
+    def paths_lacking_nulls(self, column: Sequence[str]) -> set[str]:
         """Return the paths of the files whose statistics show that a column has no null."""
         if self._delta is None:
             return set()
@@ -327,7 +327,7 @@ class Table:
         schema: t.StructType,
         path_column: str | None,
     ) -> DataFrame:
-        paths = [self.storage.place.child(file.path).for_spark_reader for file in files]
+        paths = [self.storage.location.child(file.path).for_spark_reader for file in files]
         rows = spark.read.schema(schema).options(**STRICT_READ).parquet(*paths)
         if path_column is None:
             return rows
@@ -346,7 +346,7 @@ class Table:
                 self.storage.keep_only(folder, paths)
                 files = self.storage.describe(paths)
             else:
-                rows.write.mode("append").parquet(self.storage.place.child(folder).for_spark)
+                rows.write.mode("append").parquet(self.storage.location.child(folder).for_spark)
                 files = self.storage.in_folder(folder)
         except BaseException:
             self.storage.discard_folder(folder)
@@ -356,8 +356,8 @@ class Table:
 
     def _needs_tasks(self, spark: SparkSession) -> bool:
         """Return whether Python tasks read and write the files: the JVM has no file system for the store."""
-        place = self.storage.place
-        return place.is_object_store and not parquet_files.jvm_supports(spark, place.scheme)
+        location = self.storage.location
+        return location.is_object_store and not parquet_files.jvm_supports(spark, location.scheme)
 
     def new_folder(self, kind: str = VISIBLE) -> str:
         """Return the path of a new folder for one write, relative to the root."""
@@ -367,7 +367,7 @@ class Table:
         return folder
 
     @contextlib.contextmanager
-    def discarding_new_folders(self) -> Iterator[None]:
+    def discard_new_folders_on_error(self) -> Iterator[None]:
         """Remove all that was written under the root since the beginning of the block, if it raises an error.
 
         The block must not commit.
@@ -396,7 +396,7 @@ class Table:
             ConcurrentSync: a run with another catalog has added or changed a column first: its type differs.
         """
         if self._delta is None:
-            self._delta = opening.create(self.storage.place, schema, stream)
+            self._delta = opening.create(self.storage.location, schema, stream)
         opening.add_columns(self._delta, schema)
         opening.index_partitions(self._delta)
         opening.upgrade_format(self._delta)
@@ -405,7 +405,7 @@ class Table:
 
     def commit(
         self,
-        change: Change,
+        change: TableChange,
         metadata: CommitMetadata,
         records: int,
         schema: t.StructType | None = None,
@@ -432,7 +432,7 @@ class Table:
         columns = schema or self._basis.schema
         self._basis = Basis(published.version, columns, published.last_restore)
 
-    def reorganise(self, change: Change) -> None:
+    def reorganise(self, change: TableChange) -> None:
         """Publish a compaction, which moves rows to other files. It has no state and no transaction.
 
         Raises:
@@ -442,25 +442,25 @@ class Table:
         assert self._delta is not None
         commits.reorganise(self._delta, self.storage, change)
 
-    def unreferenced(self, retention: dt.timedelta) -> list[str]:
+    def find_unreferenced(self, retention: dt.timedelta) -> list[str]:
         """Return the paths of visible files, older than the retention, that no version within it uses.
 
-        Files that only older versions use are among them. Check the result with `needed_since`: a checkpoint
-        of another engine omits removed files after `delta.deletedFileRetentionDuration`, so that files which
-        are still needed may be among them too.
+        Files that only older versions use are among them. Check the result with `find_needed_since`: a
+        checkpoint of another engine omits removed files after `delta.deletedFileRetentionDuration`, so that
+        files which are still needed may be among them too.
         """
         assert self._delta is not None
         hours = math.ceil(retention.total_seconds() / 3600)
-        return self._delta.with_files.vacuum(
+        return self._delta.delta_table.vacuum(
             retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True
         )
 
-    def needed_since(self, oldest: dt.datetime) -> set[str]:
+    def find_needed_since(self, oldest: dt.datetime) -> set[str]:
         """Return the paths of files, also hidden ones, that the present version or any since a time needs."""
         assert self._delta is not None
         time = int(oldest.timestamp() * 1000)
         visible = set(self._actions().column("path").to_pylist())
-        removed = log.removed_since(self._delta, time)
+        removed = log.find_removed_since(self._delta, time)
         return visible | removed | hidden_since(self._delta, self.storage, time)
 
     def version_of(self, commit: str) -> int:
@@ -519,7 +519,7 @@ def _exact(value: object) -> bool:
 
 
 @contextlib.contextmanager
-def discarding_unpublished(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
+def discard_if_unpublished(table: Table, files: Sequence[DataFile]) -> Iterator[None]:
     """Remove files if the block raises an error that proves that nothing was published.
 
     After any other error they stay: they may have been published.

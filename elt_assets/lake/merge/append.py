@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.dedup import Merged, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
@@ -20,4 +20,4 @@ def merge(
     _schema: t.StructType,
 ) -> Merged:
     """Add the batch's files to the files of the target."""
-    return Merged(Change(batch.files), target.tombstones)
+    return Merged(TableChange(batch.files), target.tombstones)

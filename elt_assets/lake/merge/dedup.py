@@ -38,7 +38,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
+from elt_assets.lake.delta.files import HIDDEN, DataFile, TableChange
 from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import key_merge
@@ -83,7 +83,7 @@ class Target:
     files: Sequence[DataFile]
     tombstones: Sequence[DataFile] = ()
 
-    def after(self, change: Change) -> list[DataFile]:
+    def after(self, change: TableChange) -> list[DataFile]:
         """Return the files after a change."""
         removed = {file.path for file in change.remove}
         return [*(file for file in self.files if file.path not in removed), *change.add]
@@ -93,7 +93,7 @@ class Target:
 class Merged:
     """The result of a merge: a change of the target's files, and all its tombstones after it."""
 
-    change: Change
+    change: TableChange
     tombstones: Sequence[DataFile]
 
 
@@ -114,7 +114,7 @@ def merge(
         SystemFailure: rows were lost in the merge; nothing may be committed.
     """
     if not batch.files:
-        return Merged(Change(), target.tombstones)
+        return Merged(TableChange(), target.tombstones)
     visible, hidden = split_all(
         spark, table, target.files, target.tombstones, batch, by.key, schema
     )
@@ -124,8 +124,8 @@ def merge(
         files, tombstones = _latest_files(spark, inputs, by, schema)
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
-    kept = Target(target.tombstones).after(Change(hidden.kept, hidden.taken))
-    return Merged(Change([*visible.kept, *files], visible.taken), [*kept, *tombstones])
+    kept = Target(target.tombstones).after(TableChange(hidden.kept, hidden.taken))
+    return Merged(TableChange([*visible.kept, *files], visible.taken), [*kept, *tombstones])
 
 
 def _latest_files(
@@ -143,7 +143,7 @@ def _by_window(
 ) -> key_merge.Written:
     """Write the latest row of each key, found by a Spark window."""
     read = RowCounter()
-    rows = read.over(union_rows(spark, inputs.batch, inputs.matching, by, schema))
+    rows = read.count(union_rows(spark, inputs.batch, inputs.matching, by, schema))
     rows = latest(rows, by, begins_era(inputs, by, schema))
     written = write_rows(inputs.table, rows, is_delete(schema), schema.names)
     key_merge.require_read(inputs, read.rows, written)

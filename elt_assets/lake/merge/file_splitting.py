@@ -26,7 +26,7 @@ from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile
-from elt_assets.lake.delta.row_counts import require_all, row_count
+from elt_assets.lake.delta.row_counts import discard_unless_complete, row_count
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark import split_tasks
@@ -153,7 +153,7 @@ def record_parts(key: Key) -> Key:
 
 def lacks_nulls(table: Table, files: Sequence[DataFile], column: Sequence[str]) -> bool:
     """Return whether statistics, in the log or in the files' footers, show that a column has no null."""
-    known = table.without_nulls(column)
+    known = table.paths_lacking_nulls(column)
     others = [file.path for file in files if file.path not in known]
     return all(_null_count(file, column) == 0 for file in table.storage.describe(others))
 
@@ -298,7 +298,9 @@ def _checked_split(table: Table, found: Split) -> Split:
     """
     written = [*found.kept, *found.matching]
     taken = row_count(table, found.taken)
-    require_all(table, taken, row_count(table, written), "rows of the split files", written)
+    discard_unless_complete(
+        table, taken, row_count(table, written), "rows of the split files", written
+    )
     return found
 
 

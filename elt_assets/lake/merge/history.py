@@ -42,7 +42,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
+from elt_assets.lake.delta.files import HIDDEN, DataFile, TableChange
 from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, key_merge
@@ -100,9 +100,9 @@ def merge(
         confirmed: files of the history with rows of these keys that are in their versions already.
     """
     if not batch.files:
-        return Merged(Change(), target.tombstones)
+        return Merged(TableChange(), target.tombstones)
     job = _Job(spark, table, batch, by, schema, closing, confirmed)
-    closed = table.without_nulls([VALID_TO])
+    closed = table.paths_lacking_nulls([VALID_TO])
     opened = [file for file in target.files if file.path not in closed]
     past = [file for file in target.files if file.path in closed]
     visible, hidden = _split(job, opened, target.tombstones, has_past=bool(past))
@@ -116,8 +116,8 @@ def merge(
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
     versions, ends = written
-    kept = Target(target.tombstones).after(Change(hidden.kept, hidden.taken))
-    return Merged(Change([*visible.kept, *versions], visible.taken), [*kept, *ends])
+    kept = Target(target.tombstones).after(TableChange(hidden.kept, hidden.taken))
+    return Merged(TableChange([*visible.kept, *versions], visible.taken), [*kept, *ends])
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _by_window(
 ) -> Written:
     """Write the versions and ends of the keys, found by Spark windows."""
     read = RowCounter()
-    rows = read.over(
+    rows = read.count(
         dedup.union_rows(spark, inputs.batch, inputs.matching, by, wide_schema(schema))
     )
     begins = dedup.begins_era(inputs, by, schema)
@@ -231,7 +231,7 @@ def merge_replayed(
         whole: the rows and deletes of the table before the replay.
     """
     if not batch.files:
-        return Merged(Change(), target.tombstones)
+        return Merged(TableChange(), target.tombstones)
     keys = batch.rows(spark, schema).select(key_value(by.key).alias(_KEY)).distinct()
     rows = whole.rows(spark, schema).withColumn(_KEY, key_value(by.key))
     confirmed = write_all(table, rows.join(keys, _KEY, "left_semi").drop(_KEY), HIDDEN)

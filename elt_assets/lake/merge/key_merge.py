@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, DataFile
-from elt_assets.lake.delta.row_counts import require_all
+from elt_assets.lake.delta.row_counts import discard_unless_complete
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.file_splitting import (
     MAX_BYTES,
@@ -71,7 +71,7 @@ def require_read(inputs: Inputs, rows: int, written: Written) -> None:
     """
     expected = inputs.batch.records + inputs.matching.records
     files = [*written[0], *written[1]]
-    require_all(inputs.table, expected, rows, "rows read by a merge", files)
+    discard_unless_complete(inputs.table, expected, rows, "rows read by a merge", files)
 
 
 def in_one_task(
@@ -140,7 +140,9 @@ def _checked(inputs: Inputs, found: dict[str, list[str]]) -> Written:
     require_read(inputs, int(found[merge_tasks.READ][0]), written)
     files = [*written[0], *written[1]]
     rows = sum(file.records for file in files)
-    require_all(inputs.table, int(found[merge_tasks.WRITTEN][0]), rows, "rows written", files)
+    discard_unless_complete(
+        inputs.table, int(found[merge_tasks.WRITTEN][0]), rows, "rows written", files
+    )
     return written
 
 

@@ -10,8 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta.files import Change, DataFile
-from elt_assets.lake.delta.row_counts import RowCounter, require_all, row_count, write_all
+from elt_assets.lake.delta.files import DataFile, TableChange
+from elt_assets.lake.delta.row_counts import (
+    RowCounter,
+    discard_unless_complete,
+    row_count,
+    write_all,
+)
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark.expressions import value_at
@@ -66,7 +71,7 @@ def count(provider: SparkProvider, table: Table, partition: str) -> int:
 
 def removal(
     session: Callable[[], SparkSession], table: Table, partition: str, schema: t.StructType
-) -> Change:
+) -> TableChange:
     """Return the change that removes a partition from a table.
 
     Rows of other partitions that share its files are written to new files.
@@ -80,10 +85,12 @@ def removal(
     """
     found = files_of(table, [partition])
     if not found.mixed:
-        return Change((), found.own)
+        return TableChange((), found.own)
     read = RowCounter()
-    rows = read.over(table.read_files(session(), found.mixed, schema))
+    rows = read.count(table.read_files(session(), found.mixed, schema))
     kept = write_all(table, rows.where(~value_at([PARTITION]).eqNullSafe(f.lit(partition))))
     expected = row_count(table, found.mixed)
-    require_all(table, expected, read.rows, "rows read of files with other partitions", kept)
-    return Change(kept, [*found.own, *found.mixed])
+    discard_unless_complete(
+        table, expected, read.rows, "rows read of files with other partitions", kept
+    )
+    return TableChange(kept, [*found.own, *found.mixed])

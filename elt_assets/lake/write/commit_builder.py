@@ -15,7 +15,7 @@ from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
-from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import history, partition_files
 from elt_assets.lake.merge.dedup import Merged, Ordering, Target
@@ -39,7 +39,7 @@ class Publication:
         schema: replaces the schema of the table, if it is not None.
     """
 
-    change: Change
+    change: TableChange
     metadata: CommitMetadata
     companions: Sequence[CompanionChange]
     files: Sequence[DataFile]
@@ -169,18 +169,18 @@ class CommitBuilder:
         """Return whether the commit of a checkpoint replaces the columns of the table."""
         return self._replaces and self.is_building and data.final
 
-    def _change(self, merged: Merged, files: Sequence[DataFile], *, final: bool) -> Change:
+    def _change(self, merged: Merged, files: Sequence[DataFile], *, final: bool) -> TableChange:
         if not self.is_building:
             return merged.change
         if not final:
-            return Change()
+            return TableChange()
         if self._spec.partition is None:
-            return Change(files, self._tables.main.files)
+            return TableChange(files, self._tables.main.files)
         partition = self._spec.partition
         others = partition_files.removal(
             self._spark.get, self._tables.main, partition, self._schema
         )
-        return Change([*files, *others.add], others.remove)
+        return TableChange([*files, *others.add], others.remove)
 
     def _metadata(
         self, merged: Merged, files: Sequence[DataFile], data: CheckpointData
@@ -229,7 +229,7 @@ class CommitBuilder:
 
     def _dead_letter(self, data: CheckpointData) -> list[CompanionChange]:
         table = self._tables.dead_letter
-        change = Change(data.rejected_files, [*data.replayed, *self._outdated(data)])
+        change = TableChange(data.rejected_files, [*data.replayed, *self._outdated(data)])
         if not change.add and not change.remove:
             return []
         selection = table.metadata.salt if table.file_count else self._spec.selection
@@ -334,4 +334,4 @@ class CommitBuilder:
 
 def _unchanged(target: Target) -> Merged:
     """Return the result of a merge without rows."""
-    return Merged(Change(), target.tombstones)
+    return Merged(TableChange(), target.tombstones)

@@ -11,8 +11,8 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change, DataFile
-from elt_assets.lake.delta.table import Table, discarding_unpublished
+from elt_assets.lake.delta.files import DataFile, TableChange
+from elt_assets.lake.delta.table import Table, discard_if_unpublished
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD
 from elt_assets.lake.spark.expressions import value_at
@@ -73,7 +73,7 @@ def replace_table(target: Target, rows: DataFrame) -> Stored:
     if not table.exists:
         table.prepare(rows.schema)
     files = table.write_files(rows)
-    _commit(target, table, Change(files, table.files), files, rows.schema)
+    _commit(target, table, TableChange(files, table.files), files, rows.schema)
     return Stored(table, _records(files))
 
 
@@ -109,7 +109,7 @@ def _replace_partition(target: Target, rows: DataFrame, partition: str) -> Store
     table.prepare(rows.schema)
     files = table.write_files(rows)
     others = partition_files.removal(lambda: rows.sparkSession, table, partition, table.schema)
-    _commit(target, table, Change([*files, *others.add], others.remove), files)
+    _commit(target, table, TableChange([*files, *others.add], others.remove), files)
     return Stored(table, _records(files))
 
 
@@ -125,14 +125,14 @@ def _nullable(rows: DataFrame) -> DataFrame:
 def _commit(
     target: Target,
     table: Table,
-    change: Change,
+    change: TableChange,
     files: Iterable[DataFile],
     schema: t.StructType | None = None,
 ) -> None:
     metadata = CommitMetadata(
         table.metadata.sequence + 1, table.metadata.generation + 1, None, target.run_id
     )
-    with discarding_unpublished(table, change.add):
+    with discard_if_unpublished(table, change.add):
         table.commit(change, metadata, _records(files), schema)
 
 

@@ -20,10 +20,10 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
-from elt_assets.lake.delta.files import HIDDEN, Change, DataFile
-from elt_assets.lake.delta.opening import retyped
-from elt_assets.lake.delta.row_counts import require_all, row_count
-from elt_assets.lake.delta.table import Table, discarding_unpublished
+from elt_assets.lake.delta.files import HIDDEN, DataFile, TableChange
+from elt_assets.lake.delta.opening import find_retyped
+from elt_assets.lake.delta.row_counts import discard_unless_complete, row_count
+from elt_assets.lake.delta.table import Table, discard_if_unpublished
 from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, packed, run_tasks
 from elt_assets.lake.merge.validity import HIDDEN_FIELDS, IS_CURRENT, history_schema
 from elt_assets.lake.parse.segment_parsing import field_of
@@ -83,7 +83,7 @@ def _rewrite_hidden(spark: SparkProvider, table: Table, *, replaced: bool) -> No
     if metadata.columns_at is None or not metadata.hidden:
         return
     before, own = table.schema_at(metadata.columns_at), stream_part(table.schema)
-    if not retyped(table.schema, before):
+    if not find_retyped(table.schema, before):
         return
     wanted = [column_of(field) for field in own.fields]
     plan = evolution.plan(stream_part(before), wanted, "evolve", table.uri)
@@ -177,8 +177,8 @@ def _rewrite(
         columns_at=table.version if metadata.columns_at is None else metadata.columns_at,
         refresh=_kept_refresh(spec, metadata),
     )
-    with discarding_unpublished(table, files):
-        table.commit(Change(files, table.files), after, 0, schema)
+    with discard_if_unpublished(table, files):
+        table.commit(TableChange(files, table.files), after, 0, schema)
 
 
 def _kept_refresh(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
@@ -218,7 +218,7 @@ def _rewritten(
         table.storage.discard_folder(folder)
         raise
     written = table.storage.describe(found[widening_tasks.WRITTEN])
-    require_all(
+    discard_unless_complete(
         table, row_count(table, files), row_count(table, written), "rows in wider types", written
     )
     return written

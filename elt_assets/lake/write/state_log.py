@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stream_tables import StreamTables
 
@@ -66,5 +66,5 @@ def set_state(
         refresh=None,
         restored=False,
     )
-    tables.main.commit(Change(), after, 0)
+    tables.main.commit(TableChange(), after, 0)
     reach(Failpoint.STATE_SET)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
-from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import (
     WriteSpec,
@@ -96,7 +96,7 @@ class StateOnlyWriter:
             intent=spec.intent or metadata.intent,
             restored=False,
         )
-        self._table.commit(Change(), after, 0)
+        self._table.commit(TableChange(), after, 0)
         reach(Failpoint.STATE_STORED)
 
     def _committed(self, state: str | None) -> Committed:

@@ -40,7 +40,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
@@ -66,7 +66,7 @@ class CompanionChange:
 
     table: Table
     schema: t.StructType
-    change: Change
+    change: TableChange
     metadata: CommitMetadata
     records: int
     remade: bool = False
@@ -172,7 +172,7 @@ class StreamTables:
 
     def commit(
         self,
-        change: Change,
+        change: TableChange,
         metadata: CommitMetadata,
         records: int,
         companions: Sequence[CompanionChange],
@@ -235,7 +235,7 @@ class StreamTables:
             commit=None,
             companions=self._companion_commits(follows=False),
         )
-        self.main.commit(Change(), record, 0)
+        self.main.commit(TableChange(), record, 0)
         reach(Failpoint.COMPANIONS_RECORDED)
 
     def advance(self) -> None:

@@ -91,7 +91,7 @@ class TableWriter:
         arrival: Arrival = "last",
         locate: bool = False,
     ):
-        conditional_writes.require(tables.main.storage.place)
+        conditional_writes.require(tables.main.storage.location)
         for table in (tables.main, *tables.companions.values()):
             table.refuse_unwritable()
         tables.main.refuse_lost(replaces=spec.truncates)
@@ -272,7 +272,7 @@ class TableWriter:
             self._prepare()
         with ExitStack() as stack:
             for table in (self._tables.main, *self._tables.companions.values()):
-                stack.enter_context(table.discarding_new_folders())
+                stack.enter_context(table.discard_new_folders_on_error())
             return self._builder.make(data)
 
     def _prepare(self) -> None:
