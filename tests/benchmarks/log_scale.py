@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import Transaction
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, version_app_id
-from elt_assets.lake.delta.files import Change, DataFile
+from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.log import path_of
 from elt_assets.lake.delta.snapshot import commit_text
 from elt_assets.lake.delta.table import Table
@@ -78,7 +78,7 @@ def _measured(folder: Path, files: int) -> Point:
         table, cost = _timed(partial(Table, uri, app_id))
         openings.append(cost)
         appends.append(_timed(partial(_append, table, file))[1])
-        states.append(_timed(partial(_commit, table, Change(), '{"c":2}'))[1])
+        states.append(_timed(partial(_commit, table, TableChange(), '{"c":2}'))[1])
     log_bytes = (_log_bytes(uri) - before) / (2 * REPEATS)
     selections = []
     for _ in range(3):
@@ -121,10 +121,10 @@ def _file(partition: str) -> DataFile:
 
 def _append(table: Table, file: DataFile) -> None:
     table.prepare(SCHEMA, "users")
-    _commit(table, Change([file]), '{"c":1}')
+    _commit(table, TableChange([file]), '{"c":1}')
 
 
-def _commit(table: Table, change: Change, state: str) -> None:
+def _commit(table: Table, change: TableChange, state: str) -> None:
     table.commit(change, CommitMetadata(table.metadata.sequence + 1, 1, state, "run"), 1)
 
 

@@ -17,10 +17,10 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Change
+from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, history
-from elt_assets.lake.merge.dedup import Merged, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
 from elt_assets.lake.merge.file_splitting import TARGET_ROWS, Batch
 from elt_assets.lake.merge.validity import IS_CURRENT, VALID_FROM, VALID_TO, history_schema
 from elt_assets.lake.schema import metadata_columns
@@ -94,7 +94,7 @@ class Users:
     def _made(self, suffix: str, schema: t.StructType, rows: DataFrame) -> Table:
         table = Table(self._uri + suffix, APP + suffix)
         table.prepare(schema)
-        table.commit(Change(table.write_files(rows)), CommitMetadata(1, 1, None), self.rows)
+        table.commit(TableChange(table.write_files(rows)), CommitMetadata(1, 1, None), self.rows)
         return table
 
     def batch(self, ids: Sequence[int]) -> Batch:
@@ -117,16 +117,16 @@ class Users:
         besides = None if self.history is None else extra - merging
         return Took(merging + committing, besides, len(merged.change.remove))
 
-    def _merged(self, batch: Batch) -> Merged:
+    def _merged(self, batch: Batch) -> MergeResult:
         target = Target(self.table.files, self.table.metadata.tombstones)
         return dedup.merge(self._spark, self.table, target, batch, BY, SCHEMA)
 
-    def _both(self, table: Table, batch: Batch) -> tuple[Merged, Cost]:
-        def followed() -> Merged:
+    def _both(self, table: Table, batch: Batch) -> tuple[MergeResult, Cost]:
+        def followed() -> MergeResult:
             target = Target(table.files, table.metadata.tombstones)
             return history.merge(self._spark, table, target, batch, BY, SCHEMA)
 
-        def both() -> Merged:
+        def both() -> MergeResult:
             past, merged = side_by_side(followed, lambda: self._merged(batch))
             _commit(table, past, batch)
             return merged
@@ -168,6 +168,6 @@ def left_by(uri: str, *, current: bool = False) -> pa.Table:
     return sums.sort_by("updated_at")
 
 
-def _commit(table: Table, merged: Merged, batch: Batch) -> None:
+def _commit(table: Table, merged: MergeResult, batch: Batch) -> None:
     head = CommitMetadata(table.metadata.sequence + 1, 1, None, tombstones=tuple(merged.tombstones))
     table.commit(merged.change, head, batch.records)

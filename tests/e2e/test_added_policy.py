@@ -16,9 +16,9 @@ MODE = SyncMode("newest", is_standard=False)
 
 def merge(spark, table, target, batch, by, schema):
     from elt_assets.lake.delta.files import Change
-    from elt_assets.lake.merge.dedup import Merged
+    from elt_assets.lake.merge.dedup import MergeResult
     gone = target.files if batch.files else []
-    return Merged(Change(batch.files, gone), target.tombstones)
+    return MergeResult(Change(batch.files, gone), target.tombstones)
 '''
 
 

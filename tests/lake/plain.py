@@ -26,14 +26,14 @@ from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, file_splitting, history, key_merge, partition_files
-from elt_assets.lake.merge.dedup import ARRIVAL, Merged, Ordering, Target
+from elt_assets.lake.merge.dedup import ARRIVAL, MergeResult, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.merge.validity import wide_schema
 from elt_assets.lake.parse import segment_parsing
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.parsing import task
 from elt_assets.lake.spark.parsing.job import ParseJob, ParseResult, ParseTask
-from elt_assets.lake.spark.task_results import ArrowFunction
+from elt_assets.lake.spark.task_io import ArrowFunction
 from elt_assets.lake.write import schema_rewrite
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
@@ -247,10 +247,10 @@ def merge_history(
     by: Ordering,
     schema: t.StructType,
     **__: object,
-) -> Merged:
+) -> MergeResult:
     """Replaces `history.merge`: every file is rewritten."""
     if not batch.files:
-        return Merged(TableChange(), target.tombstones)
+        return MergeResult(TableChange(), target.tombstones)
     rows = _versions(table, target, schema)
     rows += [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
     return _rewritten(table, target, rows, by, schema)
@@ -265,7 +265,7 @@ def refresh_history(
     by: Ordering,
     schema: t.StructType,
     epoch: int,
-) -> Merged:
+) -> MergeResult:
     """Replaces `history.refresh`: the current versions become those of `whole`."""
     rows = _versions(table, target, schema)
     known = {row[metadata_columns.RAW_ID] for row in rows}
@@ -293,7 +293,7 @@ def _versions(table: Table, target: Target, schema: t.StructType) -> list[Row]:
 
 def _rewritten(
     table: Table, target: Target, rows: Sequence[Row], by: Ordering, schema: t.StructType
-) -> Merged:
+) -> MergeResult:
     visible: list[Row] = []
     ends: list[Row] = []
     for key, chain in _by_key(rows, by.key).items():
@@ -306,7 +306,7 @@ def _rewritten(
             (ends if is_end else visible).append({**row, "_is_current": is_current})
     files = write_files(table, Frame(visible, wide_schema(schema)))
     hidden = write_files(table, Frame(ends, wide_schema(schema)), HIDDEN)
-    return Merged(TableChange(files, target.files), hidden)
+    return MergeResult(TableChange(files, target.files), hidden)
 
 
 Replacement = tuple[Any, str, Any]

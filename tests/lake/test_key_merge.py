@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, history, key_merge
-from elt_assets.lake.merge.dedup import Merged, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.schema import metadata_columns
@@ -102,8 +102,8 @@ class Lake:
         ]
 
 
-def after(target: Target, merged: Merged) -> Target:
-    return Target(target.after(merged.change), merged.tombstones)
+def after(target: Target, merged: MergeResult) -> Target:
+    return Target(target.apply(merged.change), merged.tombstones)
 
 
 def content(table: Table, files: Sequence[DataFile], names: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elt_assets.lake.merge.duplicate_keys import repeated_keys
+from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
@@ -53,7 +53,7 @@ def test_rows_with_null_keys_are_kept_when_a_key_is_added(lake: Lake, engine: st
     new = [record(1, 5), record(3, 1)]
     lake.sync(keyed("id"), *new)
     assert texts(lake) == model(old, new, ["id"])
-    assert repeated_keys(lake.provider, lake.table, lake.table.files, [["id"]]) == 0
+    assert count_repeated_keys(lake.provider, lake.table, lake.table.files, [["id"]]) == 0
     assert [(text, current) for text, current, _ in versions(lake)] == [
         ("1 at 1", False),
         ("1 at 5", True),
@@ -73,14 +73,18 @@ def test_rows_that_lack_a_new_key_field_are_kept(lake: Lake, engine: str) -> Non
     lake.sync(keyed("id", "region", fields=WIDER), *new)
     assert texts(lake) == model(old[:2], new, ["id", "region"])
     assert set(before) < set(versions(lake))
-    assert repeated_keys(lake.provider, lake.table, lake.table.files, [["id"], ["region"]]) == 0
+    assert (
+        count_repeated_keys(lake.provider, lake.table, lake.table.files, [["id"], ["region"]]) == 0
+    )
 
 
 def test_repeated_keys_are_counted_in_files_that_lack_a_key_column(lake: Lake) -> None:
     lake.sync(stream(FIELDS, APPEND), record(1, 1), record(1, 2))
     lake.sync(stream(WIDER, APPEND), *(record(1, 3, region="eu") for _ in range(2)))
     table = lake.table
-    assert repeated_keys(lake.provider, table, table.files, [["id"], ["region"]]) == 2
-    assert repeated_keys(lake.provider, table, table.files, [["id"]]) == 1
-    found = [repeated_keys(lake.provider, table, [file], [["region"]]) for file in table.files]
+    assert count_repeated_keys(lake.provider, table, table.files, [["id"], ["region"]]) == 2
+    assert count_repeated_keys(lake.provider, table, table.files, [["id"]]) == 1
+    found = [
+        count_repeated_keys(lake.provider, table, [file], [["region"]]) for file in table.files
+    ]
     assert sorted(found) == [0, 1]

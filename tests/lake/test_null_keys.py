@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elt_assets.lake.merge.duplicate_keys import repeated_keys
+from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from tests.lake.harness import Lake
@@ -48,7 +48,7 @@ def test_a_null_in_a_part_of_a_key_is_a_value(lake: Lake, engine: str) -> None:
     current = [text for text, is_current in lake.versions("text", "_is_current") if is_current]
     assert current == texts(lake)
     key = [["id"], ["part"]]
-    assert repeated_keys(lake.provider, lake.table, lake.table.files, key) == 0
+    assert count_repeated_keys(lake.provider, lake.table, lake.table.files, key) == 0
 
 
 def texts(lake: Lake) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from elt_assets.lake.schema.from_json_schema import columns, kind_of, known_names
+from elt_assets.lake.schema.from_json_schema import columns, kind_of, stored_names
 from elt_assets.lake.schema.logical_types import JSON_TEXT, SOURCE, column_of, column_type, stored
 from elt_assets.lake.schema.metadata_columns import table_schema
 
@@ -121,7 +121,7 @@ def test_a_table_schema_keeps_the_names_of_the_source() -> None:
     schema = {"properties": {"A b": {"type": "array", "items": inner}, "a-b": {}, "c": {}}}
     found = table_schema(columns(schema))
     assert found["A_b"].metadata == {SOURCE: "A b"}
-    names = known_names(t.StructType.fromJson(found.jsonValue()))
+    names = stored_names(t.StructType.fromJson(found.jsonValue()))
     assert names["A b"].name == "A_b" and names["A b"].inner["x y"].name == "x_y"
     later = {"properties": {"a b": {}, "a_b": {}, "x": {}, **schema["properties"]}}
     assert columns(later, names)[-3:] == columns(schema)

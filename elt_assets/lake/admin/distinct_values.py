@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.logical_types import Column, described
-from elt_assets.lake.spark.worker_parquet import read_keys
+from elt_assets.lake.spark.task_io import read_keys
 from elt_assets.lake.write.write_spec import column_at, column_path
 
 KEY_TYPES = ("string", "bigint", "date", "decimal(38,0)")

@@ -32,7 +32,13 @@ from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.row_counts import discard_unless_complete, row_count
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
-from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, in_tasks, is_small, packed
+from elt_assets.lake.merge.file_splitting import (
+    MAX_BYTES,
+    TARGET_ROWS,
+    is_small,
+    pack_files,
+    run_split,
+)
 from elt_assets.lake.merge.validity import VALID_TO
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark import split_tasks
@@ -203,7 +209,7 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
             continue
         kinds.setdefault((bounds.get(file.path), file.path in closed), []).append(file)
     for files in kinds.values():
-        yield from (group for group in packed(files) if len(group) > 1)
+        yield from (group for group in pack_files(files) if len(group) > 1)
 
 
 def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
@@ -219,7 +225,7 @@ def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[
         bytes_per_file=MAX_BYTES,
         schema=table.arrow_schema(),
     )
-    written = table.storage.describe(in_tasks(spark, job)[split_tasks.KEPT])
+    written = table.storage.describe(run_split(spark, job)[split_tasks.KEPT])
     discard_unless_complete(
         table,
         row_count(table, group),

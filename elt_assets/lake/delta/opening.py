@@ -316,8 +316,8 @@ def _refuse_newer_format(delta: Snapshot) -> None:
     table_format = format_of(delta)
     if table_format > FORMAT:
         raise UnsupportedTable(
-            f"the table {delta.table_uri} has format {table_format}; this version of elt-assets reads and writes "
-            f"formats up to {FORMAT}",
+            f"the table {delta.table_uri} has format {table_format}; this version of elt-assets reads and "
+            f"writes formats up to {FORMAT}",
             guidance="install the version of elt-assets that wrote the table, or a newer one; the table is "
             "unchanged",
         )

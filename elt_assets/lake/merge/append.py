@@ -7,7 +7,7 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge.dedup import Merged, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
 
 
@@ -18,6 +18,6 @@ def merge(
     batch: Batch,
     _by: Ordering,
     _schema: t.StructType,
-) -> Merged:
+) -> MergeResult:
     """Add the batch's files to the files of the target."""
-    return Merged(TableChange(batch.files), target.tombstones)
+    return MergeResult(TableChange(batch.files), target.tombstones)

@@ -3,7 +3,7 @@
 This is the order of a key's rows, for every merge: the Spark windows here, the tasks in Arrow
 (`lake.spark.merge_tasks`), and the versions of a history (`lake.merge.validity`).
 
-1. By era. A delete without a cursor value has no place among cursors: log-based sources send only the key of
+1. By era. A delete without a cursor value cannot be ordered by cursor: log-based sources send only the key of
    a deleted row. It is ordered by arrival. It ends all that arrived before it, whatever the cursors, and
    begins an era of its key: what arrives after it is later, also with an older cursor or none. A stream
    without a cursor needs no eras: all its rows are ordered by arrival.
@@ -68,7 +68,7 @@ class Ordering:
     Attributes:
         key: column paths.
         cursor: a column path; empty if there is no cursor.
-        arrival: the place of the batch's rows among the present rows (see `Arrival`).
+        arrival: how the batch's rows are ordered among the present rows (see `Arrival`).
     """
 
     key: Key
@@ -83,14 +83,14 @@ class Target:
     files: Sequence[DataFile]
     tombstones: Sequence[DataFile] = ()
 
-    def after(self, change: TableChange) -> list[DataFile]:
+    def apply(self, change: TableChange) -> list[DataFile]:
         """Return the files after a change."""
         removed = {file.path for file in change.remove}
         return [*(file for file in self.files if file.path not in removed), *change.add]
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeResult:
     """The result of a merge: a change of the target's files, and all its tombstones after it."""
 
     change: TableChange
@@ -104,7 +104,7 @@ def merge(
     batch: Batch,
     by: Ordering,
     schema: t.StructType,
-) -> Merged:
+) -> MergeResult:
     """Merge a batch into a target: of each key, the latest row stays.
 
     Of a large table, only files that contain a key of the batch are rewritten; a small table is rewritten
@@ -114,7 +114,7 @@ def merge(
         SystemFailure: rows were lost in the merge; nothing may be committed.
     """
     if not batch.files:
-        return Merged(TableChange(), target.tombstones)
+        return MergeResult(TableChange(), target.tombstones)
     visible, hidden = split_all(
         spark, table, target.files, target.tombstones, batch, by.key, schema
     )
@@ -124,30 +124,32 @@ def merge(
         files, tombstones = _latest_files(spark, inputs, by, schema)
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
-    kept = Target(target.tombstones).after(TableChange(hidden.kept, hidden.taken))
-    return Merged(TableChange([*visible.kept, *files], visible.taken), [*kept, *tombstones])
+    tombstones_left = Target(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
+    return MergeResult(
+        TableChange([*visible.rest, *files], visible.taken), [*tombstones_left, *tombstones]
+    )
 
 
 def _latest_files(
     spark: SparkSession, inputs: key_merge.Inputs, by: Ordering, schema: t.StructType
-) -> key_merge.Written:
+) -> key_merge.WrittenFiles:
     """Write the latest row of each key: in one task if possible, otherwise with a Spark window."""
-    written = None
+    files = None
     if by.arrival == "last":
-        written = key_merge.in_one_task(spark, inputs, by.key, by.cursor, schema)
-    return written or _by_window(spark, inputs, by, schema)
+        files = key_merge.merge_in_one_task(spark, inputs, by.key, by.cursor, schema)
+    return files or _merge_by_window(spark, inputs, by, schema)
 
 
-def _by_window(
+def _merge_by_window(
     spark: SparkSession, inputs: key_merge.Inputs, by: Ordering, schema: t.StructType
-) -> key_merge.Written:
+) -> key_merge.WrittenFiles:
     """Write the latest row of each key, found by a Spark window."""
     read = RowCounter()
     rows = read.count(union_rows(spark, inputs.batch, inputs.matching, by, schema))
     rows = latest(rows, by, begins_era(inputs, by, schema))
-    written = write_rows(inputs.table, rows, is_delete(schema), schema.names)
-    key_merge.require_read(inputs, read.rows, written)
-    return written
+    files = write_rows(inputs.table, rows, is_delete(schema), schema.names)
+    key_merge.discard_unless_read(inputs, read.rows, files)
+    return files
 
 
 def union_rows(
@@ -159,8 +161,8 @@ def union_rows(
     """
     rows = batch.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 1))
     if matching.files:
-        present = matching.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 0))
-        rows = rows.unionByName(present)
+        table_rows = matching.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 0))
+        rows = rows.unionByName(table_rows)
     tasks = key_merge.task_count(batch, matching)
     if tasks <= 1:
         return rows.repartition(1)
@@ -185,7 +187,7 @@ def begins_era(inputs: key_merge.Inputs, by: Ordering, schema: t.StructType) -> 
     return deleted & value_at(by.cursor).isNull()
 
 
-def with_eras(rows: DataFrame, by: Ordering, begins: Expression) -> DataFrame:
+def add_eras(rows: DataFrame, by: Ordering, begins: Expression) -> DataFrame:
     """Return rows with the column `ERA`.
 
     Args:
@@ -206,7 +208,7 @@ def latest(rows: DataFrame, by: Ordering, begins: Expression | None) -> DataFram
         order.insert(0, value_at(by.cursor).desc_nulls_last())
     is_kept = f.col(_RANK) == 1
     if begins is not None:
-        rows = with_eras(rows, by, begins)
+        rows = add_eras(rows, by, begins)
         order.insert(0, f.col(ERA).desc())
         is_kept |= begins & (f.col(ERA) == f.col(_LAST_ERA))
     ranks = Window.partitionBy(*map(value_at, by.key)).orderBy(*order)

@@ -13,13 +13,13 @@ from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.file_splitting import Key, has_key, is_nested, key_value, record_parts
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.spark.worker_parquet import read_all_keys
+from elt_assets.lake.spark.task_io import read_all_keys
 
 MAX_LOCAL_ROWS = 2_000_000
 """Maximum number of rows whose keys are compared in this process; Spark compares the keys of more rows."""
 
 
-def repeated_keys(
+def count_repeated_keys(
     provider: SparkProvider, table: Table, files: Sequence[DataFile], key: Key
 ) -> int:
     """Return the number of keys that more than one row has. Only the columns of the key are read.
@@ -28,13 +28,13 @@ def repeated_keys(
     """
     nested = any(is_nested(table.schema, part) for part in key)
     if not nested and sum(file.records for file in files) <= MAX_LOCAL_ROWS:
-        return _repeated_local(table, files, key)
+        return _count_repeated_here(table, files, key)
     rows = table.read_files(provider.get(), files).where(has_key(key))
-    counted = rows.groupBy(key_value(key)).agg(f.count("*").alias("rows"))
-    return counted.where(f.col("rows") > 1).count()
+    counts = rows.groupBy(key_value(key)).agg(f.count("*").alias("rows"))
+    return counts.where(f.col("rows") > 1).count()
 
 
-def _repeated_local(table: Table, files: Sequence[DataFile], key: Key) -> int:
+def _count_repeated_here(table: Table, files: Sequence[DataFile], key: Key) -> int:
     storage = table.storage
     paths = [f"{storage.root}/{file.path}" for file in files]
     names = [".".join(part) for part in key]
@@ -42,5 +42,5 @@ def _repeated_local(table: Table, files: Sequence[DataFile], key: Key) -> int:
     keys = pa.table(columns, names=names)
     lacks_key = reduce(pc.and_, (pc.is_null(keys[".".join(part)]) for part in record_parts(key)))
     keys = keys.filter(pc.invert(lacks_key))
-    counted = keys.group_by(names).aggregate([([], "count_all")])
-    return int(pc.sum(pc.greater(counted["count_all"], 1)).as_py() or 0)
+    counts = keys.group_by(names).aggregate([([], "count_all")])
+    return int(pc.sum(pc.greater(counts["count_all"], 1)).as_py() or 0)

@@ -31,8 +31,8 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark import split_tasks
 from elt_assets.lake.spark.expressions import value_at
-from elt_assets.lake.spark.task_results import RESULT, ArrowFunction
-from elt_assets.lake.spark.worker_code import send_code
+from elt_assets.lake.spark.task_io import RESULT, ArrowFunction
+from elt_assets.lake.spark.worker_code import make_sendable
 
 Key = Sequence[Sequence[str]]
 """Paths of table columns. A null in a part of a composite key is a value: it is equal to a null, and to
@@ -86,22 +86,22 @@ class Split:
 
     Attributes:
         taken: files that leave the table.
-        kept: new files with the rows of these that stay in the table.
+        rest: new files with the rows of these that stay in the table.
         matching: files with the rows that have a key of the batch, to be merged with it.
         temporary: files among these that the caller must remove after the merge.
     """
 
     taken: Sequence[DataFile] = ()
-    kept: Sequence[DataFile] = ()
+    rest: Sequence[DataFile] = ()
     matching: Sequence[DataFile] = ()
     temporary: Sequence[DataFile] = ()
 
-    def __add__(self, other: Split) -> Split:
+    def __add__(self, more: Split) -> Split:
         return Split(
-            [*self.taken, *other.taken],
-            [*self.kept, *other.kept],
-            [*self.matching, *other.matching],
-            [*self.temporary, *other.temporary],
+            [*self.taken, *more.taken],
+            [*self.rest, *more.rest],
+            [*self.matching, *more.matching],
+            [*self.temporary, *more.temporary],
         )
 
 
@@ -131,9 +131,9 @@ def combine_small(spark: SparkSession, table: Table, files: Sequence[DataFile]) 
     small = [file for file in files if is_small(file)]
     if len(small) < MIN_SMALL_FILES:
         return Split()
-    groups = packed(small)
+    groups = pack_files(small)
     fold = frozenset(range(len(groups)))
-    return _by_task(spark, table, groups, fold, Batch(table, ()), (), VISIBLE, table.schema)
+    return _split_in_tasks(spark, table, groups, fold, Batch(table, ()), (), VISIBLE, table.schema)
 
 
 def _is_small(files: Sequence[DataFile]) -> bool:
@@ -153,17 +153,17 @@ def record_parts(key: Key) -> Key:
 
 def lacks_nulls(table: Table, files: Sequence[DataFile], column: Sequence[str]) -> bool:
     """Return whether statistics, in the log or in the files' footers, show that a column has no null."""
-    known = table.paths_lacking_nulls(column)
-    others = [file.path for file in files if file.path not in known]
+    paths = table.paths_lacking_nulls(column)
+    others = [file.path for file in files if file.path not in paths]
     return all(_null_count(file, column) == 0 for file in table.storage.describe(others))
 
 
 def _null_count(file: DataFile, column: Sequence[str]) -> Any:
     """Return the number of nulls of a column in a file with statistics; None if it is unknown."""
-    found = json.loads(file.stats or "{}").get("nullCount")
+    count = json.loads(file.stats or "{}").get("nullCount")
     for name in column:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        count = count.get(name) if isinstance(count, dict) else None
+    return count
 
 
 def split(
@@ -186,30 +186,30 @@ def split(
     candidates = _candidates(table, files, batch.files, key)
     too_many = batch.records > MAX_KEYS or batch.size > MAX_BATCH_BYTES
     if too_many or any(is_nested(schema, part) for part in key):
-        return _by_join(spark, table, candidates, batch, key, schema, kind)
+        return _split_by_join(spark, table, candidates, batch, key, schema, kind)
     groups, fold = _groups(files, candidates)
-    return _by_task(spark, table, groups, fold, batch, key, kind, schema)
+    return _split_in_tasks(spark, table, groups, fold, batch, key, kind, schema)
 
 
 def _candidates(
     table: Table, files: Sequence[DataFile], batch: Sequence[DataFile], key: Key
 ) -> list[DataFile]:
     """Return the files whose bounds do not exclude every row of the batch."""
-    found = list(files)
+    candidates = list(files)
     for part in key:
         if any(_null_count(file, part) != 0 for file in batch):
             continue  # bounds say nothing of nulls
-        bounds = [_bounds(file, part) for file in batch]
-        wanted = [each for each in bounds if each is not None]
-        if len(wanted) < len(batch):
+        of_batch = [bounds for file in batch if (bounds := _bounds(file, part)) is not None]
+        if len(of_batch) < len(batch):
             continue
-        known = table.bounds(part)
-        found = [
+        of_table = table.bounds(part)
+        candidates = [
             file
-            for file in found
-            if file.path not in known or any(_overlap(known[file.path], one) for one in wanted)
+            for file in candidates
+            if file.path not in of_table
+            or any(_overlap(of_table[file.path], bounds) for bounds in of_batch)
         ]
-    return found
+    return candidates
 
 
 def _bounds(file: DataFile, column: Sequence[str]) -> tuple[Any, Any] | None:
@@ -222,17 +222,17 @@ def _bounds(file: DataFile, column: Sequence[str]) -> tuple[Any, Any] | None:
     return None if least is None or most is None else (least, most)
 
 
-def _overlap(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    if type(one[0]) is not type(other[0]):
+def _overlap(left: tuple[Any, Any], right: tuple[Any, Any]) -> bool:
+    if type(left[0]) is not type(right[0]):
         return True
-    return bool(one[0] <= other[1] and other[0] <= one[1])
+    return bool(left[0] <= right[1] and right[0] <= left[1])
 
 
 def is_small(file: DataFile) -> bool:
     return file.size * SMALL_DIVISOR < TARGET_BYTES and file.records * SMALL_DIVISOR < TARGET_ROWS
 
 
-def packed(files: Iterable[DataFile]) -> list[list[DataFile]]:
+def pack_files(files: Iterable[DataFile]) -> list[list[DataFile]]:
     """Return files in groups of about the target size."""
     groups: list[list[DataFile]] = []
     size, rows = TARGET_BYTES + 1, 0
@@ -252,12 +252,12 @@ def _groups(
     small = [file for file in files if is_small(file)]
     if len(small) < MIN_SMALL_FILES:
         return [[file] for file in candidates], frozenset()
-    folded = packed(small)
+    folded = pack_files(small)
     rest = [[file] for file in candidates if not is_small(file)]
     return [*folded, *rest], frozenset(range(len(folded)))
 
 
-def _by_task(
+def _split_in_tasks(
     spark: SparkSession,
     table: Table,
     groups: Sequence[Sequence[DataFile]],
@@ -281,36 +281,34 @@ def _by_task(
     )
     if not groups:
         return Split()
-    paths = in_tasks(spark, job)
+    paths = run_split(spark, job)
     names = set(paths[split_tasks.TAKEN])
     taken = [file for group in groups for file in group if file.path in names]
-    kept, matching = (
+    rest, matching = (
         table.storage.describe(paths[role]) for role in (split_tasks.KEPT, split_tasks.MATCHING)
     )
-    return _checked_split(table, Split(taken, kept, matching, temporary=matching))
+    return _verify_split(table, Split(taken, rest, matching, temporary=matching))
 
 
-def _checked_split(table: Table, found: Split) -> Split:
+def _verify_split(table: Table, result: Split) -> Split:
     """Return a split whose row counts are correct.
 
     Raises:
         SystemFailure: they are not.
     """
-    written = [*found.kept, *found.matching]
-    taken = row_count(table, found.taken)
-    discard_unless_complete(
-        table, taken, row_count(table, written), "rows of the split files", written
-    )
-    return found
+    files = [*result.rest, *result.matching]
+    taken = row_count(table, result.taken)
+    discard_unless_complete(table, taken, row_count(table, files), "rows of the split files", files)
+    return result
 
 
-def in_tasks(spark: SparkSession, job: split_tasks.SplitJob) -> dict[str, list[str]]:
+def run_split(spark: SparkSession, job: split_tasks.SplitJob) -> dict[str, list[str]]:
     """Run a job with one task for each group.
 
     Returns:
         the paths that the tasks reported, by their role.
     """
-    paths = run_tasks(spark, len(job.groups), send_code(split_tasks.run, job))
+    paths = run_tasks(spark, len(job.groups), make_sendable(split_tasks.run, job))
     reach(Failpoint.FILES_SPLIT)
     return paths
 
@@ -328,7 +326,7 @@ def run_tasks(spark: SparkSession, count: int, function: ArrowFunction) -> dict[
     return names
 
 
-def _by_join(
+def _split_by_join(
     spark: SparkSession,
     table: Table,
     candidates: Sequence[DataFile],
@@ -339,18 +337,18 @@ def _by_join(
 ) -> Split:
     keys = batch.rows(spark, schema).select(key_value(key).alias(_KEY)).distinct()
 
-    def joined(files: Sequence[DataFile], how: str) -> DataFrame:
+    def join_keys(files: Sequence[DataFile], how: str) -> DataFrame:
         rows = table.read_files(spark, files, schema, path_column=_FILE)
         return rows.withColumn(_KEY, key_value(key)).join(keys, _KEY, how).drop(_KEY)
 
-    matches = joined(candidates, "left_semi").select(_FILE).distinct().collect()
-    found = {_file_name(row[0]) for row in matches}
-    taken = [file for file in candidates if _file_name(file.path) in found]
+    matches = join_keys(candidates, "left_semi").select(_FILE).distinct().collect()
+    names = {_file_name(row[0]) for row in matches}
+    taken = [file for file in candidates if _file_name(file.path) in names]
     if not taken:
         return Split()
-    kept = table.write_files(joined(taken, "left_anti").drop(_FILE), kind)
-    matching = table.write_files(joined(taken, "left_semi").drop(_FILE), HIDDEN)
-    return _checked_split(table, Split(taken, kept, matching, temporary=matching))
+    rest = table.write_files(join_keys(taken, "left_anti").drop(_FILE), kind)
+    matching = table.write_files(join_keys(taken, "left_semi").drop(_FILE), HIDDEN)
+    return _verify_split(table, Split(taken, rest, matching, temporary=matching))
 
 
 def key_value(key: Key) -> Expression:

@@ -46,7 +46,7 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile, TableChange
 from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, key_merge
-from elt_assets.lake.merge.dedup import ERA, Merged, Ordering, Target
+from elt_assets.lake.merge.dedup import ERA, MergeResult, Ordering, Target
 from elt_assets.lake.merge.file_splitting import (
     Batch,
     Split,
@@ -56,27 +56,27 @@ from elt_assets.lake.merge.file_splitting import (
     split,
     split_all,
 )
-from elt_assets.lake.merge.key_merge import Inputs, Written
+from elt_assets.lake.merge.key_merge import Inputs, WrittenFiles
 from elt_assets.lake.merge.validity import (
     CLOSED_AT,
     EPOCH,
     IS_CURRENT,
     VALID_FROM,
     VALID_TO,
+    add_validity,
     content,
     content_names,
     deletion_times,
     history_schema,
     is_end,
     wide_schema,
-    with_validity,
 )
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.expressions import value_at
 from elt_assets.lake.spark.merge_tasks import Validity
 
 SUFFIX = "_history"
-_KEY, _SAME, _PLACE = "_elt_key", "_elt_same", "_elt_place"
+_KEY, _SAME, _CURSOR = "_elt_key", "_elt_same", "_elt_cursor"
 _SINCE, _LATEST = "_elt_since", "_elt_latest"
 
 
@@ -90,7 +90,7 @@ def merge(
     *,
     closing: bool = False,
     confirmed: Sequence[DataFile] = (),
-) -> Merged:
+) -> MergeResult:
     """Merge the versions of a batch into those of the same keys.
 
     Args:
@@ -100,28 +100,32 @@ def merge(
         confirmed: files of the history with rows of these keys that are in their versions already.
     """
     if not batch.files:
-        return Merged(TableChange(), target.tombstones)
-    job = _Job(spark, table, batch, by, schema, closing, confirmed)
+        return MergeResult(TableChange(), target.tombstones)
+    job = _HistoryMerge(spark, table, batch, by, schema, closing, confirmed)
     closed = table.paths_lacking_nulls([VALID_TO])
-    opened = [file for file in target.files if file.path not in closed]
-    past = [file for file in target.files if file.path in closed]
-    visible, hidden = _split(job, opened, target.tombstones, has_past=bool(past))
+    open_files = [file for file in target.files if file.path not in closed]
+    past_files = [file for file in target.files if file.path in closed]
+    visible, hidden = _split(job, open_files, target.tombstones, has_past=bool(past_files))
     try:
-        written = _after_current(job, visible, hidden) if past else None
-        if written is not None:
-            visible += combine_small(spark, table, past)
+        results = _merge_after_current(job, visible, hidden) if past_files else None
+        if results is not None:
+            visible += combine_small(spark, table, past_files)
         else:
-            visible += split(spark, table, past, batch, by.key, wide_schema(schema))
-            written = _among_all(job, visible, hidden, apart=bool(past or visible.temporary))
+            visible += split(spark, table, past_files, batch, by.key, wide_schema(schema))
+            results = _merge_among_all(
+                job, visible, hidden, apart=bool(past_files or visible.temporary)
+            )
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
-    versions, ends = written
-    kept = Target(target.tombstones).after(TableChange(hidden.kept, hidden.taken))
-    return Merged(TableChange([*visible.kept, *versions], visible.taken), [*kept, *ends])
+    versions, ends = results
+    tombstones_left = Target(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
+    return MergeResult(
+        TableChange([*visible.rest, *versions], visible.taken), [*tombstones_left, *ends]
+    )
 
 
 @dataclass(frozen=True)
-class _Job:
+class _HistoryMerge:
     """The arguments of a merge, except the files of its target."""
 
     spark: SparkSession
@@ -137,12 +141,12 @@ class _Job:
         return self.closing or self.by.arrival != "last"
 
     def inputs(self, visible: Split, hidden: Split) -> Inputs:
-        present = [*visible.matching, *hidden.matching, *self.confirmed]
-        return Inputs(self.table, self.batch, Batch(self.table, present))
+        table_files = [*visible.matching, *hidden.matching, *self.confirmed]
+        return Inputs(self.table, self.batch, Batch(self.table, table_files))
 
 
 def _split(
-    job: _Job, opened: Sequence[DataFile], ends: Sequence[DataFile], *, has_past: bool
+    job: _HistoryMerge, open_files: Sequence[DataFile], ends: Sequence[DataFile], *, has_past: bool
 ) -> tuple[Split, Split]:
     """Split the files that may hold current versions, and those of ends.
 
@@ -151,12 +155,12 @@ def _split(
     """
     common = (job.batch, job.by.key, wide_schema(job.schema))
     if not has_past:
-        return split_all(job.spark, job.table, opened, ends, *common)
-    visible, _ = split_all(job.spark, job.table, opened, (), *common)
+        return split_all(job.spark, job.table, open_files, ends, *common)
+    visible, _ = split_all(job.spark, job.table, open_files, (), *common)
     return visible, split(job.spark, job.table, ends, *common, HIDDEN)
 
 
-def _after_current(job: _Job, visible: Split, hidden: Split) -> Written | None:
+def _merge_after_current(job: _HistoryMerge, visible: Split, hidden: Split) -> WrittenFiles | None:
     """Write the versions and ends of the keys, if all rows of the batch come after the current versions.
 
     Returns:
@@ -164,19 +168,23 @@ def _after_current(job: _Job, visible: Split, hidden: Split) -> Written | None:
     """
     if job.needs_windows or hidden.matching:
         return None
-    return _in_one_task(job, job.inputs(visible, hidden), apart=True, is_partial=True)
+    return _merge_in_one_task(job, job.inputs(visible, hidden), apart=True, is_partial=True)
 
 
-def _among_all(job: _Job, visible: Split, hidden: Split, *, apart: bool) -> Written:
+def _merge_among_all(
+    job: _HistoryMerge, visible: Split, hidden: Split, *, apart: bool
+) -> WrittenFiles:
     """Write the versions and ends of the keys; `visible` and `hidden` hold all that there are."""
-    inputs, written = job.inputs(visible, hidden), None
+    inputs, results = job.inputs(visible, hidden), None
     if not job.needs_windows:
-        written = _in_one_task(job, inputs, apart=apart, is_partial=False)
+        results = _merge_in_one_task(job, inputs, apart=apart, is_partial=False)
     may_close = job.closing or bool(hidden.matching)
-    return written or _by_window(job.spark, inputs, job.by, job.schema, may_close=may_close)
+    return results or _merge_by_window(job.spark, inputs, job.by, job.schema, may_close=may_close)
 
 
-def _in_one_task(job: _Job, inputs: Inputs, *, apart: bool, is_partial: bool) -> Written | None:
+def _merge_in_one_task(
+    job: _HistoryMerge, inputs: Inputs, *, apart: bool, is_partial: bool
+) -> WrittenFiles | None:
     """Write the versions and ends of the keys in one task; None if it cannot."""
     by, schema = job.by, job.schema
     validity = Validity(
@@ -189,12 +197,14 @@ def _in_one_task(job: _Job, inputs: Inputs, *, apart: bool, is_partial: bool) ->
     )
     names = history_schema(schema).names
     columns = [*names, EPOCH], [*names, CLOSED_AT, EPOCH]
-    return key_merge.in_one_task(job.spark, inputs, by.key, by.cursor, schema, validity, columns)
+    return key_merge.merge_in_one_task(
+        job.spark, inputs, by.key, by.cursor, schema, validity, columns
+    )
 
 
-def _by_window(
+def _merge_by_window(
     spark: SparkSession, inputs: Inputs, by: Ordering, schema: t.StructType, *, may_close: bool
-) -> Written:
+) -> WrittenFiles:
     """Write the versions and ends of the keys, found by Spark windows."""
     read = RowCounter()
     rows = read.count(
@@ -203,13 +213,13 @@ def _by_window(
     begins = dedup.begins_era(inputs, by, schema)
     if begins is not None:
         begins &= f.col(CLOSED_AT).isNull()
-        rows = dedup.with_eras(rows, by, begins)
-    rows = with_validity(rows.where(has_key(by.key)), by, schema, begins)
+        rows = dedup.add_eras(rows, by, begins)
+    rows = add_validity(rows.where(has_key(by.key)), by, schema, begins)
     names = [*history_schema(schema).names, EPOCH]
     ends = is_end(schema, may_close=may_close)
-    written = dedup.write_rows(inputs.table, rows, ends, names)
-    key_merge.require_read(inputs, read.rows, written)
-    return written
+    files = dedup.write_rows(inputs.table, rows, ends, names)
+    key_merge.discard_unless_read(inputs, read.rows, files)
+    return files
 
 
 def merge_replayed(
@@ -220,7 +230,7 @@ def merge_replayed(
     whole: Batch,
     by: Ordering,
     schema: t.StructType,
-) -> Merged:
+) -> MergeResult:
     """Merge replayed rows into the versions of their keys.
 
     A row that arrived again unchanged is no version, nor is a delete that a refresh had before such a row. So
@@ -231,7 +241,7 @@ def merge_replayed(
         whole: the rows and deletes of the table before the replay.
     """
     if not batch.files:
-        return Merged(TableChange(), target.tombstones)
+        return MergeResult(TableChange(), target.tombstones)
     keys = batch.rows(spark, schema).select(key_value(by.key).alias(_KEY)).distinct()
     rows = whole.rows(spark, schema).withColumn(_KEY, key_value(by.key))
     confirmed = write_all(table, rows.join(keys, _KEY, "left_semi").drop(_KEY), HIDDEN)
@@ -250,7 +260,7 @@ def refresh(
     by: Ordering,
     schema: t.StructType,
     epoch: int,
-) -> Merged:
+) -> MergeResult:
     """Make the current versions equal to the rows of `whole`, from the time `epoch` on.
 
     The first rows of a history are merged like any others.
@@ -262,14 +272,14 @@ def refresh(
     """
     if not target.files and not target.tombstones:
         return merge(spark, table, target, events, by, schema)
-    due = Batch(table, _differences(spark, table, target, events, whole, by, schema, epoch))
+    due = Batch(table, _write_differences(spark, table, target, events, whole, by, schema, epoch))
     try:
         return merge(spark, table, target, due, by, schema, closing=True)
     finally:
         table.discard_files(due.files)
 
 
-def _differences(
+def _write_differences(
     spark: SparkSession,
     table: Table,
     target: Target,
@@ -281,28 +291,28 @@ def _differences(
 ) -> list[DataFile]:
     """Write what a refresh changes: the rows of keys that have another last row, and ends of keys that have
     none."""
-    wide, known, nothing = wide_schema(schema), [_KEY, _SAME], Batch(table, [])
+    wide, content_columns, nothing = wide_schema(schema), [_KEY, _SAME], Batch(table, [])
     columns = [key_value(by.key).alias(_KEY), content(schema).alias(_SAME)]
     last = table.read_files(spark, [*target.files, *target.tombstones], wide).where(IS_CURRENT)
-    present = last.where(f.col(CLOSED_AT).isNull()).select("*", *columns)
+    current = last.where(f.col(CLOSED_AT).isNull()).select("*", *columns)
     rows, left = (
         dedup.union_rows(spark, batch, nothing, by, wide).where(has_key(by.key))
         for batch in (events, whole)
     )
     latest = dedup.latest(left, by, None).select("*", *columns)
-    ends = present.join(latest.select(_KEY), _KEY, "left_anti")
+    ends = current.join(latest.select(_KEY), _KEY, "left_anti")
     ends = ends.withColumn(CLOSED_AT, f.timestamp_micros(f.lit(epoch)))
-    changed = latest.join(present.select(known), known, "left_anti")
+    changed = latest.join(current.select(content_columns), content_columns, "left_anti")
     begins = dedup.begins_era(Inputs(table, events, nothing), by, schema)
-    later = _later(rows.select("*", *columns), changed, present, by, begins)
+    later = _select_later(rows.select("*", *columns), changed, current, by, begins)
     due = ends.select(*wide.names).unionByName(later.select(*wide.names))
     return write_all(table, due.withColumn(EPOCH, f.lit(epoch).cast("long")), HIDDEN)
 
 
-def _later(
+def _select_later(
     rows: DataFrame,
     latest: DataFrame,
-    present: DataFrame,
+    current: DataFrame,
     by: Ordering,
     begins: Expression | None,
 ) -> DataFrame:
@@ -315,10 +325,10 @@ def _later(
     if not by.cursor:
         return rows
     cursor, arrival = value_at(by.cursor), f.col(metadata_columns.RAW_ID)
-    since = present.select(_KEY, arrival.alias(_SINCE), f.struct(cursor).alias(_PLACE))
+    since = current.select(_KEY, arrival.alias(_SINCE), f.struct(cursor).alias(_CURSOR))
     rows = rows.join(since, _KEY, "left")
     # A null is less than any other value of a struct.
-    is_later = f.col(_PLACE).isNull() | (f.struct(cursor) > f.col(_PLACE))
+    is_later = f.col(_CURSOR).isNull() | (f.struct(cursor) > f.col(_CURSOR))
     is_later |= arrival == f.col(_LATEST)
     if begins is not None:
         arrivals = Window.partitionBy(_KEY).orderBy(arrival)

@@ -30,7 +30,7 @@ from elt_assets.lake.merge.file_splitting import (
 )
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark import merge_tasks
-from elt_assets.lake.spark.worker_code import send_code
+from elt_assets.lake.spark.worker_code import make_sendable
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
 
 ROWS_PER_TASK = 500_000
@@ -44,7 +44,7 @@ _ORDERED = (
 )
 """Types of keys and cursors that a task sorts as Spark does."""
 
-Written = tuple[list[DataFile], list[DataFile]]
+WrittenFiles = tuple[list[DataFile], list[DataFile]]
 """Files that readers see, and hidden files of rows that end a key."""
 
 
@@ -63,18 +63,18 @@ def task_count(batch: Batch, matching: Batch) -> int:
     return max(ceil(records / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))
 
 
-def require_read(inputs: Inputs, rows: int, written: Written) -> None:
-    """Check that a merge read all rows of its input; if it did not, remove the files that it has `written`.
+def discard_unless_read(inputs: Inputs, rows: int, new_files: WrittenFiles) -> None:
+    """Check that a merge read all rows of its input; if it did not, remove the files that it has `new_files`.
 
     Raises:
         SystemFailure: it did not.
     """
     expected = inputs.batch.records + inputs.matching.records
-    files = [*written[0], *written[1]]
+    files = [*new_files[0], *new_files[1]]
     discard_unless_complete(inputs.table, expected, rows, "rows read by a merge", files)
 
 
-def in_one_task(
+def merge_in_one_task(
     spark: SparkSession,
     inputs: Inputs,
     key: Key,
@@ -82,7 +82,7 @@ def in_one_task(
     schema: t.StructType,
     validity: merge_tasks.Validity | None = None,
     columns: tuple[Sequence[str], Sequence[str]] | None = None,
-) -> Written | None:
+) -> WrittenFiles | None:
     """Write the latest row of each key, or all versions of each key.
 
     Args:
@@ -124,26 +124,26 @@ def in_one_task(
         schema=inputs.table.arrow_schema(schema),
         validity=validity,
     )
-    found = run_tasks(spark, 1, send_code(merge_tasks.run, job))
+    results = run_tasks(spark, 1, make_sendable(merge_tasks.run, job))
     reach(Failpoint.KEYS_MERGED)
-    return None if merge_tasks.UNFIT in found else _checked(inputs, found)
+    return None if merge_tasks.UNFIT in results else _verify(inputs, results)
 
 
-def _checked(inputs: Inputs, found: dict[str, list[str]]) -> Written:
+def _verify(inputs: Inputs, results: dict[str, list[str]]) -> WrittenFiles:
     """Return the files that a task wrote, if the numbers of rows are correct.
 
     Raises:
         SystemFailure: they are not.
     """
     describe = inputs.table.storage.describe
-    written = describe(found[merge_tasks.VISIBLE]), describe(found[merge_tasks.HIDDEN])
-    require_read(inputs, int(found[merge_tasks.READ][0]), written)
-    files = [*written[0], *written[1]]
+    new_files = describe(results[merge_tasks.VISIBLE]), describe(results[merge_tasks.HIDDEN])
+    discard_unless_read(inputs, int(results[merge_tasks.READ][0]), new_files)
+    files = [*new_files[0], *new_files[1]]
     rows = sum(file.records for file in files)
     discard_unless_complete(
-        inputs.table, int(found[merge_tasks.WRITTEN][0]), rows, "rows written", files
+        inputs.table, int(results[merge_tasks.WRITTEN][0]), rows, "rows written", files
     )
-    return written
+    return new_files
 
 
 def kind_of(schema: t.StructType, column: Sequence[str]) -> t.DataType:

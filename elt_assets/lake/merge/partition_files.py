@@ -38,33 +38,33 @@ class PartitionFiles:
 
 def files_of(table: Table, partitions: Collection[str]) -> PartitionFiles:
     """Return the files that may hold rows of some partitions; no data is read."""
-    wanted, found = sorted(partitions), PartitionFiles([], [])
-    if not wanted:
-        return found
-    for file, bounds in table.files_overlapping([PARTITION], wanted[0], wanted[-1]):
+    values, result = sorted(partitions), PartitionFiles([], [])
+    if not values:
+        return result
+    for file, bounds in table.files_overlapping([PARTITION], values[0], values[-1]):
         least, most = map(str, bounds or ("", chr(0x10FFFF)))
-        first = bisect_left(wanted, least)
-        if first == len(wanted) or wanted[first] > most:
+        first = bisect_left(values, least)
+        if first == len(values) or values[first] > most:
             continue
         # The bounds of another engine may be those of a part of a long text.
         is_own = file.is_own and least == most
-        (found.own if is_own else found.mixed).append(file)
-    return found
+        (result.own if is_own else result.mixed).append(file)
+    return result
 
 
 def read(spark: SparkSession, table: Table, partitions: Collection[str]) -> DataFrame:
     """Return the rows of some partitions; files of other partitions are not read."""
-    found = files_of(table, partitions)
-    rows = table.read_files(spark, [*found.own, *found.mixed])
-    return rows.where(value_at([PARTITION]).isin(*partitions)) if found.mixed else rows
+    files = files_of(table, partitions)
+    rows = table.read_files(spark, [*files.own, *files.mixed])
+    return rows.where(value_at([PARTITION]).isin(*partitions)) if files.mixed else rows
 
 
 def count(provider: SparkProvider, table: Table, partition: str) -> int:
     """Return the number of rows of a partition; Spark is used only if the statistics are not sufficient."""
-    found = files_of(table, [partition])
-    rows = sum(file.records for file in found.own)
-    if found.mixed:
-        mixed = table.read_files(provider.get(), found.mixed)
+    files = files_of(table, [partition])
+    rows = sum(file.records for file in files.own)
+    if files.mixed:
+        mixed = table.read_files(provider.get(), files.mixed)
         rows += mixed.where(value_at([PARTITION]) == partition).count()
     return rows
 
@@ -83,14 +83,14 @@ def removal(
     Raises:
         SystemFailure: rows were lost.
     """
-    found = files_of(table, [partition])
-    if not found.mixed:
-        return TableChange((), found.own)
+    files = files_of(table, [partition])
+    if not files.mixed:
+        return TableChange((), files.own)
     read = RowCounter()
-    rows = read.count(table.read_files(session(), found.mixed, schema))
-    kept = write_all(table, rows.where(~value_at([PARTITION]).eqNullSafe(f.lit(partition))))
-    expected = row_count(table, found.mixed)
+    rows = read.count(table.read_files(session(), files.mixed, schema))
+    rest = write_all(table, rows.where(~value_at([PARTITION]).eqNullSafe(f.lit(partition))))
+    expected = row_count(table, files.mixed)
     discard_unless_complete(
-        table, expected, read.rows, "rows read of files with other partitions", kept
+        table, expected, read.rows, "rows read of files with other partitions", rest
     )
-    return TableChange(kept, [*found.own, *found.mixed])
+    return TableChange(rest, [*files.own, *files.mixed])

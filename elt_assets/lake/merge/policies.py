@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import append, dedup
-from elt_assets.lake.merge.dedup import Merged, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.protocol.airbyte.sync_modes import (
     APPEND,
@@ -24,7 +24,7 @@ from elt_assets.protocol.airbyte.sync_modes import (
     added,
 )
 
-Merge = Callable[[SparkSession, Table, Target, Batch, Ordering, t.StructType], Merged]
+Merge = Callable[[SparkSession, Table, Target, Batch, Ordering, t.StructType], MergeResult]
 """Merges a batch, which has rows, into the files of a target. The files that it writes are not visible before
 a commit. A checkpoint without rows needs no merge."""
 
@@ -41,5 +41,5 @@ def reads_table(mode: str) -> bool:
 def merge_of(mode: str) -> Merge:
     """Return the merge of a destination sync mode."""
     module = _MODULES[mode] if mode in _MODULES else added()[mode].load()
-    found: Merge = module.merge
-    return found
+    merge: Merge = module.merge
+    return merge

@@ -7,22 +7,23 @@ and marker are times, else when it was extracted; no version of a later era is v
 arrives again unchanged is not a version, nor is one that another replaces which has its cursor and start.
 
 **What the history once answered for a key and a moment (`_valid_from <= moment < _valid_to`), it answers for
-ever.** A commit changes only answers for moments since the place in time of one of its records:
+ever.** A commit changes only answers for moments since the effective time of one of its records:
 
-- The place of a record whose cursor is a time is that time. Late versions and deletes are inserted in the
-  past, and a record replaces the version that has its cursor. Nothing before the cursor changes, and nothing
-  since the next version. The place of a delete whose marker stands for the cursor is the time in the marker;
-  it ends all that arrived before it, so it changes answers up to now.
-- The place of any other record (no cursor, a number, a null) is its extraction. The cursor orders it among
-  the versions, but does not change when the others were valid: of equal cursors, each version keeps its time.
-- The place of a refresh that replaces the table is its commit, whatever the cursors of its rows: it says
-  which rows there are now, not since when. It begins an *epoch* of each key that it changes (another row, no
-  row, a row again); the versions of earlier epochs stay as they are. What the refresh brings, and all that
-  comes later, belongs to the new epoch. There, an earlier time is a cursor like a number: it orders, and the
-  place is the extraction, but not before the epoch. So no version moves, and a gap stays a gap. The first
-  rows of a history begin no epoch: there were no answers before.
+- The effective time of a record whose cursor is a time is that time. Late versions and deletes are inserted
+  in the past, and a record replaces the version that has its cursor. Nothing before the cursor changes, and
+  nothing since the next version. That of a delete whose marker stands for the cursor is the time in the
+  marker; it ends all that arrived before it, so it changes answers up to now.
+- That of any other record (no cursor, a number, a null) is the time of its extraction. The cursor orders it
+  among the versions, but does not change when the others were valid: of equal cursors, each version keeps its
+  time.
+- That of a refresh that replaces the table is the time of its commit, whatever the cursors of its rows: it
+  says which rows there are now, not since when. It begins an *epoch* of each key that it changes (another
+  row, no row, a row again); the versions of earlier epochs stay as they are. What the refresh brings, and all
+  that comes later, belongs to the new epoch. There, an earlier time is a cursor like a number: it orders, and
+  the effective time is that of the extraction, but not before the epoch. So no version moves, and a gap stays
+  a gap. The first rows of a history begin no epoch: there were no answers before.
 - A history that is turned on again is refreshed from its table: it does not learn what was lost meanwhile.
-- A refresh that retains rows only reads again: its records are placed like those of any sync.
+- A refresh that retains rows only reads again: its records take effect like those of any sync.
 
 Each record is merged once, so it is one version. Tests: `tests/lake/test_history_time.py`.
 """
@@ -64,7 +65,7 @@ _JSON_OPTIONS = {
 }
 """The JSON of two values is the same only if they are equal."""
 _TIMES = (t.TimestampType, t.TimestampNTZType, t.DateType)
-_SAME, _PLACE, _DELETED = "_elt_same", "_elt_place", "_elt_deleted"
+_SAME, _NEXT, _DELETED = "_elt_same", "_elt_next", "_elt_deleted"
 
 
 def history_schema(schema: t.StructType) -> t.StructType:
@@ -85,7 +86,7 @@ def is_end(schema: t.StructType, *, may_close: bool) -> Expression | None:
     return deleted | closed
 
 
-def with_validity(
+def add_validity(
     rows: DataFrame, by: Ordering, schema: t.StructType, begins: Expression | None
 ) -> DataFrame:
     """Return each key's versions and ends in order, with their validity.
@@ -108,7 +109,7 @@ def with_validity(
     if begins is not None:
         order.insert(2, f.col(ERA))
     chain = Window.partitionBy(*keys).orderBy(*order)
-    last = _last_of_each_place(_without_repeats(rows, chain, schema), chain, by, schema, begins)
+    last = _keep_last_of_each_start(_drop_repeats(rows, chain, schema), chain, by, schema, begins)
     start = _start(by, schema)
     if begins is not None:
         # A refresh takes effect at its commit, also if a delete before it is said to be later.
@@ -117,11 +118,11 @@ def with_validity(
         start = f.greatest(start, f.col(_DELETED))
     onward = chain.rowsBetween(Window.currentRow, Window.unboundedFollowing)
     with_start = last.withColumn(VALID_FROM, f.min(start).over(onward))
-    following = f.lead(VALID_FROM).over(chain)
-    return with_start.withColumn(VALID_TO, following).withColumn(IS_CURRENT, following.isNull())
+    next_start = f.lead(VALID_FROM).over(chain)
+    return with_start.withColumn(VALID_TO, next_start).withColumn(IS_CURRENT, next_start.isNull())
 
 
-def _without_repeats(rows: DataFrame, chain: WindowSpec, schema: t.StructType) -> DataFrame:
+def _drop_repeats(rows: DataFrame, chain: WindowSpec, schema: t.StructType) -> DataFrame:
     """Return the first of consecutive versions with equal content."""
     return rows.withColumn(_SAME, _repeats_previous(schema, chain)).where(~f.col(_SAME))
 
@@ -160,7 +161,7 @@ def content_names(schema: t.StructType) -> list[str]:
     return [name for name in schema.names if name not in ours]
 
 
-def _last_of_each_place(
+def _keep_last_of_each_start(
     rows: DataFrame,
     chain: WindowSpec,
     by: Ordering,
@@ -172,10 +173,10 @@ def _last_of_each_place(
         return rows
     era = [] if begins is None else [f.col(ERA)]
     is_open = f.col(CLOSED_AT).isNull()
-    place = f.struct(EPOCH, is_open, *era, value_at(by.cursor), _start(by, schema))
-    following = rows.withColumn(_PLACE, f.lead(place).over(chain))
+    order = f.struct(EPOCH, is_open, *era, value_at(by.cursor), _start(by, schema))
+    rows_with_next = rows.withColumn(_NEXT, f.lead(order).over(chain))
     is_end = ~is_open if begins is None else ~is_open | begins
-    return following.where(is_end | ~f.col(_PLACE).eqNullSafe(place))
+    return rows_with_next.where(is_end | ~f.col(_NEXT).eqNullSafe(order))
 
 
 def _start(by: Ordering, schema: t.StructType) -> Expression:

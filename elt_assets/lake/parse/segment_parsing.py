@@ -36,7 +36,7 @@ from elt_assets.lake.spark.parsing.job import (
 )
 from elt_assets.lake.spark.parsing.task import RESULT, batch_runner, runner
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
-from elt_assets.lake.spark.worker_code import send_code
+from elt_assets.lake.spark.worker_code import make_sendable
 from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Piece, Segment, refuse_foreign
 from elt_assets.sync.selection.fields import UNDECLARED
@@ -227,12 +227,12 @@ def run(spark: SparkSession, job: ParseJob, tasks: Sequence[ParseTask]) -> list[
     """
     if is_remote():
         numbers = spark.range(0, len(tasks), 1, len(tasks))
-        frame = numbers.mapInArrow(send_code(batch_runner, job, tasks), RESULT)
+        frame = numbers.mapInArrow(make_sendable(batch_runner, job, tasks), RESULT)
         return [ParseResult(*json.loads(row["result"])) for row in frame.collect()]
     numbered = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
     return [
         ParseResult(*values)
-        for values in numbered.mapPartitions(send_code(runner, job, tasks)).collect()
+        for values in numbered.mapPartitions(make_sendable(runner, job, tasks)).collect()
     ]
 
 

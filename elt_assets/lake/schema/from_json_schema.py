@@ -65,12 +65,12 @@ def columns(json_schema: Mapping[str, Any], known: Names = _NONE) -> list[Column
     """Return the columns for a stream's schema, in the order of the schema.
 
     Args:
-        known: the names of columns that the table has already (`known_names`); they stay.
+        known: the names of columns that the table has already (`stored_names`); they stay.
     """
     return list(_columns(_properties(json_schema), known, 0))
 
 
-def known_names(schema: t.StructType) -> Names:
+def stored_names(schema: t.StructType) -> Names:
     """Return the column names of a table by the source's field names, which column metadata contains."""
     return {
         field.metadata.get(SOURCE, field.name): Known(field.name, _inner_names(field.dataType))
@@ -81,7 +81,7 @@ def known_names(schema: t.StructType) -> Names:
 def _inner_names(kind: t.DataType) -> Names:
     if isinstance(kind, t.ArrayType):
         return _inner_names(kind.elementType)
-    return known_names(kind) if isinstance(kind, t.StructType) else _NONE
+    return stored_names(kind) if isinstance(kind, t.StructType) else _NONE
 
 
 def kind_of(schema: Any, known: Names = _NONE, depth: int = 0) -> LogicalType:

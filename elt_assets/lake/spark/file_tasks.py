@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from elt_assets.lake.spark.foreign_types import conform
-from elt_assets.lake.spark.task_results import ArrowFunction
-from elt_assets.lake.spark.worker_parquet import (
+from elt_assets.lake.spark.task_io import (
+    ArrowFunction,
     FileWriter,
     discard_on_error,
     open_parquet,

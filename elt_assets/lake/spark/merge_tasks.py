@@ -19,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from elt_assets.lake.spark.foreign_types import conform_columns
-from elt_assets.lake.spark.task_results import ArrowFunction, make_arrow_function
-from elt_assets.lake.spark.worker_parquet import (
+from elt_assets.lake.spark.task_io import (
+    ArrowFunction,
     FileWriter,
     column_at,
     discard_on_error,
+    make_arrow_function,
     open_parquet,
     read_batches,
 )

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.lake.spark import file_tasks
-from elt_assets.lake.spark.worker_code import send_code
+from elt_assets.lake.spark.worker_code import make_sendable
 
 _TASK_BYTES = 64 << 20
 """Bytes of the files that one task reads; a larger file is read by one task."""
@@ -51,7 +51,7 @@ def read(
     groups = _group_by_size(files)
     job = file_tasks.ReadJob(system, groups, arrow_schema, path_column)
     numbers = spark.range(0, len(groups), 1, len(groups))
-    return numbers.mapInArrow(send_code(file_tasks.read, job), schema)
+    return numbers.mapInArrow(make_sendable(file_tasks.read, job), schema)
 
 
 def write(rows: DataFrame, system: Any, root: str, folder: str) -> list[str]:
@@ -61,7 +61,7 @@ def write(rows: DataFrame, system: Any, root: str, folder: str) -> list[str]:
         the paths of the files, relative to the root. The folder may contain others, of attempts that failed.
     """
     job = file_tasks.WriteJob((system, root), folder, _FILE_BYTES)
-    results = rows.mapInArrow(send_code(file_tasks.write, job), file_tasks.WRITTEN).collect()
+    results = rows.mapInArrow(make_sendable(file_tasks.write, job), file_tasks.WRITTEN).collect()
     return sorted(row.path for row in results)
 
 

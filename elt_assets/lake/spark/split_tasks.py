@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elt_assets.lake.spark.foreign_types import conform_columns
-from elt_assets.lake.spark.task_results import ArrowFunction, make_arrow_function
-from elt_assets.lake.spark.worker_parquet import (
+from elt_assets.lake.spark.task_io import (
+    ArrowFunction,
     FileWriter,
     discard_on_error,
+    make_arrow_function,
     open_parquet,
     read_all_keys,
     read_batches,

@@ -13,15 +13,16 @@ from typing import Any
 import pyarrow as pa
 
 from elt_assets.lake.spark.foreign_types import conform_columns
-from elt_assets.lake.spark.task_results import ArrowFunction, make_arrow_function
-from elt_assets.lake.spark.types.fields import Field
-from elt_assets.lake.spark.wider_values import Unfit, widen_values
-from elt_assets.lake.spark.worker_parquet import (
+from elt_assets.lake.spark.task_io import (
+    ArrowFunction,
     FileWriter,
     discard_on_error,
+    make_arrow_function,
     open_parquet,
     read_batches,
 )
+from elt_assets.lake.spark.types.fields import Field
+from elt_assets.lake.spark.wider_values import Unfit, widen_values
 
 WRITTEN, UNFIT = "written", "unfit"
 """Roles of a task's results: a file that it wrote, or the path of a field whose value would change."""

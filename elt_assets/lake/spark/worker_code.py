@@ -16,23 +16,22 @@ from elt_assets.lake.spark import (
     merge_tasks,
     parsing,
     split_tasks,
-    task_results,
+    task_io,
     types,
     widening_tasks,
     wider_values,
-    worker_parquet,
 )
 from elt_assets.protocol.airbyte.recovery import texts
 
 _OWN = (
-    *(file_tasks, foreign_types, merge_tasks, parsing, split_tasks, task_results),
-    *(types, wider_values, widening_tasks, worker_parquet),
+    *(file_tasks, foreign_types, merge_tasks, parsing, split_tasks, task_io),
+    *(types, wider_values, widening_tasks),
 )
 for _module in (*_OWN, texts, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 
-def send_code(
+def make_sendable(
     make: Callable[..., Callable[[Any], Iterator[Any]]], *arguments: Any
 ) -> Callable[[Any], Iterator[Any]]:
     """Return a function for workers that does what the function `make(*arguments)` does.

@@ -18,7 +18,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import history, partition_files
-from elt_assets.lake.merge.dedup import Merged, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.policies import merge_of, reads_table
 from elt_assets.lake.merge.validity import history_schema
@@ -118,7 +118,7 @@ class CommitBuilder:
             lambda: self._extended_history(data),
             lambda: self._merged(target, data.batch),
         )
-        files = target.after(merged.change)
+        files = target.apply(merged.change)
         epoch = self._refresh_time()
         whole = [*files, *merged.tombstones]
         changed = extended or self._refreshed_history(target, whole, data, epoch)
@@ -159,7 +159,7 @@ class CommitBuilder:
         found = partition_files.files_of(main, [partition])
         return [*found.own, *found.mixed]
 
-    def _merged(self, target: Target, batch: Sequence[DataFile]) -> Merged:
+    def _merged(self, target: Target, batch: Sequence[DataFile]) -> MergeResult:
         if not batch:
             return _unchanged(target)
         new, merge = Batch(self._tables.main, batch), merge_of(self._mode)
@@ -169,7 +169,9 @@ class CommitBuilder:
         """Return whether the commit of a checkpoint replaces the columns of the table."""
         return self._replaces and self.is_building and data.final
 
-    def _change(self, merged: Merged, files: Sequence[DataFile], *, final: bool) -> TableChange:
+    def _change(
+        self, merged: MergeResult, files: Sequence[DataFile], *, final: bool
+    ) -> TableChange:
         if not self.is_building:
             return merged.change
         if not final:
@@ -183,7 +185,7 @@ class CommitBuilder:
         return TableChange([*files, *others.add], others.remove)
 
     def _metadata(
-        self, merged: Merged, files: Sequence[DataFile], data: CheckpointData
+        self, merged: MergeResult, files: Sequence[DataFile], data: CheckpointData
     ) -> CommitMetadata:
         spec, metadata = self._spec, self._tables.metadata
         after = replace(
@@ -252,7 +254,7 @@ class CommitBuilder:
             return []
         return [file for file in present if file.path not in kept]
 
-    def _extended_history(self, data: CheckpointData) -> Merged | None:
+    def _extended_history(self, data: CheckpointData) -> MergeResult | None:
         """Merge the batch into the history; None if there is no history, or it must be refreshed instead."""
         table = self._tables.history
         if table is None or self.is_building or not self._tables.is_history_current:
@@ -275,7 +277,7 @@ class CommitBuilder:
 
     def _refreshed_history(
         self, target: Target, whole: Sequence[DataFile], data: CheckpointData, epoch: int
-    ) -> Merged | None:
+    ) -> MergeResult | None:
         """Refresh the history of a table that is replaced, or that the history did not follow until now.
 
         Args:
@@ -302,7 +304,7 @@ class CommitBuilder:
         return refreshed
 
     def _history(
-        self, changed: Merged | None, data: CheckpointData, epoch: int
+        self, changed: MergeResult | None, data: CheckpointData, epoch: int
     ) -> list[CompanionChange]:
         table = self._tables.history
         if table is None or changed is None:
@@ -332,6 +334,6 @@ class CommitBuilder:
         )
 
 
-def _unchanged(target: Target) -> Merged:
+def _unchanged(target: Target) -> MergeResult:
     """Return the result of a merge without rows."""
-    return Merged(TableChange(), target.tombstones)
+    return MergeResult(TableChange(), target.tombstones)

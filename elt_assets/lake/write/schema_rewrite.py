@@ -24,7 +24,7 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile, TableChange
 from elt_assets.lake.delta.opening import find_retyped
 from elt_assets.lake.delta.row_counts import discard_unless_complete, row_count
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
-from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, packed, run_tasks
+from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, pack_files, run_tasks
 from elt_assets.lake.merge.validity import HIDDEN_FIELDS, IS_CURRENT, history_schema
 from elt_assets.lake.parse.segment_parsing import field_of
 from elt_assets.lake.schema import evolution
@@ -33,7 +33,7 @@ from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.spark import widening_tasks
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.spark.types.fields import Field
-from elt_assets.lake.spark.worker_code import send_code
+from elt_assets.lake.spark.worker_code import make_sendable
 from elt_assets.lake.write.order_changes import refuse_other_order
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import (
@@ -204,7 +204,7 @@ def _rewritten(
     folder = table.new_folder(*kind)
     job = widening_tasks.WideningJob(
         root=(table.storage.system, table.storage.root),
-        groups=[[file.path for file in group] for group in packed(files)],
+        groups=[[file.path for file in group] for group in pack_files(files)],
         folder=folder,
         schema=table.arrow_schema(present),
         columns=_columns(plan, present),
@@ -212,7 +212,7 @@ def _rewritten(
         bytes_per_file=MAX_BYTES,
     )
     try:
-        found = run_tasks(spark.get(), len(job.groups), send_code(widening_tasks.run, job))
+        found = run_tasks(spark.get(), len(job.groups), make_sendable(widening_tasks.run, job))
         _refuse_losses(table, found[widening_tasks.UNFIT])
     except BaseException:
         table.storage.discard_folder(folder)

@@ -299,9 +299,9 @@ def plan_columns(
         ConfigError: a change of the stream's schema is not accepted.
     """
     own = stream_part(table.schema)
-    names = dict(from_json_schema.known_names(own))
+    names = dict(from_json_schema.stored_names(own))
     if spec.written is not None:
-        names |= from_json_schema.known_names(spec.written)
+        names |= from_json_schema.stored_names(spec.written)
     declared = from_json_schema.columns(spec.stream.stream.json_schema, names)
     if spec.written is not None:
         declared = _united(declared, spec.written)
@@ -383,7 +383,7 @@ def columns_of(stream: ConfiguredStream, schema: t.StructType) -> list[Column]:
 
 
 def _compared(stream: ConfiguredStream, own: t.StructType) -> Plan:
-    names = from_json_schema.known_names(own)
+    names = from_json_schema.stored_names(own)
     declared = from_json_schema.columns(stream.stream.json_schema, names)
     return evolution.plan(own, declared, "freeze")
 

@@ -17,7 +17,7 @@ import dagster as dg
 
 from elt_assets.connection.checks import Check, Checks, Share
 from elt_assets.lake.delta.files import DataFile
-from elt_assets.lake.merge.duplicate_keys import repeated_keys
+from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
@@ -175,7 +175,7 @@ def _primary_key(evidence: Evidence, _: Check) -> Outcome:
     metadata = {"files": len(evidence.files), "rows": sum(file.records for file in evidence.files)}
     if not key or not evidence.files:
         return True, "there are no rows to check", metadata
-    repeated = repeated_keys(evidence.spark, table, evidence.files, key)
+    repeated = count_repeated_keys(evidence.spark, table, evidence.files, key)
     text = f"{repeated:,} keys have more than one row"
     return not repeated, text, {**metadata, "repeated": repeated}
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from elt_assets.lake.spark.parsing.blocks import BlockParser
 from elt_assets.lake.spark.parsing.job import ParseJob, ParseResult, ParseTask, SegmentPart
 from elt_assets.lake.spark.parsing.statistics import statistics
-from elt_assets.lake.spark.worker_parquet import FileWriter, discard_on_error
+from elt_assets.lake.spark.task_io import FileWriter, discard_on_error
 
 BLOCK = 1 << 19
 """Bytes that are parsed at a time."""

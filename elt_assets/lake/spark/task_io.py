@@ -1,4 +1,4 @@
-"""Parquet files as tasks read and write them, with the key columns of a file.
+"""Parquet files, key columns and results, as tasks in Spark's Python workers read and write them.
 
 The module is sent to the workers by value: a worker needs pyarrow, but not this project.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,9 @@ import pyarrow.parquet as pq
 
 from elt_assets.lake.spark.foreign_types import conform, open_file
 
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+RESULT = "task int, role string, name string"
+"""Schema of the results of tasks: each row has the number of its task."""
 _MAX_BATCH_ROWS = 1 << 15
 """Maximum rows that are decoded at a time."""
 _BATCH_BYTES = 32 << 20
@@ -24,6 +27,29 @@ _BATCH_BYTES = 32 << 20
 _OPTIONS = {"dictionary_pagesize_limit": 1 << 16}
 """Options of pyarrow's writer. A dictionary does not help columns of many distinct values; a low limit ends
 it early."""
+
+
+def make_arrow_function(do: Callable[[int], Iterable[tuple[str, str]]]) -> ArrowFunction:
+    """Return the function for `mapInArrow` over a DataFrame of task numbers.
+
+    Args:
+        do: does one task; returns the roles and names of its result.
+    """
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                results = list(do(task))
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([task] * len(results), pa.int32()),
+                        pa.array([role for role, _ in results], pa.string()),
+                        pa.array([name for _, name in results], pa.string()),
+                    ],
+                    names=["task", "role", "name"],
+                )
+
+    return work
 
 
 @contextlib.contextmanager
