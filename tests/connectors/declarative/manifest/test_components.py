@@ -31,29 +31,6 @@ from connectors.declarative.manifest.shapes import (
 )
 from connectors.declarative.manifest.template import Template
 
-USED = """
-    RecordSelector SimpleRetriever DeclarativeStream CheckStream HttpRequester DpathExtractor
-    DeclarativeSource Spec InlineSchemaLoader RequestOption DefaultPaginator DatetimeBasedCursor
-    MinMaxDatetime SubstreamPartitionRouter ParentStreamConfig CursorPagination PageIncrement
-    BearerAuthenticator DefaultErrorHandler ApiKeyAuthenticator AddFields CompositeErrorHandler
-    HttpResponseFilter OffsetIncrement BasicHttpAuthenticator RequestPath OAuthAuthenticator
-    JsonDecoder ExponentialBackoffStrategy RemoveFields ConstantBackoffStrategy ListPartitionRouter
-    NoPagination RecordFilter WaitTimeFromHeader SelectiveAuthenticator ConcurrencyLevel NoAuth
-    SessionTokenAuthenticator HTTPAPIBudget MovingWindowCallRatePolicy JsonFileSchemaLoader
-    DynamicDeclarativeStream DynamicSchemaLoader StateDelegatingStream
-    LegacyToPerPartitionStateMigration WaitUntilTimeFromHeader TypesMap ConfigAddFields
-    ConfigMigration SchemaTypeIdentifier DpathFlattenFields ConfigComponentsResolver GzipDecoder
-    AsyncRetriever CheckDynamicStream HttpComponentsResolver DpathValidator QueryProperties
-    PropertyChunking GroupingPartitionRouter JwtAuthenticator KeysReplace KeysToLower CsvDecoder
-    JsonlDecoder IterableDecoder ZipfileDecoder XmlDecoder
-""".split()  # noqa: SIM905 - as a list it has seventy lines
-"""The types that real manifests use, the most used ones first."""
-
-
-@pytest.mark.parametrize("name", USED)
-def test_a_type_that_manifests_use_has_a_class_of_its_name(name: str) -> None:
-    assert TYPES[name] is getattr(components, name)
-
 
 @pytest.mark.parametrize("cls", TYPES.values(), ids=str)
 def test_the_annotations_of_a_class_can_be_read(cls: type[Component]) -> None:
@@ -95,12 +72,3 @@ def test_the_types_of_fields_are_those_of_the_annotations() -> None:
     keys = stream["primary_key"].hint
     assert plain(keys) == (str,) and item(item(keys)) is str
     assert shape(RequestOption)["inject_into"].required
-
-
-def test_defaults_are_those_of_the_schema() -> None:
-    option = RequestOption(inject_into="header", field_name=Template("x"))
-    assert option.field_path is None
-    assert (option.place, option.parameters) == ("", {})
-    assert components.OffsetIncrement().inject_on_first_request is False
-    assert components.HTTPAPIBudget(policies=()).status_codes_for_ratelimit_hit == (429,)
-    assert components.CsvDecoder().delimiter == ","
