@@ -210,7 +210,7 @@ class Builder:
         module = name.rpartition(".")[0]
         if not any(module == part or module.startswith(f"{part}.") for part in self._trusted):
             text = f"the class {name!r} is Python; it runs only if its module is trusted"
-            self._report.problem(place, text)
+            self._report.refusal(place, text)
             return BROKEN
         fields = shape(cls)
         options = {

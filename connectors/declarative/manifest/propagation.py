@@ -91,7 +91,7 @@ class Propagation:
         own = own if isinstance(own, dict) else {}
         parameters = {**own, **inherited} if self._parents_win else {**inherited, **own}
         fields = shape(cls)
-        values = {**content, PARAMETERS: parameters}
+        values = {name: value for name, value in content.items() if name != PARAMETERS}
         if cls.has_type:
             values["type"] = NAMES[cls]
             values |= {

@@ -41,7 +41,15 @@ class Report:
             ConfigError: the problems are too many.
         """
         stream = _STREAM.match(place)
-        self._problems.setdefault(stream[0] if stream else "", []).append((place, what))
+        self._add_problem(stream[0] if stream else "", place, what)
+
+    def refusal(self, place: str, what: str) -> None:
+        """Add a problem that refuses the whole manifest, wherever it is; the arguments are those of
+        `problem`."""
+        self._add_problem("", place, what)
+
+    def _add_problem(self, refused: str, place: str, what: str) -> None:
+        self._problems.setdefault(refused, []).append((place, what))
         self.number_of_problems += 1
         if self.number_of_problems > _MAX_PROBLEMS:
             self.raise_problems("the manifest")

@@ -126,6 +126,13 @@ def test_a_manifest_without_a_stream_that_can_be_read_is_refused_with_all_proble
     assert str(caught.value).startswith("the manifest has 3 problems")
 
 
+def test_python_that_is_not_trusted_refuses_the_manifest() -> None:
+    authenticator = {"type": "CustomAuthenticator", "class_name": "x.Login"}
+    login = {**stream("python"), "$parameters": {"authenticator": authenticator}}
+    with pytest.raises(ConfigError, match=r"'x\.Login' is Python"):
+        load(manifest(GOOD, login))
+
+
 def test_what_is_wrong_outside_of_streams_refuses_the_manifest() -> None:
     with pytest.raises(ConfigError, match=r"api_budget: the required field `policies`") as caught:
         load(manifest(GOOD, UNKNOWN_TYPE, api_budget={"type": "HTTPAPIBudget"}))
