@@ -20,11 +20,10 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.orchestration.assets.read_events import ReadReporter
+from elt_assets.orchestration.assets.read_events import CommittedRead, ReadReporter
 from elt_assets.orchestration.events.metadata import SEQUENCE, unwrapped
 from elt_assets.orchestration.events.reconcile import is_unreported_read, partitions_of_dead_runs
 from elt_assets.orchestration.resources import LakeResource
-from elt_assets.orchestration.stream_sync import CommittedRead
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH
 
@@ -94,8 +93,9 @@ def complete_refreshes(
     The step fails if one of its streams does, and a retry runs it as a whole. A full refresh has no state to
     resume from: read once more, `append` would add all its rows again. An incremental stream resumes.
     """
+    together = [asset for asset in assets if asset.connection.read_together]
     attempts, found = _run_ids(context), set()
-    for asset in assets if attempts else ():
+    for asset in together if attempts else ():
         event = context.instance.get_latest_materialization_event(asset.key)
         is_complete = event is not None and event.run_id in attempts
         if is_complete and asset.stream.sync_mode == FULL_REFRESH:

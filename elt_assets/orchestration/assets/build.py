@@ -12,40 +12,21 @@ from dagster_shared.check import CheckError
 from elt_assets import paths
 from elt_assets.connection import Connection, load_catalog, load_connection, resolve_streams
 from elt_assets.connection.automation import Retry
-from elt_assets.errors import ConfigError, EltError, Problems
-from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.errors import ConfigError, Problems
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
-from elt_assets.machine_faults import translated
-from elt_assets.orchestration.assets import checks, partitions, read_events
-from elt_assets.orchestration.assets.attempts import (
-    EarlierAttempts,
-    complete_refreshes,
-    report_killed_runs,
-)
-from elt_assets.orchestration.assets.planning import (
-    contexts_of_run,
-    recover_and_plan,
-    recover_and_plan_together,
-)
-from elt_assets.orchestration.assets.read_events import ReadReporter
-from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA, SyncConfig, validate
+from elt_assets.orchestration.assets import partitions
+from elt_assets.orchestration.assets.checks import check_specs
+from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA
+from elt_assets.orchestration.assets.step import StepEvent, SyncStep
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
-from elt_assets.orchestration.events.metadata import HISTORY, RECORDS_READ, TABLE_PATH
+from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.names import connection_name, output_name
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
-from elt_assets.orchestration.stream_sync import (
-    CommittedRead,
-    ReportRead,
-    StreamSync,
-    SyncResult,
-)
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
-
-SyncEvent = dg.MaterializeResult[StreamSync] | dg.AssetCheckResult
 
 
 def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
@@ -166,9 +147,8 @@ def build_assets(
     problems.of(partial(connect, connection, paths.staging()))
     problems.raise_all()
     source = translator.get_source_spec(connection)
-    if connection.read_together:
-        return [source, _build_together(connection, assets, source.key)]
-    return [source, *(_build(asset, source.key) for asset in assets)]
+    groups = [assets] if connection.read_together else [[asset] for asset in assets]
+    return [source, *(_build_op(group, source.key) for group in groups)]
 
 
 def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:
@@ -192,108 +172,30 @@ def _deps(assets: Iterable[StreamAsset]) -> dict[str, set[dg.AssetKey]]:
     return found
 
 
-def _build_together(
-    connection: Connection, assets: Sequence[StreamAsset], source: dg.AssetKey
-) -> dg.AssetsDefinition:
-    """Return one asset definition of all streams; one connector process reads the selected streams."""
-    name = connection_name(connection)
+def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDefinition:
+    """Return the assets of one op: of a stream, or of all streams that one connector process reads."""
+    connection, configured = assets[0].connection, assets[0].settings.partitions
+    name = connection_name(connection) if connection.read_together else assets[0].op_name
 
     @dg.multi_asset(
         name=name,
         outs={name: out for asset in assets for name, out in _outs(asset).items()},
         internal_asset_deps=_deps(assets),
         deps={dep.asset_key: dep for asset in assets for dep in asset.spec.deps}.values(),
-        check_specs=[spec for asset in assets for spec in checks.check_specs(asset)],
+        check_specs=[spec for asset in assets for spec in check_specs(asset)],
         can_subset=True,
-        config_schema=CONFIG_SCHEMA,
-        required_resource_keys={LAKE_KEY, SPARK_KEY, IO_MANAGER_KEY},
-        retry_policy=_retries(connection.retry),
-        pool=name,
-    )
-    def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
-        selected = [asset for asset in assets if asset.key in context.selected_asset_keys]
-        read_events.log_unread([asset for asset in assets if asset not in selected], context)
-        earlier = complete_refreshes(selected, context)
-        unread = [asset for asset in selected if asset.key not in earlier]
-        complete, error = _read_together(unread, source, context) if unread else ({}, None)
-        for key in complete:
-            # The rows are already committed: the IO manager wrote them during the read.
-            yield dg.MaterializeResult(asset_key=key, metadata=read_events.REPORTED)
-            yield from read_events.companion_results(complete[key].asset, context)
-        with as_dagster_failure():
-            for asset in assets:
-                if asset in unread and asset.key not in complete:
-                    continue
-                names = _selected_checks(asset, context)
-                evidence = _evidence(asset, context, complete.get(asset.key))
-                yield from checks.results(evidence, names)
-            if error is not None:
-                raise error
-
-    return sync
-
-
-def _read_together(
-    assets: Sequence[StreamAsset], source: dg.AssetKey, context: dg.AssetExecutionContext
-) -> tuple[dict[dg.AssetKey, SyncResult], EltError | None]:
-    """Read streams in one process; return the complete streams, and the error that the others failed with."""
-    config = SyncConfig(**context.op_execution_context.op_config)
-    with as_dagster_failure():
-        for asset in assets:
-            validate(asset, config)
-        plan = recover_and_plan_together(assets, context.resources.elt_lake, config, context)
-    by_id = {asset.stream.id: asset for asset in assets}
-    results: dict[dg.AssetKey, SyncResult] = {}
-    try:
-        with translated():
-            for stream in context.resources.elt_io_manager.land(context, context.run.run_id, plan):
-                asset = by_id[stream.read.id]
-                reporter = ReadReporter(asset, source, context, logs_stream=True)
-                results[asset.key] = SyncResult(asset=asset, report=reporter.report)
-                results[asset.key].add(stream)
-    except EltError as failure:
-        return results, failure
-    return results, None
-
-
-def _selected_checks(asset: StreamAsset, context: dg.AssetExecutionContext) -> list[str]:
-    """Return the names of the stream's checks that the run selected."""
-    return [key.name for key in context.selected_asset_check_keys if key.asset_key == asset.key]
-
-
-def _build(asset: StreamAsset, source: dg.AssetKey) -> dg.AssetsDefinition:
-    configured = asset.settings.partitions
-
-    @dg.multi_asset(
-        name=asset.op_name,
-        outs=_outs(asset),
-        internal_asset_deps=_deps([asset]),
-        deps=asset.spec.deps,
-        check_specs=checks.check_specs(asset),
-        can_subset=True,
-        partitions_def=asset.partitions,
+        partitions_def=assets[0].partitions,
         backfill_policy=None if configured is None else partitions.backfill_policy(configured),
         # Not an annotated argument: Dagster would infer the schema again for each stream.
         config_schema=CONFIG_SCHEMA,
-        required_resource_keys={LAKE_KEY, SPARK_KEY},
-        retry_policy=_retries(asset.connection.retry),
+        required_resource_keys={LAKE_KEY, SPARK_KEY, IO_MANAGER_KEY},
+        retry_policy=_retries(connection.retry),
         # Partitions of one stream may run at the same time.
-        pool=asset.op_name if configured is None else None,
+        pool=name if configured is None else None,
     )
-    def sync(context: dg.AssetExecutionContext) -> Iterator[SyncEvent]:
-        names = _selected_checks(asset, context)
-        if asset.key not in context.selected_asset_keys:
-            read_events.log_unread([asset], context)
-            with as_dagster_failure():
-                yield from checks.results(_evidence(asset, context), names)
-            return
-        result = _sync(asset, source, context)
-        is_reported = asset.partitions is not None
-        metadata = read_events.REPORTED if is_reported else None
-        yield dg.MaterializeResult(asset_key=asset.key, value=result, metadata=metadata)
-        yield from read_events.companion_results(asset, context)
+    def sync(context: dg.AssetExecutionContext) -> Iterator[StepEvent]:
         with as_dagster_failure():
-            yield from checks.results(_evidence(asset, context, result), names)
+            yield from SyncStep(assets, source, context).execute()
 
     return sync
 
@@ -303,80 +205,3 @@ def _retries(retry: Retry) -> dg.RetryPolicy | None:
         return None
     seconds = retry.delay.total_seconds()
     return dg.RetryPolicy(retry.attempts, seconds, dg.Backoff.EXPONENTIAL, dg.Jitter.PLUS_MINUS)
-
-
-def _sync(asset: StreamAsset, source: dg.AssetKey, context: dg.AssetExecutionContext) -> StreamSync:
-    config = SyncConfig(**context.op_execution_context.op_config)
-    with as_dagster_failure():
-        validate(asset, config)
-    keys = _partition_keys(asset, context)
-    if config.state is not None and len(keys) > 1:
-        with as_dagster_failure():
-            raise ConfigError(
-                f"`state` is set, but the run has {len(keys)} partitions, and each partition has "
-                "a separate state",
-                guidance="start a run of one partition, and set `state` for that partition",
-            )
-    lake = context.resources.elt_lake
-    with as_dagster_failure():
-        contexts = contexts_of_run(asset, lake, keys, context)
-    reporter = ReadReporter(asset, source, context, logs_stream=asset.partitions is not None)
-    if asset.partitions is not None:
-        with as_dagster_failure():
-            report_killed_runs(asset, lake, reporter, context)
-    attempts = EarlierAttempts(asset, lake, reporter, context)
-    return StreamSync(
-        asset=asset,
-        report=_report_function(asset, reporter, context),
-        partitions=keys,
-        completed_read=attempts.completed_read,
-        plan=lambda partition: recover_and_plan(asset, lake, config, partition, context, contexts),
-    )
-
-
-def _report_function(
-    asset: StreamAsset, reporter: ReadReporter, context: dg.AssetExecutionContext
-) -> ReportRead:
-    """Return the function that reports the reads of a stream: Dagster creates the event of a whole stream."""
-    if asset.partitions is not None:
-        return reporter.report
-
-    def report(read: CommittedRead, tables: StreamTables) -> None:
-        reporter.report(read, tables)
-        context.add_asset_metadata(dict(read.metadata), asset.key)
-
-    return report
-
-
-def _partition_keys(
-    asset: StreamAsset, context: dg.AssetExecutionContext
-) -> Sequence[str] | Sequence[None]:
-    """Return the partitions of the run; a single None for a stream without partitions."""
-    if asset.partitions is None:
-        return [None]
-    if not (context.has_partition_key or context.has_partition_key_range):
-        with as_dagster_failure():
-            raise ConfigError(
-                f"{asset.key.to_user_string()} has partitions, and this run selects no partition",
-                guidance="use `--partition KEY` or `--partition-range FIRST...LAST` on the command line, or "
-                "select partitions in the UI",
-            )
-    return list(context.partition_keys)
-
-
-def _evidence(
-    asset: StreamAsset, context: dg.AssetExecutionContext, sync: SyncResult | None = None
-) -> checks.Evidence:
-    """Return the evidence for the checks: of the given sync, or of the last sync of the stream."""
-    resources = context.resources
-    if sync is not None and sync.reads:
-        tables = sync.tables or asset.tables(resources.elt_lake.location)
-        files = tables.main.files_since(sync.version_before)
-        # The event that a killed run owed does not have the figures of its read.
-        syncs = [read.metadata for read in sync.reads if RECORDS_READ in read.metadata]
-        return checks.Evidence(asset, syncs, tables, files, resources.elt_spark.provider)
-    tables = asset.tables(resources.elt_lake.location)
-    event = context.instance.get_latest_materialization_event(asset.key)
-    last = event.asset_materialization if event else None
-    syncs = [last.metadata] if last is not None else []
-    return checks.Evidence(asset, syncs, tables, tables.main.files, resources.elt_spark.provider)

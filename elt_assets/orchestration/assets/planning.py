@@ -30,96 +30,101 @@ from elt_assets.pipeline.stream_plan import StreamPlan, SyncRequest, plan_stream
 from elt_assets.storage.directories import make_private_lake
 
 
-def contexts_of_run(
-    asset: StreamAsset,
-    lake: LakeResource,
-    keys: Sequence[str | None],
-    context: dg.AssetExecutionContext,
-) -> PartitionContexts | None:
-    """Return the contexts of the partitions of a run; None if the source does not list its partitions.
+class ReadPlanner:
+    """Plans the reads of a step from its run config.
 
-    The source lists them once for all partitions of the run.
-
-    Raises:
-        EltError: the source cannot list them; or the lake or the staging folder is not writable.
+    What a killed run left in the companion tables of a stream is undone first, and what it did not report is
+    reported to Dagster.
     """
-    if not isinstance(asset.settings.partitions, SourcePartitions):
-        return None
-    lake.check_writable()
-    context.log.info(f"{asset.name}: listing the partitions of the source")
-    connector = connect(asset.connection, lake.staging_path, on_log=log_function(context.log))
-    return find_contexts(connector, asset, [key for key in keys if key is not None])
 
+    def __init__(self, lake: LakeResource, config: SyncConfig, context: dg.AssetExecutionContext):
+        self._lake = lake
+        self._config = config
+        self._context = context
 
-def recover_and_plan(
-    asset: StreamAsset,
-    lake: LakeResource,
-    config: SyncConfig,
-    partition: str | None,
-    context: dg.AssetExecutionContext,
-    contexts: PartitionContexts | None = None,
-) -> ReadPlan:
-    """Return the plan to read a stream, or one of its partitions, from the current state of its table.
+    def list_contexts(
+        self, asset: StreamAsset, partitions: Sequence[str]
+    ) -> PartitionContexts | None:
+        """Return the source's contexts of partitions; None if the source does not list its partitions.
 
-    What a killed run left in the companion tables is undone first, and what it did not report is reported to
-    Dagster.
+        The source lists them once for all partitions of the run.
 
-    Args:
-        contexts: those of the run's partitions, if the source lists its partitions itself.
+        Raises:
+            EltError: the source cannot list them; or the lake or the staging folder is not writable.
+        """
+        if not isinstance(asset.settings.partitions, SourcePartitions):
+            return None
+        self._lake.check_writable()
+        log = self._context.log
+        log.info(f"{asset.name}: listing the partitions of the source")
+        staging = self._lake.staging_path
+        connector = connect(asset.connection, staging, on_log=log_function(log))
+        return find_contexts(connector, asset, partitions)
 
-    Raises:
-        ConfigError: the run reads a window, or from a given state, during an unfinished refresh; the given
-            state is not valid; another asset wrote the table; the source does not list the partition; or the
-            lake or the staging folder is not writable.
-    """
-    lake.check_writable()
-    of_source = None if contexts is None or partition is None else contexts.of(partition)
-    read = _stream_plan(asset, lake, config, partition, context, of_source)
-    source_config = _source_config(asset, config, partition)
-    return plan_read(read, lake.sync_staging, source_config, on_log=log_function(context.log))
+    def plan(
+        self,
+        assets: Sequence[StreamAsset],
+        partition: str | None = None,
+        contexts: PartitionContexts | None = None,
+    ) -> ReadPlan:
+        """Return the plan to read streams from the current states of their tables.
 
+        Streams that are read together start from the newest state that all their tables have had, from one
+        state each, or from the beginning.
 
-def recover_and_plan_together(
-    assets: Sequence[StreamAsset],
-    lake: LakeResource,
-    config: SyncConfig,
-    context: dg.AssetExecutionContext,
-) -> ReadPlan:
-    """Return the plan of one read of several streams of a connection, like `recover_and_plan`.
+        Args:
+            partition: the partition to read, of a single stream.
+            contexts: those of the run's partitions, if the source lists its partitions itself.
 
-    The streams start from the newest state that all their tables have had, from one state each, or from the
-    beginning.
+        Raises:
+            ConfigError: the run reads a window, or from a given state, during an unfinished refresh; the
+                given state is not valid; another asset wrote a table; the source does not list the partition;
+                or the lake or the staging folder is not writable.
+        """
+        self._lake.check_writable()
+        of_source = None if contexts is None or partition is None else contexts.of(partition)
+        reads = [self._plan_stream(asset, partition, of_source) for asset in assets]
+        staging, log = self._lake.sync_staging, self._context.log
+        on_log = log_function(log)
+        if assets[0].connection.read_together:
+            state = self._config.state
+            return plan_shared_read(reads, staging, state, on_log=on_log, warn=log.warning)
+        source_config = _source_config(assets[0], self._config, partition)
+        return plan_read(reads[0], staging, source_config, on_log=on_log)
 
-    Raises:
-        ConfigError: a state is given during an unfinished refresh, or is not valid; another asset wrote a
-            table; or the lake or the staging folder is not writable.
-    """
-    lake.check_writable()
-    reads = [_stream_plan(asset, lake, config, None, context) for asset in assets]
-    on_log, warn = log_function(context.log), context.log.warning
-    return plan_shared_read(reads, lake.sync_staging, config.state, on_log=on_log, warn=warn)
+    def _plan_stream(
+        self, asset: StreamAsset, partition: str | None, of_source: Raw | None
+    ) -> StreamPlan:
+        """Return the plan of one stream. `of_source`: the source's context of the partition."""
+        tables = self._recover_tables(asset, partition)
+        request = SyncRequest(
+            refresh=self._config.refresh.mode,
+            state=self._config.state,
+            is_beside=self._config.window is not None,
+            intent=_intent(self._config, self._context),
+        )
+        plan = plan_stream(asset, tables, request, partition, of_source)
+        if plan.continues:
+            self._context.log.info(f"{asset.name}: resuming from the commits of an earlier attempt")
+        return plan
 
-
-def _stream_plan(
-    asset: StreamAsset,
-    lake: LakeResource,
-    config: SyncConfig,
-    partition: str | None,
-    context: dg.AssetExecutionContext,
-    of_source: Raw | None = None,
-) -> StreamPlan:
-    """Return the plan of one stream. `of_source`: the source's context of the partition, if it has one."""
-    tables = _recovered_tables(asset, lake, partition, context)
-    request = SyncRequest(
-        refresh=config.refresh.mode,
-        state=config.state,
-        is_beside=config.window is not None,
-        intent=_intent(config, context),
-    )
-    found = plan_stream(asset, tables, request, partition, of_source)
-    if found.continues:
-        context.log.info(f"{asset.name}: resuming from the commits of an earlier attempt")
-    return found
+    def _recover_tables(self, asset: StreamAsset, partition: str | None) -> StreamTables:
+        """Return the tables, after the uncommitted changes of a killed run are undone; log and report
+        differences between the tables and the event log."""
+        context = self._context
+        make_private_lake(self._lake.uri)
+        tables = asset.tables(self._lake.location, partition)
+        asset.refuse_foreign(tables.main)
+        start = reconcile(context.instance, asset.key, tables.main, partition)
+        for warning in (*start.warnings, *tables.roll_back_companions(context.run.run_id)):
+            context.log.warning(warning)
+        if start.is_unreported:
+            metadata = recovered_metadata(tables.main)
+            context.log_event(
+                dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
+            )
+            reach(Failpoint.EVENT_RECOVERED)
+        return tables
 
 
 def _intent(config: SyncConfig, context: dg.AssetExecutionContext) -> str | None:
@@ -137,27 +142,6 @@ def _intent(config: SyncConfig, context: dg.AssetExecutionContext) -> str | None
             break
         run = parent
     return run.run_id
-
-
-def _recovered_tables(
-    asset: StreamAsset,
-    lake: LakeResource,
-    partition: str | None,
-    context: dg.AssetExecutionContext,
-) -> StreamTables:
-    """Return the tables, after the uncommitted changes of a killed run are undone; log and report differences
-    between the tables and the event log."""
-    make_private_lake(lake.uri)
-    tables = asset.tables(lake.location, partition)
-    asset.refuse_foreign(tables.main)
-    start = reconcile(context.instance, asset.key, tables.main, partition)
-    for warning in (*start.warnings, *tables.roll_back_companions(context.run.run_id)):
-        context.log.warning(warning)
-    if start.is_unreported:
-        metadata = recovered_metadata(tables.main)
-        context.log_event(dg.AssetObservation(asset.key, metadata=metadata, partition=partition))
-        reach(Failpoint.EVENT_RECOVERED)
-    return tables
 
 
 def _source_config(

@@ -14,6 +14,7 @@ of the events, so the next run reports it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +34,6 @@ from elt_assets.orchestration.events.metadata import (
     table_metadata,
     without_figures,
 )
-from elt_assets.orchestration.stream_sync import CommittedRead
 from elt_assets.orchestration.streams import StreamAsset
 
 REPORTED: Mapping[str, Any] = MappingProxyType({SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
@@ -45,26 +45,28 @@ _DIMENSION = "dagster/partition/"
 """Prefix of the tags with which Dagster stores the dimensions of a partition key."""
 
 
+@dataclass(frozen=True)
+class CommittedRead:
+    """A committed read: its partition, and the metadata of its event."""
+
+    partition: str | None
+    metadata: Mapping[str, Any]
+
+
 class ReadReporter:
     """Logs the events of the committed reads of one stream.
 
+    `logs_stream`: whether it logs the event of the stream's table too; otherwise Dagster creates it.
+
     Args:
         source: the asset of the source.
-        logs_stream: whether to log the event of the stream's table too; otherwise Dagster creates it.
     """
 
-    def __init__(
-        self,
-        asset: StreamAsset,
-        source: dg.AssetKey,
-        context: dg.AssetExecutionContext,
-        *,
-        logs_stream: bool,
-    ):
+    def __init__(self, asset: StreamAsset, source: dg.AssetKey, context: dg.AssetExecutionContext):
+        self.logs_stream = asset.connection.read_together or asset.partitions is not None
         self._asset = asset
         self._source = source
         self._context = context
-        self._logs_stream = logs_stream
 
     def report(self, read: CommittedRead, tables: StreamTables) -> None:
         """Log the events of a read; `tables`: at the snapshot after its last commit."""
@@ -95,7 +97,7 @@ class ReadReporter:
             spark = self._context.resources.elt_spark.provider
             found = _companion_metadata(table, name, read.partition, spark)
             self._log(key, found, read.partition)
-        if self._logs_stream:
+        if self.logs_stream:
             # Dagster adds these tags to the events that it creates; the commit identifies the rows.
             code = self._asset.spec.code_version or self._context.run.run_id
             tags = {_CODE_VERSION: code, _DATA_VERSION: tables.metadata.stands_for or "none"}

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import dagster as dg
 
@@ -38,16 +38,6 @@ from elt_assets.pipeline.read_run import ReadRun
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent
 from elt_assets.sync.selection import fields
-
-
-class RunContext(Protocol):
-    """The part of a Dagster context (of an op or an output) that a read uses."""
-
-    @property
-    def log(self) -> dg.DagsterLogManager: ...
-
-    def log_event(self, event: Any) -> None: ...
-
 
 Watch: TypeAlias = Callable[
     [ReadPlan, Callable[[], Progress]], contextlib.AbstractContextManager[object]
@@ -78,17 +68,16 @@ class ReportedRead:
     """Runs a read and reports it to a Dagster run.
 
     Args:
-        run: the context of the run that the read belongs to.
-        run_id: the id of this run.
+        context: the context of the step that the read belongs to.
     """
 
-    def __init__(self, spark: SparkProvider, run: RunContext, run_id: str, plan: ReadPlan):
+    def __init__(self, spark: SparkProvider, context: dg.AssetExecutionContext, plan: ReadPlan):
         self._spark = spark
-        self._log = run.log
-        self._log_event = run.log_event
+        self._log = context.log
+        self._log_event = context.log_event
         self._plan = plan
         self._reads = {read.id: read for read in plan.streams}
-        self._run = ReadRun(plan, spark, run_id, self._warn_of_schema)
+        self._run = ReadRun(plan, spark, context.run.run_id, self._warn_of_schema)
 
     def run(self) -> Iterator[CompleteStream]:
         """Read to the end; yield each stream when it is complete.
