@@ -13,7 +13,7 @@ import copy
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
-from elt_assets.lake.write import write_spec
+from elt_assets.lake.write.stored_stream import StoredStream, next_sync_id
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream
 
 
@@ -68,9 +68,10 @@ def with_generation(
     """
     found = _resumable(stream)
     if stream.generation_id is None or not _is_numbered(stream):
-        if not stream.overwrites and write_spec.must_restart(stream, metadata):
+        stored = StoredStream(stream, metadata)
+        if not stream.overwrites and stored.must_restart:
             raise _incompatible_refresh(stream, metadata.refresh)
-        own = write_spec.generations(stream, metadata, "truncate" if stream.overwrites else "none")
+        own = stored.generations("truncate" if stream.overwrites else "none")
         found.generation_id = own.generation_id
         found.minimum_generation_id = own.minimum_generation_id
     elif stream.minimum_generation_id in (None, 0, stream.generation_id):
@@ -83,7 +84,7 @@ def with_generation(
         found.minimum_generation_id = found.generation_id if stream.minimum_generation_id else 0
         _refuse_incompatible(found, metadata)
     if found.sync_id is None:
-        found.sync_id = write_spec.next_sync_id(metadata)
+        found.sync_id = next_sync_id(metadata)
     return found
 
 
@@ -142,9 +143,8 @@ def _refuse_incompatible(stream: ConfiguredStream, metadata: CommitMetadata) -> 
     refresh, given = metadata.refresh, stream.generation_id
     if refresh is None or not refresh.truncates or refresh.generation != given:
         return
-    if stream.minimum_generation_id == 0 or write_spec.has_incompatible_refresh(
-        stream, given, metadata
-    ):
+    stored = StoredStream(stream, metadata)
+    if stream.minimum_generation_id == 0 or stored.has_incompatible_refresh(given):
         raise _incompatible_refresh(stream, refresh)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.state_only_writer import StateOnlyWriter
-from elt_assets.lake.write.write_spec import next_sync_id
+from elt_assets.lake.write.stored_stream import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.connectors import package_to_install
 from elt_assets.pipeline.figures import SyncFigures

@@ -12,16 +12,14 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import (
+from elt_assets.lake.write.stored_stream import (
     Generations,
     RefreshMode,
-    WriteSpec,
-    continues,
-    generations,
+    StoredStream,
     next_sync_id,
-    starting_state,
 )
+from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.given_state import as_message
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
@@ -117,19 +115,18 @@ def plan_stream(
         ConfigError: a refresh is in progress, so no window can be read and no state given; or the state is
             not one of this stream.
     """
-    as_landed, metadata, salt = of.landed(), tables.metadata, of.salt_fingerprint
-    is_continued = continues(as_landed, metadata, request.intent, salt)
+    metadata = tables.metadata
+    stored = StoredStream(of.landed(), metadata, of.salt_fingerprint)
+    is_continued = stored.continues(request.intent)
     mode = "none" if is_continued else request.refresh
     given = None if is_continued else request.state
     if request.is_beside or given is not None:
         _refuse_during_refresh(of, metadata)
-    state = starting_state(as_landed, metadata, mode, salt)
+    state = stored.starting_state(mode)
     if given is not None and not of.connection.read_together:
         state = json.dumps(as_message(given, of.stream))
-    written = generations(as_landed, metadata, mode, salt)
-    stream = _with_generation(
-        of.stream, metadata, current_generation(metadata) if request.is_beside else written
-    )
+    generations = current_generation(metadata) if request.is_beside else stored.generations(mode)
+    stream = _with_generation(of.stream, metadata, generations)
     if context is not None:
         stream.extra = {**stream.extra, PARTITIONS: Raw(b"[%b]" % bytes(context))}
     return StreamPlan(

@@ -19,7 +19,7 @@ from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin import maintenance
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.write_spec import RefreshMode, starting_state
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.orchestration.resources import SparkResource
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
@@ -76,7 +76,7 @@ def sync(
 ) -> list[Committed]:
     """A run: from the table's state to the end, a checkpoint for each batch; `seen` after each."""
     wanted = wanted or configured(lake, refresh=refresh)
-    begin = position(starting_state(wanted, lake.tables().metadata, refresh)) or 0
+    begin = position(StoredStream(wanted, lake.tables().metadata).starting_state(refresh)) or 0
     writer, done, records = lake.writer(wanted), [], 0
     for number, batch in enumerate(batches[begin:], begin + 1):
         writer.write(stage(lake.folder / "staging", batch, first=records))

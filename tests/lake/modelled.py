@@ -35,6 +35,7 @@ from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.lake.write.stream_tables import (
     HISTORY,
     NOT_KEPT,
@@ -43,12 +44,7 @@ from elt_assets.lake.write.stream_tables import (
     is_named,
     named_commit,
 )
-from elt_assets.lake.write.write_spec import (
-    RefreshMode,
-    WriteSpec,
-    continues,
-    starting_state,
-)
+from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
@@ -101,9 +97,9 @@ def begin(world: World, uri: str, part: str | None, run: Run, run_id: str) -> Op
     wanted = configured(run.stream)
     mode: RefreshMode = run.refresh  # type: ignore[assignment]
     intent = None if run.intent is None else str(run.intent)
-    if continues(wanted, tables.metadata, intent):
+    if StoredStream(wanted, tables.metadata).continues(intent):
         mode = "none"
-    start = starting_state(wanted, tables.metadata, mode)
+    start = StoredStream(wanted, tables.metadata).starting_state(mode)
     take_generations(wanted, tables.metadata, mode)
     wanted.sync_id = tables.metadata.sync_id + 1
     spec = WriteSpec(wanted, run_id, world.history, partition=part, intent=intent)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.write_spec import RefreshMode, generations
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.protocol.airbyte.catalog import (
     FULL_REFRESH,
     INCREMENTAL,
@@ -103,7 +103,7 @@ def take_generations(
 ) -> None:
     """Give a stream the generations that a run gives it, by the last commit of its table."""
     configured.generation_id, configured.minimum_generation_id = astuple(
-        generations(configured, head, refresh)
+        StoredStream(configured, head).generations(refresh)
     )
 
 

@@ -23,7 +23,8 @@ from elt_assets.failpoints import armed
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.write import state_log
-from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, declared_schema
+from elt_assets.lake.write.stored_stream import RefreshMode
+from elt_assets.lake.write.write_spec import WriteSpec, declared_schema
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.camera import Run

@@ -22,7 +22,7 @@ from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.merge import key_merge
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.write_spec import RefreshMode
+from elt_assets.lake.write.stored_stream import RefreshMode
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP, OVERWRITE_DEDUP
 from tests.lake.crashing import killed_at

@@ -11,13 +11,8 @@ from deltalake import DeltaTable
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
-from elt_assets.lake.write.write_spec import (
-    Generations,
-    RefreshMode,
-    WriteSpec,
-    generations,
-    starting_state,
-)
+from elt_assets.lake.write.stored_stream import Generations, RefreshMode, StoredStream
+from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.lake.crashing import (
@@ -111,7 +106,7 @@ def test_a_resumable_refresh_is_resumed(lake: Lake, kind: str) -> None:
     interrupted(lake, started, NEW[:2])
     again = configured(lake) if kind == "incremental" else resumable(lake)
     assert (again.generation_id, again.minimum_generation_id) == (2, 2)
-    assert position(starting_state(again, lake.tables().metadata)) == 2
+    assert position(StoredStream(again, lake.tables().metadata).starting_state()) == 2
     done = sync(lake, NEW, again)
     assert [each.records for each in done] == [2]
     found = rows(lake.spark, lake.table, "id", "at")
@@ -123,7 +118,7 @@ def test_a_refresh_that_cannot_be_resumed_restarts(lake: Lake) -> None:
     sync(lake, OLD[:1], configured(lake, OVERWRITE))
     interrupted(lake, configured(lake, OVERWRITE), NEW[:2])
     again = configured(lake, OVERWRITE)
-    assert starting_state(again, lake.tables().metadata) is None
+    assert StoredStream(again, lake.tables().metadata).starting_state() is None
     sync(lake, NEW[2:], again)
     assert rows(lake.spark, lake.table, "id", "at") == [(1, 40), (5, 40)]
     assert {number for _, number in generation(lake)} == {again.generation_id}
@@ -160,7 +155,7 @@ def test_a_resumed_refresh_keeps_its_rows_when_the_table_gets_wider_types(
     if dies:  # once history and table have the types: neither has the rows yet
         killed_at(Failpoint.COMMIT_READY, 3, lambda: lake.sync(wide, *NEW[1], *NEW[2]))
         assert [row[0] for row in read(lake, "", "typeof(at)")] == ["double"] * 3
-    assert position(starting_state(wide, lake.table.metadata)) == 1
+    assert position(StoredStream(wide, lake.table.metadata).starting_state()) == 1
     lake.sync(wide, *NEW[1], *NEW[2])
     assert read(lake, "", "id", "cast(at as int)", "typeof(at)") == [
         (*row, "double") for row in WHOLE
@@ -176,10 +171,10 @@ def test_an_appending_refresh_is_resumed(lake: Lake) -> None:
         return found
 
     interrupted(lake, wanted(), NEW[:2])
-    assert position(starting_state(wanted(), lake.tables().metadata)) == 2
+    assert position(StoredStream(wanted(), lake.tables().metadata).starting_state()) == 2
     sync(lake, NEW, wanted())
     assert rows(lake.spark, lake.table, "id", "at") == sorted([*WHOLE, (1, 30)])
-    assert starting_state(wanted(), lake.tables().metadata) is None
+    assert StoredStream(wanted(), lake.tables().metadata).starting_state() is None
 
 
 # What is kept
@@ -193,7 +188,10 @@ def test_retain_keeps_both_generations(lake: Lake) -> None:
     assert generation(lake) == [
         *[(1, 1), (1, 2), (1, 2), (2, 1), (2, 2), (3, 1), (4, 2), (5, 2)],
     ]
-    assert position(starting_state(configured(lake, APPEND), lake.tables().metadata)) == 3
+    assert (
+        position(StoredStream(configured(lake, APPEND), lake.tables().metadata).starting_state())
+        == 3
+    )
 
 
 @pytest.mark.spec("protocol.75")
@@ -209,8 +207,8 @@ def test_a_new_refresh_has_a_higher_generation_than_an_unfinished_one(lake: Lake
     sync(lake, OLD)
     interrupted(lake, configured(lake, refresh="truncate"), NEW[:1])
     head = lake.tables().metadata
-    assert generations(configured(lake), head, "truncate") == Generations(3, 3)
-    assert generations(configured(lake), head) == Generations(2, 2)
+    assert StoredStream(configured(lake), head).generations("truncate") == Generations(3, 3)
+    assert StoredStream(configured(lake), head).generations() == Generations(2, 2)
 
 
 def test_versions_of_rows_missing_from_a_refresh_are_ended_once(lake: Lake) -> None:

@@ -26,8 +26,9 @@ import pytest
 
 from elt_assets.errors import EltError, TransientError
 from elt_assets.failpoints import Failpoint, armed
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, starting_state
+from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.shared_state_start import starting_states
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -250,7 +251,7 @@ class World:
         configured.stream.name = name
         take_generations(configured, tables.metadata, refresh)
         configured.sync_id = tables.metadata.sync_id + 1
-        start = starting_state(configured, tables.metadata, refresh)
+        start = StoredStream(configured, tables.metadata).starting_state(refresh)
         return StreamPlan(cast(Any, None), configured, tables, start)
 
     def _check_start(self, source: Source, reads: Sequence[StreamPlan]) -> None:

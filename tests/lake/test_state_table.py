@@ -8,8 +8,9 @@ import pytest
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.write.state_only_writer import StateOnlyWriter
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import RefreshMode, WriteSpec, continues
+from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.harness import USERS
@@ -27,7 +28,9 @@ def opened(
 ) -> tuple[StreamTables, StateOnlyWriter]:
     """A sync as a run begins it: a retry of the same intent goes on."""
     tables, wanted = StreamTables(str(folder / "users"), APP), configured()
-    mode: RefreshMode = "none" if continues(wanted, tables.metadata, intent) else refresh
+    mode: RefreshMode = (
+        "none" if StoredStream(wanted, tables.metadata).continues(intent) else refresh
+    )
     take_generations(wanted, tables.metadata, mode)
     return tables, StateOnlyWriter(tables, WriteSpec(wanted, "run", intent=intent))
 
@@ -57,5 +60,5 @@ def test_an_ordinary_sync_keeps_the_last_request(tmp_path: Path) -> None:
         tables, writer = opened(tmp_path, "retain" if intent else "none", intent)
         writer.commit(checkpoint(attempt))
     assert tables.metadata.intent == "request"
-    assert continues(configured(), tables.metadata, "request")
-    assert not continues(configured(), CommitMetadata(0, 0, None), "request")
+    assert StoredStream(configured(), tables.metadata).continues("request")
+    assert not StoredStream(configured(), CommitMetadata(0, 0, None)).continues("request")

@@ -16,7 +16,7 @@ from msgspec import Raw
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.write_spec import Generations, generations
+from elt_assets.lake.write.stored_stream import Generations, StoredStream
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import Form, RawRecord, RecordLines
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
@@ -193,7 +193,10 @@ def test_a_failed_overwrite_keeps_the_former_table(lake: Lake) -> None:
     ],
 )
 def test_an_overwrite_begins_a_generation(policy: str, former: int, expected: Generations) -> None:
-    assert generations(stream(USERS, policy), CommitMetadata(1, former, None)) == expected
+    assert (
+        StoredStream(stream(USERS, policy), CommitMetadata(1, former, None)).generations()
+        == expected
+    )
 
 
 def test_whole_messages_become_the_rows_that_their_records_become(lake: Lake) -> None:

@@ -23,7 +23,7 @@ from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.policies import merge_of, reads_table
 from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.spark.session import SparkProvider, side_by_side
-from elt_assets.lake.write import dead_letter, write_spec
+from elt_assets.lake.write import dead_letter
 from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 
@@ -99,7 +99,7 @@ class CommitBuilder:
         self._merged_by = t.StructType([*schema.fields, *unstored])
         self._replaces = replaces
         self._mode = spec.stream.destination_sync_mode
-        self.written_as = write_spec.refresh_fingerprint(spec.stream, spec.salt, spec.written)
+        self.written_as = spec.stored_stream(tables.metadata).fingerprint
 
     @property
     def is_building(self) -> bool:
@@ -109,7 +109,7 @@ class CommitBuilder:
     @property
     def resumed(self) -> Refresh | None:
         """The unfinished refresh that this sync resumes; None if there is none."""
-        return write_spec.resumed(self._spec, self._tables.metadata)
+        return self._spec.resumed_refresh(self._tables.metadata)
 
     def make(self, data: CheckpointData) -> Publication:
         """Apply the policy: Spark writes the files that the commit names."""

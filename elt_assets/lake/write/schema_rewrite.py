@@ -43,7 +43,6 @@ from elt_assets.lake.write.write_spec import (
     full_schema,
     plan_columns,
     replaces_schema,
-    resumed,
     stream_part,
 )
 
@@ -185,7 +184,7 @@ def _kept_refresh(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
     """Return the unfinished refresh; None if there is none, or if it must start again."""
     found = metadata.refresh
     if found is not None and found.truncates:
-        return resumed(spec, metadata)
+        return spec.resumed_refresh(metadata)
     return found
 
 

@@ -15,12 +15,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import (
-    WriteSpec,
-    declared_schema,
-    refresh_fingerprint,
-    resumable_refresh,
-)
+from elt_assets.lake.write.write_spec import WriteSpec, declared_schema
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
@@ -41,8 +36,8 @@ class StateOnlyWriter:
         self._table = tables.main
         self._spec = spec
         metadata = self._table.metadata
-        known = resumable_refresh(spec.stream, metadata, spec.salt)
-        if spec.truncates and (known is None or known.generation != spec.generation):
+        refresh = spec.stored_stream(metadata).resumable_refresh
+        if spec.truncates and (refresh is None or refresh.generation != spec.generation):
             self._publish(metadata.state, metadata.generation, self._refresh(None))
 
     def write(self, segment: Segment) -> None:
@@ -76,8 +71,8 @@ class StateOnlyWriter:
 
     def _refresh(self, state: str | None) -> Refresh:
         spec = self._spec
-        made = refresh_fingerprint(spec.stream, spec.salt)
-        return Refresh(spec.generation, True, state, (), (), (), made)
+        fingerprint = spec.stored_stream(self._table.metadata).fingerprint
+        return Refresh(spec.generation, True, state, (), (), (), fingerprint)
 
     def _publish(self, state: str | None, generation: int, refresh: Refresh | None) -> None:
         spec = self._spec

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from pyspark.sql import types as t
 
@@ -31,148 +27,10 @@ from elt_assets.lake.schema.logical_types import (
     column_of,
 )
 from elt_assets.lake.schema.widening import union, wider
+from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
 from elt_assets.protocol.airbyte.json_schema import lost_fields
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
-
-RefreshMode = Literal["none", "retain", "truncate"]
-
-
-@dataclass(frozen=True)
-class Generations:
-    """The generation of a sync, and the oldest one that stays. A minimum of 0 keeps all older generations.
-
-    Spec: ConfiguredAirbyteStream as of 0.9.
-    """
-
-    generation_id: int
-    minimum_generation_id: int
-
-
-def resumable_refresh(
-    stream: ConfiguredStream,
-    metadata: CommitMetadata,
-    salt: str | None = None,
-    written: t.StructType | None = None,
-) -> Refresh | None:
-    """Return the refresh that a sync of this stream resumes, if its source can; otherwise None.
-
-    The rows of a truncating refresh must all be written in the same way. If they are not, it must restart.
-
-    Args:
-        written: as in `WriteSpec`.
-    """
-    found = metadata.refresh
-    if found is None or not stream.resumable:
-        return None
-    if found.truncates:
-        fingerprint = refresh_fingerprint(stream, salt, written)
-        return found if found.written_as == fingerprint else None
-    return None if stream.overwrites else found
-
-
-def has_incompatible_refresh(
-    stream: ConfiguredStream,
-    generation: int | None,
-    metadata: CommitMetadata,
-    salt: str | None = None,
-) -> bool:
-    """Return whether a truncating refresh of this generation is unfinished, and cannot be resumed with the
-    stream as it is now: what is committed of it would be lost."""
-    found = metadata.refresh
-    if found is None or not found.truncates or found.generation != generation:
-        return False
-    return resumable_refresh(stream, metadata, salt) is None
-
-
-def must_restart(
-    stream: ConfiguredStream, metadata: CommitMetadata, salt: str | None = None
-) -> bool:
-    """Return whether a truncating refresh is unfinished and still wanted, but must start again."""
-    found = metadata.refresh
-    if found is None or not found.truncates or not stream.resumable:
-        return False
-    is_same_policy = found.written_as.startswith(f"{stream.destination_sync_mode}:")
-    return is_same_policy and resumable_refresh(stream, metadata, salt) is None
-
-
-def refresh_fingerprint(
-    stream: ConfiguredStream, salt: str | None, written: t.StructType | None = None
-) -> str:
-    """Return a text that identifies how the files of a refresh are written: the policy, and a hash of the
-    stored schema, key, cursor and salt.
-
-    Args:
-        written: as in `WriteSpec`. The types of the files then depend on it, and no other sync knows it.
-    """
-    cursor = stream.cursor if stream.deduplicates else None
-    text = json.dumps([stream.stream.json_schema, stream.key, cursor, salt], sort_keys=True)
-    text += "" if written is None else written.json()
-    return f"{stream.destination_sync_mode}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def generations(
-    stream: ConfiguredStream,
-    metadata: CommitMetadata,
-    refresh: RefreshMode = "none",
-    salt: str | None = None,
-) -> Generations:
-    """Return the generation that a sync of this stream writes; an unfinished one is resumed.
-
-    Args:
-        stream: as its table stores it.
-    """
-    found = resumable_refresh(stream, metadata, salt) if refresh == "none" else None
-    if found is not None:
-        return Generations(found.generation, found.generation if found.truncates else 0)
-    if stream.overwrites or refresh == "truncate" or must_restart(stream, metadata, salt):
-        last = metadata.generation if metadata.refresh is None else metadata.refresh.generation
-        return Generations(max(last, metadata.generation) + 1, max(last, metadata.generation) + 1)
-    if refresh == "retain":
-        return Generations(metadata.generation + 1, 0)
-    return Generations(max(metadata.generation, 1), 0)
-
-
-def starting_state(
-    stream: ConfiguredStream,
-    metadata: CommitMetadata,
-    refresh: RefreshMode = "none",
-    salt: str | None = None,
-) -> str | None:
-    """Return the state to start from: JSON as received; None to read from the beginning.
-
-    Args:
-        stream: as its table stores it.
-    """
-    if refresh != "none" or must_restart(stream, metadata, salt):
-        return None
-    found = resumable_refresh(stream, metadata, salt)
-    if found is not None:
-        return found.state
-    # An incremental stream that overwrites is a partition; each sync replaces its rows.
-    return metadata.state if stream.sync_mode == "incremental" and not stream.overwrites else None
-
-
-def continues(
-    stream: ConfiguredStream, metadata: CommitMetadata, intent: str | None, salt: str | None = None
-) -> bool:
-    """Return whether an earlier attempt committed part of what a run requests, so that this attempt continues
-    from there. It must not restart the refresh, nor start from the given state again.
-
-    Args:
-        stream: as its table stores it.
-        intent: identifies the request (see `WriteSpec.intent`).
-    """
-    if intent is None or metadata.intent != intent:
-        return False
-    has_cursor = stream.sync_mode == "incremental" and not stream.overwrites
-    return has_cursor or resumable_refresh(stream, metadata, salt) is not None
-
-
-def next_sync_id(metadata: CommitMetadata) -> int:
-    """Return the id of a new sync: the time in epoch milliseconds, or, if the clock was set back, the table's
-    newest sync id plus 1."""
-    return max(int(time.time() * 1000), metadata.sync_id + 1)
 
 
 @dataclass(frozen=True)
@@ -258,6 +116,17 @@ class WriteSpec:
         """Return whether older generations are removed once this sync is complete."""
         return bool(self.stream.minimum_generation_id)
 
+    def stored_stream(self, metadata: CommitMetadata) -> StoredStream:
+        """Return the stream as its table stores it, with the newest commit of the table."""
+        return StoredStream(self.stream, metadata, self.salt, self.written)
+
+    def resumed_refresh(self, metadata: CommitMetadata) -> Refresh | None:
+        """Return the unfinished refresh that this sync resumes; None if there is none."""
+        refresh = self.stored_stream(metadata).resumable_refresh
+        if refresh is None or refresh.truncates != self.truncates:
+            return None
+        return refresh if refresh.generation == self.generation else None
+
     @property
     def is_keyed(self) -> bool:
         return self.stream.deduplicates or self.history
@@ -275,14 +144,6 @@ def replaces_schema(spec: WriteSpec, table: Table) -> bool:
     is_new = spec.generation > table.metadata.generation
     keeps = spec.history or spec.partition is not None
     return spec.truncates and is_new and not keeps and table.exists
-
-
-def resumed(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
-    """Return the unfinished refresh that a sync resumes; None if there is none."""
-    found = resumable_refresh(spec.stream, metadata, spec.salt, spec.written)
-    if found is None or found.truncates != spec.truncates:
-        return None
-    return found if found.generation == spec.generation else None
 
 
 def plan_columns(

@@ -33,7 +33,7 @@ from elt_assets.lake.merge.dedup import Arrival
 from elt_assets.lake.parse.segment_parsing import Rejections, SegmentParser
 from elt_assets.lake.parse.undeclared import limit_counts
 from elt_assets.lake.schema import from_json_schema, metadata_columns
-from elt_assets.lake.schema.logical_types import Unread
+from elt_assets.lake.schema.logical_types import Column, Unread
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
@@ -62,6 +62,41 @@ class _Pending:
     changed: int = 0
     places: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class _ColumnPlan:
+    """The columns of a sync, for the columns that its table has now, and what writes them.
+
+    Attributes:
+        planned_for: the columns that the table had.
+        differences: those between the stream's schema and that of the table, as text.
+        schema: all columns that the table is to have.
+        columns: the columns that records are parsed into; with delete markers that the table does not store.
+        parser: makes files of segments.
+        builder: makes commits of files.
+    """
+
+    planned_for: t.StructType
+    differences: Sequence[str]
+    schema: t.StructType
+    columns: Sequence[Column]
+    parser: SegmentParser
+    builder: CommitBuilder
+
+    @property
+    def written_schema(self) -> t.StructType:
+        """The columns of the files that are written now. Columns that no field fills are left out."""
+        unread = {column.name for column in self.columns if isinstance(column.kind, Unread)}
+        stored = [field for field in self.schema.fields if field.name not in unread]
+        names = {field.name for field in self.schema.fields}
+        unstored = [column.field for column in self.columns if column.name not in names]
+        return t.StructType([*stored, *unstored])
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The name of each column by its name in the source."""
+        return {column.source: column.name for column in self.columns}
 
 
 class TableWriter:
@@ -105,7 +140,7 @@ class TableWriter:
         self._arrival = arrival
         self._stamp = spec.stamp()
         self._locates = locate
-        self._plan_columns()
+        self._plan = self._plan_columns()
         self._schema_changes = self._plan.differences
         self._hide_unfinished()
         self._pending = _Pending()
@@ -132,7 +167,7 @@ class TableWriter:
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
         with self._staging.for_tasks(segment.path) as place:
-            parsed = self._parser.parse(self._provider.get(), segment, place)
+            parsed = self._plan.parser.parse(self._provider.get(), segment, place)
         reach(Failpoint.SEGMENT_PARSED)
         pending = self._pending
         pending.files += parsed.files
@@ -156,13 +191,13 @@ class TableWriter:
                 refresh were committed by the former key.
             SystemFailure: rows were lost; nothing was committed.
         """
-        before, resumed = self._written_schema, self._builder.resumed
+        before, resumed = self._plan.written_schema, self._plan.builder.resumed
         spec = self._spec.changed(stream, stream_part(before))
         if resumed is not None and resumed.truncates:
             _refuse_other_key(self._spec.stream, spec.stream)
         schema_rewrite.check(self._tables, spec)
         self._spec = spec
-        self._plan_columns()
+        self._plan = self._plan_columns()
         self._schema_changes = self._plan.differences
         written, self._pending.files = self._pending.files, []
         self._pending.files = list(self._converted(written, before))
@@ -181,24 +216,15 @@ class TableWriter:
             files = tuple(self._converted(refresh.files, before, HIDDEN))
             ends = tuple(self._converted(refresh.tombstones, before, HIDDEN))
             refresh = replace(refresh, files=files, tombstones=ends)
-        refresh = replace(refresh, written_as=self._builder.written_as)
+        refresh = replace(refresh, written_as=self._plan.builder.written_as)
         main.metadata = replace(main.metadata, refresh=refresh)
 
     def _converted(
         self, files: Sequence[DataFile], before: t.StructType, *kind: str
     ) -> Sequence[DataFile]:
         return schema_rewrite.convert_unpublished(
-            self._provider, self._tables.main, files, before, self._spec, self._schema, *kind
+            self._provider, self._tables.main, files, before, self._spec, self._plan.schema, *kind
         )
-
-    @property
-    def _written_schema(self) -> t.StructType:
-        """Return the columns of the files that are written now. Columns that no field fills are left out."""
-        unread = {each.name for each in self._columns if isinstance(each.kind, Unread)}
-        stored = [field for field in self._schema.fields if field.name not in unread]
-        names = {field.name for field in self._schema.fields}
-        unstored = [each.field for each in self._columns if each.name not in names]
-        return t.StructType([*stored, *unstored])
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Apply the policy and publish the rows and the state; do nothing if nothing is new."""
@@ -264,7 +290,7 @@ class TableWriter:
     def _hide_unfinished(self) -> None:
         """Hide the files of a refresh that can be resumed: it is committed before readers see it."""
         resumable = self._spec.stream.resumable
-        self._tables.main.hides_files = resumable and self._builder.is_building
+        self._tables.main.hides_files = resumable and self._plan.builder.is_building
 
     def _build(self, data: CheckpointData) -> Publication:
         schema_rewrite.widen(self._provider, self._tables, self._spec)
@@ -273,7 +299,7 @@ class TableWriter:
         with ExitStack() as stack:
             for table in (self._tables.main, *self._tables.companions.values()):
                 stack.enter_context(table.discard_new_folders_on_error())
-            return self._builder.make(data)
+            return self._plan.builder.make(data)
 
     def _prepare(self) -> None:
         """Give the table the columns of the stream, and take over those that another run has added to it.
@@ -284,52 +310,44 @@ class TableWriter:
             ConcurrentSync: a column that another run has added has the name of one of this sync's columns.
         """
         main, name = self._tables.main, self._spec.stream.stream.name
-        main.prepare(self._schema, name)
-        if main.schema == self._planned_for:
+        main.prepare(self._plan.schema, name)
+        if main.schema == self._plan.planned_for:
             return
-        names = {column.source: column.name for column in self._columns}
-        self._plan_columns()
-        main.prepare(self._schema, name)
-        now = {column.source: column.name for column in self._columns}
-        if any(now.get(source) != column for source, column in names.items()):
+        former, self._plan = self._plan, self._plan_columns()
+        main.prepare(self._plan.schema, name)
+        names = self._plan.names
+        if any(names.get(source) != column for source, column in former.names.items()):
             raise ConcurrentSync(
                 f"another run has added a column to the table {main.uri} that has the name of a column of "
                 "this sync",
                 guidance="start the sync again; its columns get other names",
             )
 
-    def _plan_columns(self) -> None:
+    def _plan_columns(self) -> _ColumnPlan:
         """Plan the columns of the table as it is now, and how commits are built from them."""
-        spec, tables = self._spec, self._tables
-        self._planned_for = tables.main.schema
-        self._plan = write_spec.plan_columns(
-            spec, tables.main, replaces=self._replaces, history=tables.history
-        )
-        self._schema = write_spec.full_schema(self._plan, spec)
-        self._by = write_spec.ordering(spec, self._plan, arrival=self._arrival)
-        unstored = write_spec.unstored_markers(spec, self._plan, tables.metadata)
-        self._columns = [*self._plan.columns, *unstored]
-        declared = from_json_schema.columns(spec.stream.stream.json_schema)
-        dead = tables.dead_letter
-        self._parser = SegmentParser(
-            tables.main,
+        spec, tables, main = self._spec, self._tables, self._tables.main
+        replaces, dead = self._replaces, tables.dead_letter
+        plan = write_spec.plan_columns(spec, main, replaces=replaces, history=tables.history)
+        schema = write_spec.full_schema(plan, spec)
+        order = write_spec.ordering(spec, plan, arrival=self._arrival)
+        unstored = write_spec.unstored_markers(spec, plan, tables.metadata)
+        columns = [*plan.columns, *unstored]
+        parser = SegmentParser(
+            main,
             Rejections(dead, dead_letter.schema(spec), dead_letter.same_values(spec)),
-            self._columns,
-            declared,
+            columns,
+            from_json_schema.columns(spec.stream.stream.json_schema),
             self._stamp,
-            self._key,
+            # No record contains its partition.
+            [list(part) for part in order.key if part != [metadata_columns.PARTITION]],
             spec.partition,
             keeps_undeclared=spec.keeps_undeclared,
         )
-        self._builder = CommitBuilder(
-            self._provider,
-            tables,
-            spec,
-            self._by,
-            self._schema,
-            replaces=self._replaces,
-            unstored=[column.field for column in unstored],
+        fields = [column.field for column in unstored]
+        builder = CommitBuilder(
+            self._provider, tables, spec, order, schema, replaces=replaces, unstored=fields
         )
+        return _ColumnPlan(main.schema, plan.differences, schema, columns, parser, builder)
 
     def _commit(self, built: Publication, records: int, batch: Sequence[DataFile]) -> None:
         try:
@@ -341,23 +359,18 @@ class TableWriter:
             self._tables.main.discard_files(f for f in built.written if f.path not in kept)
             raise
 
-    @property
-    def _key(self) -> list[list[str]]:
-        """The key, without the partition, which no record contains."""
-        return [list(part) for part in self._by.key if part != [metadata_columns.PARTITION]]
-
     def _state(self, checkpoint: Checkpoint) -> str | None:
         """Return the state after a checkpoint: the checkpoint's, or the present one if it has none."""
         if self._spec.keeps_state:
             return self._tables.metadata.state
         if checkpoint.states:
             return checkpoint.states[-1].text
-        if self._builder.resumed is not None:
-            return self._builder.resumed.state
-        return None if self._builder.is_building else self._tables.metadata.state
+        if self._plan.builder.resumed is not None:
+            return self._plan.builder.resumed.state
+        return None if self._plan.builder.is_building else self._tables.metadata.state
 
     def _has_changes(self, pending: _Pending, state: str | None, checkpoint: Checkpoint) -> bool:
-        metadata, resumed = self._tables.metadata, self._builder.resumed
+        metadata, resumed = self._tables.metadata, self._plan.builder.resumed
         if checkpoint.silent and self._tables.main.exists:
             return False
         if (
@@ -366,7 +379,7 @@ class TableWriter:
             or state != (resumed.state if resumed else metadata.state)
         ):
             return True
-        is_unfinished = self._builder.is_building or metadata.refresh is not None
+        is_unfinished = self._plan.builder.is_building or metadata.refresh is not None
         return checkpoint.final and (is_unfinished or not self._tables.main.exists)
 
     def _committed(self, pending: _Pending) -> Committed:

@@ -14,7 +14,7 @@ import dagster as dg
 
 from elt_assets.connection import Connection
 from elt_assets.errors import EltError
-from elt_assets.lake.write.write_spec import starting_state
+from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.machine_faults import translated
 from elt_assets.orchestration.automation.new_records import is_new
 from elt_assets.orchestration.failures import one_line
@@ -152,4 +152,4 @@ def _skip_reason(assets: Sequence[StreamAsset], answers: Answers) -> str:
 def _starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
     """Return the state that the next sync would start from."""
     metadata = asset.tables(lake.location).metadata
-    return starting_state(asset.landed(), metadata, salt=asset.salt_fingerprint)
+    return StoredStream(asset.landed(), metadata, asset.salt_fingerprint).starting_state()
