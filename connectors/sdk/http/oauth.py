@@ -23,11 +23,12 @@ from connectors.sdk.http.authenticators import (
 )
 from connectors.sdk.http.body import decoded
 from connectors.sdk.http.failures import excerpt, place
-from elt_assets.errors import ConfigError, EltError, SystemFailure
+from elt_assets.errors import ConfigError, SystemFailure
 
 MARGIN_SECONDS = 60.0
 """A token is replaced this long before it expires, or after nine tenths of a shorter life."""
-_REFUSED = (400, 401, 403)
+REFUSED_STATUSES = (400, 401, 403)
+"""Statuses by which a token endpoint refuses the credentials (RFC 6749, section 5.2)."""
 
 
 class OAuth2(Authenticator):
@@ -115,7 +116,7 @@ class OAuth2(Authenticator):
             form=form,
             headers=headers,
             secrets=secrets,
-            accepted_statuses=_REFUSED,
+            accepted_statuses=REFUSED_STATUSES,
         )
 
 
@@ -173,22 +174,29 @@ def _answer(response: httpx.Response) -> dict[str, Any]:
         ConfigError: the endpoint refuses the credentials.
         SystemFailure: the answer has no access token.
     """
-    if response.status_code in _REFUSED:
-        raise _refused(response)
+    if response.status_code in REFUSED_STATUSES:
+        raise refusal(response)
     answer = decoded(response)
     if isinstance(answer, dict) and isinstance(answer.get("access_token"), str):
         return answer
     if isinstance(answer, dict) and answer.get("error"):
-        raise _refused(response)
+        raise refusal(response)
+    guidance = "check that the URL is that of the API's token endpoint"
+    raise missing_token(response, answer, "access_token", guidance)
+
+
+def missing_token(response: httpx.Response, answer: Any, name: str, guidance: str) -> SystemFailure:
+    """Return the error for the answer of a token endpoint that has no token at a name."""
     # The answer is not quoted: it may contain a token by another name.
     names = ", ".join(map(repr, answer)) if isinstance(answer, dict) else type(answer).__name__
-    raise SystemFailure(
-        f"the answer of {place(response.request)} has no `access_token`; it has {names or 'no fields'}",
-        guidance="check that the URL is that of the API's token endpoint",
+    return SystemFailure(
+        f"the answer of {place(response.request)} has no {name!r}; it has {names or 'no fields'}",
+        guidance=guidance,
     )
 
 
-def _refused(response: httpx.Response) -> EltError:
+def refusal(response: httpx.Response) -> ConfigError:
+    """Return the error for a token endpoint that refuses the credentials."""
     return ConfigError(
         f"{place(response.request)} issued no access token ({response.status_code}): {excerpt(response)}",
         guidance="check the client ID and secret in the config; authorize the source again if its refresh "

@@ -149,14 +149,18 @@ def _malformed() -> SystemFailure:
 
 def link(header: str, relation: str) -> str | None:
     """Return the target of the first link with a relation in a header `Link`; None if there is none."""
-    for target, parameters in _links(header):
+    for target, parameters in links(header):
         if relation.lower() in parameters.get("rel", "").lower().split():
             return target
     return None
 
 
-def _links(header: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the target of each link in a header, and its parameters. The first of two parameters counts."""
+def links(header: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the target of each link in a header `Link`, and its parameters, of which the first one of a name
+    counts.
+
+    Spec: RFC 8288.
+    """
     for found in _LINK.finditer(header):
         parameters: dict[str, str] = {}
         for name, quoted, plain in re.findall(_PARAMETER, found[2]):

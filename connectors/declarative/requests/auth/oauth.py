@@ -20,6 +20,7 @@ from connectors.declarative.requests.expressions import text
 from connectors.declarative.requests.records import paths
 from connectors.sdk.http import CredentialsRequest, Response, Send
 from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.http.oauth import REFUSED_STATUSES, missing_token, refusal
 from elt_assets.errors import ConfigError, SystemFailure
 
 DEFAULT_SECONDS = 3600.0
@@ -27,7 +28,6 @@ DEFAULT_SECONDS = 3600.0
 MAX_DEPTH = 5
 """Depth up to which the fields of the answer are looked up."""
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-_REFUSED = (400, 401, 403)
 _ERRORS = (400,), "error", ("invalid_grant", "invalid_permissions")
 """Status, field and its values by which an endpoint says that a refresh token is not valid."""
 
@@ -72,9 +72,11 @@ class OAuth(Renewable):
             )
         response = send(self._request())
         answer = self._answer(response)
-        token = _found(answer, self._text(self._component.access_token_name))
+        name, endpoint = self._text(self._component.access_token_name), self._component.place
+        token = _found(answer, name)
         if not isinstance(token, str) or not token:
-            raise self._without_token(response, answer)
+            guidance = f"correct {endpoint}.token_refresh_endpoint or `access_token_name`"
+            raise missing_token(response, answer, name, guidance)
         seconds = self._seconds(_found(answer, self._text(self._component.expires_in_name)))
         self._accept(answer, token, seconds)
         return Fetched(token, seconds)
@@ -128,7 +130,7 @@ class OAuth(Renewable):
             form=form,
             headers={"Accept": "application/json", **headers},
             secrets=[each for each in secrets if each],
-            accepted_statuses=_REFUSED,
+            accepted_statuses=REFUSED_STATUSES,
         )
 
     def _fields(self) -> dict[str, Any]:
@@ -151,7 +153,7 @@ class OAuth(Renewable):
         return fields
 
     def _answer(self, response: Response) -> Any:
-        if response.status_code not in _REFUSED:
+        if response.status_code not in REFUSED_STATUSES:
             return json_body(response)
         statuses, field, values = self._error
         body = json_body_if_any(response)
@@ -163,20 +165,7 @@ class OAuth(Renewable):
                 guidance="authorize the source again",
                 detail=f"the endpoint answered: {excerpt(response)}",
             )
-        raise ConfigError(
-            f"{place(response.request)} issued no access token ({response.status_code}): {excerpt(response)}",
-            guidance="check the client ID and secret in the config; authorize the source again if its "
-            "refresh token has expired or was revoked",
-        )
-
-    def _without_token(self, response: Response, answer: Any) -> SystemFailure:
-        # The answer is not quoted: it may contain a token by another name.
-        names = ", ".join(map(repr, answer)) if isinstance(answer, dict) else type(answer).__name__
-        wanted = self._text(self._component.access_token_name)
-        return SystemFailure(
-            f"the answer of {place(response.request)} has no {wanted!r}; it has {names or 'no fields'}",
-            guidance=f"correct {self._component.place}.token_refresh_endpoint or `access_token_name`",
-        )
+        raise refusal(response)
 
     def _accept(self, answer: Any, token: str, seconds: float) -> None:
         """Keep a new refresh token, and save the tokens in the config if the manifest says where."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from connectors.declarative.requests.decoding.decoders import Decoder
-from connectors.sdk.http import Response
+from connectors.sdk.http import Response, urls
 from connectors.sdk.items import Record
 
 LINK = "link"
 """Name of the header whose links are parsed, in lower case. The name `Link` has the text."""
-_LINKS = re.compile(r", *<")
-_QUOTES = " '\""
 
 
 class HeaderValues(dict[str, Any]):
@@ -42,17 +39,10 @@ class HeaderValues(dict[str, Any]):
 
 def links(header: str) -> dict[str, dict[str, str]]:
     """Return the links of a header `Link` by their relation: the URL and the parameters of each."""
-    found = {}
-    for each in _LINKS.split(header.strip(_QUOTES)) if header else ():
-        url, *written = each.split(";")
-        link = {"url": url.strip("<> '\"")}
-        for parameter in written:
-            name, equals, value = parameter.partition("=")
-            if not equals:
-                break
-            link[name.strip(_QUOTES)] = value.strip(_QUOTES)
-        found[link.get("rel") or link["url"]] = link
-    return found
+    return {
+        parameters.get("rel") or url: {"url": url, **parameters}
+        for url, parameters in urls.links(header)
+    }
 
 
 @dataclass
