@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import reduce
 
 from elt_assets.errors import EltError, SystemFailure, error_class
@@ -23,10 +23,83 @@ from elt_assets.sync.events import (
     Logged,
     SessionEvent,
 )
-from elt_assets.sync.ignored_records import IgnoredRecords
 from elt_assets.sync.source_events import events_from
-from elt_assets.sync.stream_routes import StreamRoutes
 from elt_assets.sync.streams import StreamRun
+
+MAX_STREAMS = 100
+"""Maximum number of streams with a separate count; the records of all others are counted together."""
+MAX_NAME = 1_000
+"""Maximum length, in characters, of the name of a stream with a separate count."""
+
+
+class StreamRoutes(Mapping[StreamId, StreamRun]):
+    """A mapping from the stream name of a message to the configured stream.
+
+    Some sources omit the namespace in their messages. Such a message belongs to the configured stream of
+    that name, if there is exactly one. Iteration yields the configured names only.
+
+    Attributes:
+        direct: every name that was resolved so far; the hot path looks here first.
+    """
+
+    def __init__(self) -> None:
+        self.direct: dict[tuple[str, str | None], StreamRun] = {}
+        self._configured: dict[StreamId, StreamRun] = {}
+        self._by_name: dict[str, list[StreamRun]] = {}
+
+    def add(self, run: StreamRun) -> None:
+        self._configured[run.configured.id] = run
+        self.direct[run.configured.id] = run
+        self._by_name.setdefault(run.configured.id.name, []).append(run)
+
+    def __getitem__(self, stream: StreamId) -> StreamRun:
+        if stream not in self.direct:
+            namesakes = self.namesakes(stream)
+            if len(namesakes) != 1:
+                raise KeyError(stream)
+            self.direct[stream] = namesakes[0]
+        return self.direct[stream]
+
+    def __iter__(self) -> Iterator[StreamId]:
+        return iter(self._configured)
+
+    def __len__(self) -> int:
+        return len(self._configured)
+
+    def namesakes(self, stream: StreamId) -> list[StreamRun]:
+        """Return the configured streams of the same name; an empty list if `stream` has a namespace."""
+        return self.same_name(stream) if stream.namespace is None else []
+
+    def same_name(self, stream: StreamId) -> list[StreamRun]:
+        """Return the configured streams of the same name, whatever their namespaces."""
+        return self._by_name.get(stream.name, [])
+
+
+class IgnoredRecords:
+    """A counter of ignored records. Its memory does not grow with the stream names that a source sends."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._counts: dict[StreamId, int] = {}
+
+    def add(self, stream: StreamId, count: int = 1) -> Iterator[Logged]:
+        """Count records; yield a warning if they are the first of their stream."""
+        self.total += count
+        if stream in self._counts:
+            self._counts[stream] += count
+        elif len(self._counts) < MAX_STREAMS and len(str(stream)) <= MAX_NAME:
+            self._counts[stream] = count
+            yield Logged("WARN", f"ignoring the records of stream {str(stream)!r}: not configured")
+
+    def summary(self) -> Iterator[Logged]:
+        """Yield one warning with the count of each stream, and one with the count of all others."""
+        for stream, count in self._counts.items():
+            yield Logged("WARN", f"ignored {count} records of stream {str(stream)!r}")
+        others = self.total - sum(self._counts.values())
+        if others:
+            yield Logged(
+                "WARN", f"ignored {others} records of other streams that are not configured"
+            )
 
 
 class ReadStatus:

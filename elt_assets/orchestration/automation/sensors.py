@@ -7,6 +7,7 @@ A tick is short and never fails: an error is the reason why the tick is skipped.
 
 import datetime as dt
 from collections.abc import Sequence
+from itertools import takewhile
 
 import dagster as dg
 
@@ -19,7 +20,6 @@ from elt_assets.lake.write.write_spec import columns_of
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.automation.new_data import can_check, find_new_data
 from elt_assets.orchestration.automation.partition_requests import add_partitions
-from elt_assets.orchestration.automation.previous_runs import reason_to_wait
 from elt_assets.orchestration.automation.source_partitions import source_partitions_sensor
 from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.names import connection_name
@@ -29,6 +29,10 @@ from elt_assets.orchestration.streams import StreamAsset
 STOPPED = dg.DefaultSensorStatus.STOPPED
 _MAX_INTERVAL = 300
 """Maximum seconds between ticks of a sensor whose cursor holds the time of its last request."""
+MAX_PAUSE = dt.timedelta(hours=1)
+"""Maximum time between a failed run and the next one, if the interval of the sensor is not longer."""
+_MAX_FAILURES = 10
+"""Maximum number of earlier runs that are looked at."""
 
 
 def sensors(
@@ -179,3 +183,31 @@ def _origin(asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAss
     except ConfigError as error:
         raise ConfigError(f"{where}: {error.message}", guidance=error.guidance) from error
     return origin
+
+
+def reason_to_wait(
+    instance: dg.DagsterInstance, sensor: str, now: dt.datetime, every: dt.timedelta
+) -> str | None:
+    """Return why a sensor should not request a run now; None if it may.
+
+    It waits while its previous run is in progress. After failures in succession it waits longer each time,
+    twice `every` after the first one, so that a failure which lasts does not become a run at each tick.
+    """
+    runs = instance.get_run_records(
+        dg.RunsFilter(tags={"dagster/sensor_name": sensor}), limit=_MAX_FAILURES
+    )
+    if not runs:
+        return None
+    if not runs[0].dagster_run.is_finished:
+        return "skipped: the previous run is still in progress"
+    failures = list(takewhile(lambda run: run.dagster_run.is_failure, runs))
+    if not failures:
+        return None
+    pause = max(every, min(MAX_PAUSE, every * 2 ** len(failures)))
+    due = dt.datetime.fromtimestamp(failures[0].end_time or 0, dt.timezone.utc) + pause
+    if now >= due:
+        return None
+    return (
+        f"skipped: the last runs have failed ({len(failures)} in succession); the next one is requested "
+        f"after {due.isoformat(timespec='seconds')}"
+    )
