@@ -34,6 +34,7 @@ from elt_assets.protocol.runs.protocols import singer_runs
 from elt_assets.protocol.singer.messages import Translator
 from elt_assets.runner.process.singer_batches import BatchFiles
 from elt_assets.sync.events import Checkpoint, Committed, Logged, SessionEvent, SharedAcknowledged
+from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Subject
 
 Version = tuple[str, int]
@@ -70,13 +71,13 @@ class Load:
             open_sink=self._open,
             staging=self._opener.staging,
             threshold=self._settings.threshold,
-            shares_state=True,
+            rules=StreamRules(shares_state=True),
             change_schema=lambda stream: self._opener.change_schema(self._with_mode(stream)),
             configure=self._configured,
             expect_rows=self._spark.warm_up,
             subject=Subject("target-elt", self._opener.location),
         )
-        with contextlib.closing(Sync(plan).run()) as events:
+        with contextlib.closing(Sync(plan).drive()) as events:
             for event in events:
                 yield from self._states(event)
 

@@ -29,6 +29,7 @@ from elt_assets.sync.events import (
     SharedAcknowledged,
 )
 from elt_assets.sync.states.pending import PendingStates
+from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Subject
 
 
@@ -69,12 +70,12 @@ class Write:
             open_sink=lambda stream: opener.open(streams[stream.id]),
             staging=opener.staging,
             threshold=self._settings.threshold,
-            shares_state=True,
+            rules=StreamRules(shares_state=True),
             expect_rows=self._spark.warm_up,
             subject=Subject("elt-destination", opener.location),
         )
         self._sync = Sync(plan)
-        with contextlib.closing(self._sync.run()) as events:
+        with contextlib.closing(self._sync.drive()) as events:
             for event in events:
                 self._report(event)
 

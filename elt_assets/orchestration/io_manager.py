@@ -50,7 +50,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
         Raises:
             EltError: the source, a stream or a table failed; some streams may be complete before the error.
         """
-        return ReportedRead(self.spark.provider, context, plan).run()
+        return ReportedRead(self.spark.provider, context, plan).report_streams()
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """Store the DataFrame of a downstream asset. The output of a stream has no value (see `land`)."""

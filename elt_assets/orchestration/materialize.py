@@ -98,7 +98,7 @@ def materialize(
     is_interrupted = False
     try:
         for group in by_partitions(wanted):
-            result = _run(_job(definitions, group, logger), group, instance, partition, refresh)
+            result = _execute(_job(definitions, group, logger), group, instance, partition, refresh)
             results.append(result)
             failed = [event.step_failure_data for event in result.get_step_failure_events()]
             failures += failed
@@ -116,7 +116,7 @@ def materialize(
     )
 
 
-def _run(
+def _execute(
     job: dg.JobDefinition,
     assets: Sequence[StreamAsset],
     instance: dg.DagsterInstance,

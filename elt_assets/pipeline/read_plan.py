@@ -27,6 +27,7 @@ from elt_assets.storage.staging import Staging
 from elt_assets.sync.events import Logged
 from elt_assets.sync.selection.fields import landed, notices
 from elt_assets.sync.session import Threshold
+from elt_assets.sync.streams import StreamRules
 
 
 @dataclass
@@ -68,11 +69,13 @@ class ReadPlan:
             open_sink=open_sink,
             staging=self.staging,
             threshold=Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds),
-            filters={stream: found for stream, found in filters.items() if found is not None},
-            shares_state=self.shares_state,
-            # No other stream of the source is read, so a GLOBAL state belongs to this stream.
-            is_only_stream=len(self.connection.streams) == 1,
-            own_states=self._own_states(),
+            rules=StreamRules(
+                filters={stream: filter_ for stream, filter_ in filters.items() if filter_ is not None},
+                shares_state=self.shares_state,
+                # No other stream of the source is read, so a GLOBAL state belongs to this stream.
+                is_only_stream=len(self.connection.streams) == 1,
+                own_states=self._own_states(),
+            ),
             # In the Airbyte Protocol a catalog during a read has no meaning.
             change_schema=change_schema if kind.can_change_schema else None,
             notices=self._notices,

@@ -51,13 +51,13 @@ class ReadRun:
         self._sync = Sync(replace(sync_plan, expect_rows=spark.warm_up, subject=subject))
         self._started = time.monotonic()
 
-    def run(self) -> Generator[SessionEvent, None, None]:
-        """Run the read to its end and yield its events, each after `figures` is updated.
+    def read(self) -> Generator[SessionEvent, None, None]:
+        """Read to the end and yield its events, each after `figures` is updated.
 
         Raises:
-            EltError: as `Sync.run`.
+            EltError: as `Sync.drive`.
         """
-        for event in self._sync.run():
+        for event in self._sync.drive():
             self._count(event)
             yield event
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,8 +23,8 @@ from elt_assets.protocol.airbyte.messages import Message, Received
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.events import SessionEvent, Sink, StreamProgress
 from elt_assets.sync.relay import Relay, Send
-from elt_assets.sync.selection.filters import RecordFilter
-from elt_assets.sync.session import Session, Threshold
+from elt_assets.sync.session import Session, StreamChanges, Threshold
+from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Observation, Subject
 
 Messages = Generator[Received, None, None]
@@ -58,10 +58,7 @@ class SyncPlan:
         open_sink: opens the sink of a stream.
         staging: where the records are staged.
         threshold: when to close a segment.
-        filters: filters of the streams with fields that must not be stored.
-        shares_state: whether the streams may share a state.
-        is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
-        own_states: streams that start from a state of their own beside a shared one.
+        rules: what is particular to the streams of the source.
         change_schema: lets the present sink of a stream continue with another schema (Singer); called from a
             sinks' thread. If it is given, `open_sink` is also called there, when the key or generation of a
             stream changes. None if a stream cannot change.
@@ -79,10 +76,7 @@ class SyncPlan:
     open_sink: OpenSink
     staging: Staging
     threshold: Threshold = field(default_factory=Threshold)
-    filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
-    shares_state: bool = False
-    is_only_stream: bool = False
-    own_states: Collection[StreamId] = ()
+    rules: StreamRules = field(default_factory=StreamRules)
     change_schema: Callable[[ConfiguredStream], object] | None = None
     configure: Callable[[AirbyteStream], ConfiguredStream] | None = None
     check: Callable[[], object] = _ignore
@@ -100,7 +94,7 @@ class Sync:
         self._session: Session | Relay | None = None
         self._messages: Messages | None = None
 
-    def run(self) -> Generator[SessionEvent, None, None]:
+    def drive(self) -> Generator[SessionEvent, None, None]:
         """Run the sync to its end and yield its events as they happen.
 
         When the iterator ends, for any reason, the source is ended and then the sinks are closed.
@@ -109,15 +103,15 @@ class Sync:
             EltError: as `Session.run` and `Relay.run`, the source and the sinks.
         """
         if self._plan.subject is None:
-            yield from self._run(lambda _: None)
+            yield from self._feed(lambda _: None)
         else:
             observation = Observation(self._plan.subject, self.progress)
-            yield from observation.watch(self._run(observation.open))
+            yield from observation.watch(self._feed(observation.open))
 
-    def _run(
+    def _feed(
         self, announce: Callable[[ConfiguredStream], object]
     ) -> Generator[SessionEvent, None, None]:
-        """Run the sync; `announce` is called with each stream whose sink was opened."""
+        """Give the records to sinks; `announce` is called with each stream whose sink was opened."""
         plan = self._plan
         plan.check()
         with contextlib.ExitStack() as opened:
@@ -131,7 +125,7 @@ class Sync:
             sinks = {stream.id: open_sink(stream) for stream in plan.catalog.streams}
             yield from plan.notices()
             if plan.send is None:
-                yield from self._land(sinks, open_sink)
+                yield from self._stage(sinks, open_sink)
             else:
                 yield from self._relay(sinks, plan.send)
 
@@ -148,23 +142,16 @@ class Sync:
         messages = self._messages
         return messages is not None and inspect.getgeneratorstate(messages) == inspect.GEN_CLOSED
 
-    def _land(
+    def _stage(
         self, sinks: Mapping[StreamId, Sink], open_sink: Callable[[ConfiguredStream], Sink]
     ) -> Iterator[SessionEvent]:
         plan = self._plan
         with plan.staging.session() as folder:
+            changes = None
+            if plan.change_schema is not None:
+                changes = StreamChanges(open_sink, plan.change_schema, plan.configure)
             self._session = session = Session(
-                plan.catalog,
-                sinks,
-                folder,
-                plan.threshold,
-                plan.filters,
-                shares_state=plan.shares_state,
-                is_only_stream=plan.is_only_stream,
-                own_states=plan.own_states,
-                open_sink=open_sink if plan.change_schema else None,
-                change_schema=plan.change_schema,
-                configure=plan.configure,
+                plan.catalog, sinks, folder, plan.threshold, plan.rules, changes
             )
             with translated(f"while records were staged in {folder}"):
                 self._messages = _announced(plan.read(), plan.expect_rows)
@@ -172,14 +159,7 @@ class Sync:
 
     def _relay(self, sinks: Mapping[StreamId, Sink], send: Send) -> Iterator[SessionEvent]:
         plan = self._plan
-        self._session = relay = Relay(
-            plan.catalog,
-            sinks,
-            plan.filters,
-            shares_state=plan.shares_state,
-            is_only_stream=plan.is_only_stream,
-            own_states=plan.own_states,
-        )
+        self._session = relay = Relay(plan.catalog, sinks, plan.rules)
         with contextlib.closing(plan.read()) as messages:
             self._messages = messages
             yield from relay.run(messages, send)

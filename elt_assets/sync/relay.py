@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 from queue import SimpleQueue
-from types import MappingProxyType
 
 import msgspec
 from msgspec import Raw
@@ -52,7 +51,7 @@ from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.shared_state import covered_streams, is_stopped, named_streams
 from elt_assets.sync.source_events import events_from
 from elt_assets.sync.states.sent import SentState, SentStates
-from elt_assets.sync.streams import StreamRun, record_count_error
+from elt_assets.sync.streams import StreamRules, StreamRun, record_count_error
 
 _BAD_TEXTS = (
     "stream {}: the fields {} of a record have texts that are no text; U+FFFD replaces what is no character, "
@@ -93,32 +92,23 @@ class Relay:
 
     Args:
         sinks: writers of the streams' states; they get no records.
-        filters: filters of the streams with fields that must not be sent on.
-        shares_state: whether the streams may share a state.
-        is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
-        own_states: streams that start from a state of their own beside a shared one.
+        rules: what is particular to the streams of the source.
     """
 
     def __init__(
         self,
         catalog: ConfiguredCatalog,
         sinks: Mapping[StreamId, Sink],
-        filters: Mapping[StreamId, RecordFilter] = MappingProxyType({}),
-        *,
-        shares_state: bool = False,
-        is_only_stream: bool = False,
-        own_states: Collection[StreamId] = (),
+        rules: StreamRules | None = None,
     ):
-        self._shares_state = shares_state
-        self._is_only_stream = is_only_stream
-        self._filters = filters
+        self._rules = rules or StreamRules()
         self._streams = {
             stream.id: _Relayed(StreamRun(stream, sinks[stream.id], Path()))
             for stream in catalog.streams
         }
         self._status = ReadStatus()
         for stream, relayed in self._streams.items():
-            relayed.run.has_own_state = stream in own_states
+            relayed.run.has_own_state = stream in self._rules.own_states
             self._status.routes.add(relayed.run)
         self._runs = self._status.routes
         self._sent = SentStates()
@@ -218,8 +208,8 @@ class Relay:
             self._queue(self._status.ignore(stream))
             return False
         record.namespace = run.configured.id.namespace
-        if run.configured.id in self._filters:
-            _filter_record(record, self._filters[run.configured.id])
+        if run.configured.id in self._rules.filters:
+            _filter_record(record, self._rules.filters[run.configured.id])
         run.is_mentioned = True
         run.progress.records_read += 1
         run.progress.bytes_read += len(record.data)
@@ -247,9 +237,9 @@ class Relay:
     def _accept_state(self, state: State) -> bool:
         """Keep the record counts before a state; return whether the state goes to the destination."""
         check_contents(state)
-        if self._shares_state and state.stream is None:
+        if self._rules.shares_state and state.stream is None:
             return self._accept_shared_state(state)
-        stream = stream_of(state, self._runs, is_only_stream=self._is_only_stream)
+        stream = stream_of(state, self._runs, is_only_stream=self._rules.is_only_stream)
         if stream is None:
             self._events.put(Logged("WARN", "ignoring a state of a stream that is not configured"))
             return False
@@ -332,7 +322,7 @@ class Relay:
                 return self._runs[stream].configured.id
             namesakes = self._runs.same_name(stream)
             return namesakes[0].configured.id if len(namesakes) == 1 else stream
-        if not self._shares_state and len(self._streams) == 1:
+        if not self._rules.shares_state and len(self._streams) == 1:
             return next(iter(self._streams))
         return None
 

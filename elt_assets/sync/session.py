@@ -14,10 +14,9 @@ after them was committed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from elt_assets.errors import EltError
 from elt_assets.failpoints import Failpoint, reach
@@ -41,14 +40,13 @@ from elt_assets.sync.committer import Committer, OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
 from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.read_status import ReadStatus
-from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.shared_state import (
     SharedState,
     covered_streams,
     is_stopped,
     named_streams,
 )
-from elt_assets.sync.streams import StreamRun
+from elt_assets.sync.streams import StreamRules, StreamRun
 
 OVERFLOW_FACTOR = 1.25
 """Maximum size of a segment relative to its threshold, while no state arrives."""
@@ -63,6 +61,24 @@ class Threshold:
     seconds: float = 300
 
 
+@dataclass(frozen=True)
+class StreamChanges:
+    """How the streams of a sync may change while they are read (Singer).
+
+    Attributes:
+        open_sink: opens another sink for a stream when its key or generation changes; called from a sinks'
+            thread.
+        change_schema: lets the present sink of a stream continue with another schema; called from a sinks'
+            thread.
+        configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
+            stream is ignored.
+    """
+
+    open_sink: OpenSink
+    change_schema: Callable[[ConfiguredStream], object]
+    configure: Callable[[AirbyteStream], ConfiguredStream] | None = None
+
+
 class Session:
     """One sync of the streams of a configured catalog.
 
@@ -71,16 +87,9 @@ class Session:
         sinks: one for each stream of the catalog.
         staging: directory that only this session uses.
         threshold: when to close a segment.
-        filters: filters of the streams with fields that must not be stored.
-        shares_state: whether the streams may share a state.
-        is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
-        own_states: streams that start from a state of their own beside a shared one.
-        open_sink: opens another sink for a stream when its key or generation changes (Singer); called from a
-            sinks' thread. None if neither can change.
-        change_schema: lets the present sink of a stream continue with another schema; called from a sinks'
-            thread. None if no schema can change.
-        configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
-            stream is ignored.
+        rules: what is particular to the streams of the source.
+        changes: how streams may change while they are read; None if a stream cannot change, and one that is
+            not in the catalog is ignored.
     """
 
     def __init__(
@@ -89,28 +98,18 @@ class Session:
         sinks: Mapping[StreamId, Sink],
         staging: Path,
         threshold: Threshold | None = None,
-        filters: Mapping[StreamId, RecordFilter] = MappingProxyType({}),
-        *,
-        shares_state: bool = False,
-        is_only_stream: bool = False,
-        own_states: Collection[StreamId] = (),
-        open_sink: OpenSink | None = None,
-        change_schema: Callable[[ConfiguredStream], object] | None = None,
-        configure: Callable[[AirbyteStream], ConfiguredStream] | None = None,
+        rules: StreamRules | None = None,
+        changes: StreamChanges | None = None,
     ):
         self._threshold = threshold or Threshold()
         self._open_files = OpenFiles()
         self._staging = staging
-        self._filters = filters
-        self._shares_state = shares_state
-        self._is_only_stream = is_only_stream
-        self._open_sink = open_sink
-        self._change_schema = change_schema
-        self._configure = configure
+        self._rules = rules or StreamRules()
+        self._changes = changes
         self._status = ReadStatus()
         self._streams = self._status.routes
         for stream in catalog.streams:
-            self._add(stream, sinks[stream.id]).has_own_state = stream.id in own_states
+            self._add(stream, sinks[stream.id]).has_own_state = stream.id in self._rules.own_states
         self._committer = Committer(len(catalog.streams))
         self._shared = SharedState(self._committer)
 
@@ -163,7 +162,7 @@ class Session:
             int(self._threshold.rows * OVERFLOW_FACTOR),
             int(self._threshold.bytes * OVERFLOW_FACTOR),
         )
-        filters = self._filters.get(stream.id)
+        filters = self._rules.filters.get(stream.id)
         run = StreamRun(stream, sink, folder, filters, limits, self._open_files)
         self._streams.add(run)
         return run
@@ -216,10 +215,10 @@ class Session:
 
     def _handle_state(self, state: State) -> Iterator[SessionEvent]:
         check_contents(state)
-        if self._shares_state and state.stream is None:
+        if self._rules.shares_state and state.stream is None:
             yield from self._handle_shared_state(state)
             return
-        stream = stream_of(state, self._streams, is_only_stream=self._is_only_stream)
+        stream = stream_of(state, self._streams, is_only_stream=self._rules.is_only_stream)
         if stream is None:
             yield Logged("WARN", "ignoring a state of a stream that is not configured")
             return
@@ -280,24 +279,24 @@ class Session:
         came before is committed. A generation has one key: the last one before its first commit.
         """
         run = self._streams.get(stream.id)
-        if self._open_sink is None:
+        changes = self._changes
+        if changes is None:
             return
         if run is None:
-            if self._configure is not None:
-                self._committer.replace_sink(
-                    self._add(self._configure(stream), None), self._open_sink
-                )
+            if changes.configure is not None:
+                added = self._add(changes.configure(stream), None)
+                self._committer.replace_sink(added, changes.open_sink)
             return
         configured = _with_schema(run.configured, stream)
         if configured is None:
             return
         is_same_key = configured.key == run.configured.key
-        if self._change_schema is not None and (is_same_key or configured.minimum_generation_id):
+        if is_same_key or configured.minimum_generation_id:
             self._rotate(run)
             run.configured = configured
-            self._committer.change_schema(run, self._change_schema)
+            self._committer.change_schema(run, changes.change_schema)
         else:
-            self._replace_sink(run, configured, self._open_sink)
+            self._replace_sink(run, configured, changes.open_sink)
         yield Logged("DEBUG", f"stream {str(stream.id)!r}: the schema has changed")
 
     def _update_generation(self, generation: StreamGeneration) -> None:
@@ -309,14 +308,14 @@ class Session:
         Spec: Singer's ACTIVATE_VERSION: the rows of a new version replace the others when it is complete.
         """
         run = self._streams.get(generation.stream_descriptor.id)
-        if run is None or self._open_sink is None:
+        if run is None or self._changes is None:
             return
         run.is_mentioned = True
         if run.configured.generation_id != generation.generation_id:
             configured = copy.copy(run.configured)
             configured.generation_id = generation.generation_id
             configured.minimum_generation_id = generation.generation_id
-            self._replace_sink(run, configured, self._open_sink)
+            self._replace_sink(run, configured, self._changes.open_sink)
             run.records_at_generation = run.records_received
         if generation.complete and run.records_received > run.records_at_generation:
             self._rotate(run)

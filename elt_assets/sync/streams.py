@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
 from elt_assets.sync.events import PendingState, Sink, Span, StreamProgress
 from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.segments import UNBOUNDED, FilteredSegmentWriter, Segment, SegmentWriter
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.states.pending import PendingStates
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRules:
+    """What a sync must know of the streams of its source.
+
+    Attributes:
+        filters: filters of the streams with fields that must not be stored, or sent on.
+        shares_state: whether the streams may share a state.
+        is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
+        own_states: streams that start from a state of their own beside a shared one.
+    """
+
+    filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
+    shares_state: bool = False
+    is_only_stream: bool = False
+    own_states: Collection[StreamId] = ()
 
 
 @dataclass(eq=False)

@@ -37,6 +37,7 @@ from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, State
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
 from elt_assets.sync.events import SharedAcknowledged, Sink
 from elt_assets.sync.session import Session, Threshold
+from elt_assets.sync.streams import StreamRules
 from tests.failpoints import assert_reached
 from tests.lake.crashing import Death, Killed
 from tests.lake.modelled import NO_SPARK
@@ -278,8 +279,8 @@ class World:
         with tempfile.TemporaryDirectory() as staging:
             session = Session(
                 ConfiguredCatalog(streams=streams), sinks, Path(staging),
-                Threshold(rows=self._chance.choice([4, 8, 100])), shares_state=True,
-                own_states=own if has_shared else (),
+                Threshold(rows=self._chance.choice([4, 8, 100])),
+                StreamRules(shares_state=True, own_states=own if has_shared else ()),
             )  # fmt: skip
             acknowledged: int | None = None
             death, succeeded = Death(number=source.failure.kill_at or sys.maxsize), False

@@ -34,6 +34,7 @@ from elt_assets.sync.events import (
 from elt_assets.sync.segments import Piece, Segment
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
+from elt_assets.sync.streams import StreamRules
 
 Sent = RawRecord | Message
 """A message that a connector sends."""
@@ -214,9 +215,9 @@ class Sync:
             sinks,
             self.folder,
             self.threshold,
-            self.filters,
-            shares_state=self.shares_state,
-            own_states=self.own_states,
+            StreamRules(
+                filters=self.filters, shares_state=self.shares_state, own_states=self.own_states
+            ),
         )
         try:
             self.events.extend(session.run(messages))

@@ -19,6 +19,7 @@ from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, Logged, 
 from elt_assets.sync.relay import Relay
 from elt_assets.sync.selection.fields import FieldSelection
 from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.streams import StreamRules
 from tests.sync.doubles import (
     catalog,
     cursor,
@@ -86,12 +87,10 @@ def record(number: int, stream: str = "a", **more: Any) -> Message:
 
 
 class Sync:
-    def __init__(
-        self, streams: Sequence[str] = ("a",), *, shares_state: bool = False, **filters: Any
-    ):
+    def __init__(self, streams: Sequence[str] = ("a",), **rules: Any):
         self.sinks = {name: States() for name in streams}
         sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
-        self.relay = Relay(catalog(list(streams)), sinks, **filters, shares_state=shares_state)
+        self.relay = Relay(catalog(list(streams)), sinks, StreamRules(**rules))
         self.events: list[SessionEvent] = []
         self.failure: EltError | None = None
 

@@ -33,6 +33,7 @@ from elt_assets.sync.selection.fields import FieldSelection
 from elt_assets.sync.selection.filters import WITHHELD, RecordFilter
 from elt_assets.sync.session import Session, Threshold
 from elt_assets.sync.states import pending as module
+from elt_assets.sync.streams import StreamRules
 from tests.sync.doubles import (
     EAGER,
     MemorySink,
@@ -160,7 +161,9 @@ def test_a_trace_of_an_unknown_type_is_logged(sync: Sync) -> None:
 
 @pytest.mark.spec("protocol.113")
 def test_a_global_state_belongs_to_the_only_stream(tmp_path: Path, sink: MemorySink) -> None:
-    session = Session(catalog(), {StreamId("a"): sink}, tmp_path, EAGER, is_only_stream=True)
+    session = Session(
+        catalog(), {StreamId("a"): sink}, tmp_path, EAGER, StreamRules(is_only_stream=True)
+    )
     list(session.run([record(0), shared(5, ["a"])]))
     assert (sink.numbers, sink.state) == ([0], 5)
 

@@ -79,16 +79,16 @@ class ReportedRead:
         self._reads = {read.id: read for read in plan.streams}
         self._run = ReadRun(plan, spark, context.run.run_id, self._warn_of_schema)
 
-    def run(self) -> Iterator[CompleteStream]:
+    def report_streams(self) -> Iterator[CompleteStream]:
         """Read to the end; yield each stream when it is complete.
 
         Raises:
-            EltError: see `ReadRun.run`; some streams may be complete before the error.
+            EltError: see `ReadRun.read`; some streams may be complete before the error.
         """
         with (
             reporting(self._run.current_progress, self._log_progress),
             WATCH.get()(self._plan, self._run.current_progress),
-            contextlib.closing(self._run.run()) as events,
+            contextlib.closing(self._run.read()) as events,
         ):
             for event in events:
                 self._report(event)
