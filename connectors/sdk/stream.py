@@ -16,7 +16,7 @@ from connectors.sdk.reading import (
     read_with_bookmarks,
     records_since,
 )
-from connectors.sdk.state.bookmark import KEEP
+from connectors.sdk.state.bookmark import KEEP, BookmarkRules
 from connectors.sdk.state.parents import ContextCollector, shared_contexts
 from connectors.sdk.state.replication_key import DATE, DATE_TIME, NUMBER, ReplicationKey
 from connectors.sdk.state.stream_state import StreamState
@@ -217,16 +217,19 @@ class Stream:
                 yield record
             yield from self._finish(collector, date)
             return
-        progress = StreamState(
-            key,
-            {} if state is None else self.load_state(state),
+        rules = BookmarkRules(
             is_sorted=self.is_sorted,
-            partitioning_keys=self.state_partitioning_keys,
             start_date=self.start_date,
-            signpost=self.get_replication_key_signpost,
             named_by=[path[0] for path in self._key_paths()],
             on_bad_value=self.bad_replication_key,
             max_sent=MAX_SENT if contexts is None else MAX_SENT_IN_PARTITION,
+        )
+        progress = StreamState(
+            key,
+            {} if state is None else self.load_state(state),
+            rules,
+            partitioning_keys=self.state_partitioning_keys,
+            signpost=self.get_replication_key_signpost,
             source=self.source_identity(),
             position=self.log_position(),
         )

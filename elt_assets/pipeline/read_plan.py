@@ -70,7 +70,9 @@ class ReadPlan:
             staging=self.staging,
             threshold=Threshold(checkpoint.rows, checkpoint.megabytes << 20, checkpoint.seconds),
             rules=StreamRules(
-                filters={stream: filter_ for stream, filter_ in filters.items() if filter_ is not None},
+                filters={
+                    stream: filter_ for stream, filter_ in filters.items() if filter_ is not None
+                },
                 shares_state=self.shares_state,
                 # No other stream of the source is read, so a GLOBAL state belongs to this stream.
                 is_only_stream=len(self.connection.streams) == 1,

@@ -26,7 +26,7 @@ from connectors.sdk import (
     Warn,
 )
 from connectors.sdk.reading import SECONDS, StateSchedule
-from connectors.sdk.state.bookmark import ERROR
+from connectors.sdk.state.bookmark import ERROR, BookmarkRules
 from connectors.sdk.state.partitions import partition_name
 from connectors.sdk.state.replication_key import ReplicationKey, instant
 from connectors.sdk.state.stream_state import StreamState
@@ -893,7 +893,7 @@ def test_states_of_one_size_are_sent_at_growing_intervals() -> None:
 
 def test_a_long_first_partition_sends_states() -> None:
     now = 0.0
-    state = StreamState(ReplicationKey("updatedAt", DATE_TIME), {}, is_sorted=True)
+    state = StreamState(ReplicationKey("updatedAt", DATE_TIME), {}, BookmarkRules(is_sorted=True))
     state.begin({"storeId": 1}).see(order(1, at(1)))
     schedule = StateSchedule(has_many=True, size=0, clock=lambda: now)
     assert not schedule.is_due(state, {"storeId": 1})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -58,21 +59,36 @@ class InvalidStreamSortException(SystemFailure):
     """
 
 
+@dataclass(frozen=True, kw_only=True)
+class BookmarkRules:
+    """What applies to all bookmarks of a stream.
+
+    Attributes:
+        is_sorted: whether the records of a partition come in the order of the replication key.
+        start_date: the value from which to read if a bookmark is before it, or missing.
+        named_by: the fields that an error names a record by.
+        on_bad_value: KEEP, SKIP or ERROR: what becomes of a record whose value cannot be compared.
+        max_sent: maximum number of hashes of each kind in a bookmark. If there are more, none is kept, and
+            the records are sent again.
+    """
+
+    is_sorted: bool = False
+    start_date: Any = None
+    named_by: Sequence[str] = ()
+    on_bad_value: str = ERROR
+    max_sent: int = 0
+
+
 class Bookmark:
     """The position up to which a partition is read, or a stream without partitions.
 
     Args:
         key: the replication key.
         saved: the entry of the last state; empty at the first sync.
+        rules: those of the stream.
         context: the partition; None for a stream without partitions.
         of_context: the `identity` of the context.
-        is_sorted: whether the records come in the order of the replication key.
-        start_date: the value from which to read if the bookmark is before it, or missing.
         signpost: the largest value that the bookmark may get in this sync; None if there is no limit.
-        named_by: the fields that an error names a record by.
-        on_bad_value: KEEP, SKIP or ERROR.
-        max_sent: maximum number of hashes of each kind. If there are more, none is kept, and the records are
-            sent again.
 
     Raises:
         SystemFailure: a saved value, the start date or the signpost cannot be compared.
@@ -82,22 +98,19 @@ class Bookmark:
         self,
         key: ReplicationKey,
         saved: Mapping[str, Any],
+        rules: BookmarkRules,
         *,
         context: Context | None = None,
         of_context: bytes = b"",
-        is_sorted: bool = False,
-        start_date: Any = None,
         signpost: Any = None,
-        named_by: Sequence[str] = (),
-        on_bad_value: str = ERROR,
-        max_sent: int = 0,
     ):
+        start_date, max_sent = rules.start_date, rules.max_sent
         self.context = context
         self.of_context = of_context
         self._key = key
         self._field = key.field
-        self._is_sorted = is_sorted
-        self._named_by = named_by
+        self._is_sorted = rules.is_sorted
+        self._named_by = rules.named_by
         self._saved = saved_value(key, saved)
         known = {
             *(*OF_ONE_SYNC, PARTITIONS, CONTEXT, REPLICATION_KEY, VALUE, key.field),
@@ -117,7 +130,7 @@ class Bookmark:
         is_earlier = self._saved is None or key.is_before(self._saved, start_date)
         start = self._saved if start_date is None or not is_earlier else start_date
         self.start = _number(key, start)
-        self._on_bad_value = on_bad_value
+        self._on_bad_value = rules.on_bad_value
         self._bad_values = 0
         self._first_bad_value: Any = None
         self._checked: Any = None

@@ -8,6 +8,7 @@ Spec: SDK Implementation Details - Stream State.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,12 +18,12 @@ from connectors.sdk.encoding import encode
 from connectors.sdk.items import Context
 from connectors.sdk.state.bookmark import (
     CONTEXT,
-    ERROR,
     OF_ONE_SYNC,
     PARTITIONS,
     REPLICATION_KEY,
     SKIP,
     Bookmark,
+    BookmarkRules,
     saved_value,
     without_progress,
 )
@@ -41,16 +42,12 @@ class StreamState:
     Args:
         key: the replication key.
         saved: the stream's last state; empty at the first sync.
-        is_sorted: whether the records of a partition come in the order of the replication key.
+        rules: what applies to all bookmarks of the stream.
         partitioning_keys: the names in a context that tell apart the partitions of the state; None for all.
             With fewer names than the context has, several contexts share a bookmark, so the records are not
             sorted, and the bookmarks are final only when the stream is complete.
-        start_date: the value from which to read where there is no bookmark.
         signpost: returns the largest value that the bookmark of a context may get in this sync; None if there
             is no limit.
-        named_by: the fields that an error names a record by.
-        on_bad_value: KEEP, SKIP or ERROR: what becomes of a record whose value cannot be compared.
-        max_sent: maximum number of hashes of sent records in a bookmark.
         source: the identity of the source; None if it is unknown.
         position: the value up to which the source's log goes; None if it is unknown.
 
@@ -67,24 +64,18 @@ class StreamState:
         self,
         key: ReplicationKey,
         saved: Mapping[str, Any],
+        rules: BookmarkRules | None = None,
         *,
-        is_sorted: bool = False,
         partitioning_keys: Sequence[str] | None = None,
-        start_date: Any = None,
         signpost: Callable[[Context | None], Any] = lambda _: None,
-        named_by: Sequence[str] = (),
-        on_bad_value: str = ERROR,
-        max_sent: int = 0,
         source: str | None = None,
         position: Any = None,
     ):
         self._key = key
-        self._named_by = named_by
-        self._on_bad_value = on_bad_value
-        self._max_sent = max_sent
+        rules = rules or BookmarkRules()
+        is_sorted = rules.is_sorted and partitioning_keys is None
+        self._rules = replace(rules, is_sorted=is_sorted)
         self._keys = partitioning_keys
-        self._is_sorted = is_sorted and partitioning_keys is None
-        self._start_date = start_date
         self._signpost = signpost
         self._others = {name: value for name, value in saved.items() if name != PARTITIONS}
         self.warnings = list(_warnings(key, saved))
@@ -116,7 +107,9 @@ class StreamState:
     @property
     def fate_of_bad_values(self) -> str:
         """The end of a warning about records whose value of the key cannot be compared."""
-        return "they were left out" if self._on_bad_value == SKIP else "they moved no bookmark"
+        return (
+            "they were left out" if self._rules.on_bad_value == SKIP else "they moved no bookmark"
+        )
 
     @property
     def is_coarse(self) -> bool:
@@ -175,14 +168,10 @@ class StreamState:
         return Bookmark(
             self._key,
             saved,
+            self._rules,
             context=context,
             of_context=of_context,
-            is_sorted=self._is_sorted,
-            start_date=self._start_date,
             signpost=self._signpost(context),
-            named_by=self._named_by,
-            on_bad_value=self._on_bad_value,
-            max_sent=self._max_sent,
         )
 
     def _coarse(self, context: Context) -> Context:
