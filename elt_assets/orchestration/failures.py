@@ -26,10 +26,10 @@ def as_dagster_failure() -> Iterator[None]:
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError) as interruption:
         raise Interrupted("the run was interrupted") from interruption
     except Exception as error:
-        known = translate(error)
-        if known is None:
+        project_error = translate(error)
+        if project_error is None:
             raise
-        raise _failure(known) from (None if is_explained(known) else known)
+        raise _failure(project_error) from (None if is_explained(project_error) else project_error)
 
 
 def is_explained(error: EltError) -> bool:

@@ -130,7 +130,7 @@ def _table_of(lake: Location, upstream: dg.OutputContext) -> tuple[Location, str
     if stream is None:
         writer = app_id(key.path)
         return find_table(lake, path, writer), writer
-    suffix = next(each for each in SUFFIXES.values() if path.levels[-1].endswith(each))
+    suffix = next(end for end in SUFFIXES.values() if path.levels[-1].endswith(end))
     writer = app_id(dg.AssetKey.from_user_string(stream).path)
     place = find_table(lake, path.without_suffix(suffix), writer)
     return place.beside(suffix), writer + suffix

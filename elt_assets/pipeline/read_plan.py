@@ -62,7 +62,7 @@ class ReadPlan:
                 self.connector.read,
                 catalog,
                 self.states,
-                withhold=any(one.fields is not None for one in self.connection.streams),
+                withhold=any(stream.fields is not None for stream in self.connection.streams),
                 whole=self.destination is not None,
                 runs=self.destination is None,
             ),
@@ -86,10 +86,10 @@ class ReadPlan:
             streams = [
                 without_entries(landed(read.stream, read.of.fields)) for read in self.streams
             ]
-            written = ConfiguredCatalog(streams=streams)
+            sent_catalog = ConfiguredCatalog(streams=streams)
             # Before the sinks store the start of a refresh: a later sync would resume it.
-            plan.check = partial(self.destination.supported_catalog, written)
-            plan.send = partial(self.destination.write, written, stop=self.connector.cancel)
+            plan.check = partial(self.destination.supported_catalog, sent_catalog)
+            plan.send = partial(self.destination.write, sent_catalog, stop=self.connector.cancel)
         return plan
 
     def _own_states(self) -> Collection[StreamId]:
@@ -140,7 +140,7 @@ def plan_read(
 def plan_shared_read(
     reads: Sequence[StreamPlan],
     staging: Staging,
-    given: Mapping[str, Any] | None,
+    start: Mapping[str, Any] | None,
     *,
     on_log: LogFunction = ignore,
     warn: Callable[[str], object],
@@ -148,7 +148,7 @@ def plan_shared_read(
     """Plan one read of several streams of a connection, from a state that covers all of them.
 
     Args:
-        given: starting state; ignored if all streams continue an earlier attempt.
+        start: starting state; ignored if all streams continue an earlier attempt.
         on_log: as in `plan_read`.
         warn: logs what has to be read again.
 
@@ -159,10 +159,10 @@ def plan_shared_read(
     sync_id = max(read.stream.sync_id or 0 for read in reads)
     for read in reads:
         read.stream.sync_id = sync_id
-    if given is None or all(read.continues for read in reads):
+    if start is None or all(read.continues for read in reads):
         states = shared_state_start.starting_states(reads, warn)
     else:
-        states = [shared_state_start.as_shared(given)]
+        states = [shared_state_start.as_shared(start)]
     return ReadPlan(
         connection,
         connect(connection, staging.folder, on_log=on_log),

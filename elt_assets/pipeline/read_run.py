@@ -76,14 +76,14 @@ class ReadRun:
             for stream, (records, size) in so_far.items()
         }
         estimates = [self.progress(stream).estimate for stream in self._reads]
-        known = [estimate for estimate in estimates if estimate is not None]
+        expected = [estimate for estimate in estimates if estimate is not None]
         progress = Progress(
             Phase.READING,
-            read=sum(each.read for each in figures.values()),
-            size=sum(each.bytes for each in figures.values()),
+            read=sum(count.read for count in figures.values()),
+            size=sum(count.bytes for count in figures.values()),
             written=self._work.written,
-            committed=sum(each.committed for each in figures.values()),
-            estimate=sum(known) if len(known) == len(estimates) else None,
+            committed=sum(count.committed for count in figures.values()),
+            estimate=sum(expected) if len(expected) == len(estimates) else None,
             figures=figures,
         )
         return self._in_phase(progress)

@@ -78,7 +78,7 @@ class StreamPlan:
         Raises:
             ConfigError: as `paths.hash_salt`.
         """
-        configured, wanted = described or self.stream, self.of.settings
+        configured, settings = described or self.stream, self.of.settings
         stream = self.of.landed(configured.stream)
         stream.generation_id = configured.generation_id
         stream.minimum_generation_id = configured.minimum_generation_id
@@ -86,14 +86,14 @@ class StreamPlan:
         return WriteSpec(
             stream=stream,
             run_id=run_id,
-            history=wanted.history,
-            on_schema_change=wanted.on_schema_change,
+            history=settings.history,
+            on_schema_change=settings.on_schema_change,
             partition=self.partition,
             keeps_state=self.keeps_state,
             salt=self.of.salt_fingerprint,
             selection=self.of.selection,
             intent=self.intent,
-            keeps_undeclared=wanted.on_undeclared == "keep",
+            keeps_undeclared=settings.on_undeclared == "keep",
         )
 
 
@@ -119,12 +119,12 @@ def plan_stream(
     stored = StoredStream(of.landed(), metadata, of.salt_fingerprint)
     is_continued = stored.continues(request.intent)
     mode = "none" if is_continued else request.refresh
-    given = None if is_continued else request.state
-    if request.is_beside or given is not None:
+    start = None if is_continued else request.state
+    if request.is_beside or start is not None:
         _refuse_during_refresh(of, metadata)
     state = stored.starting_state(mode)
-    if given is not None and not of.connection.read_together:
-        state = json.dumps(as_message(given, of.stream))
+    if start is not None and not of.connection.read_together:
+        state = json.dumps(as_message(start, of.stream))
     generations = current_generation(metadata) if request.is_beside else stored.generations(mode)
     stream = _with_generation(of.stream, metadata, generations)
     if context is not None:
@@ -156,11 +156,11 @@ def current_generation(metadata: CommitMetadata) -> Generations:
 
 
 def _with_generation(
-    stream: ConfiguredStream, metadata: CommitMetadata, written: Generations
+    stream: ConfiguredStream, metadata: CommitMetadata, generations: Generations
 ) -> ConfiguredStream:
     stream = copy.copy(stream)
-    stream.generation_id = written.generation_id
-    stream.minimum_generation_id = written.minimum_generation_id
+    stream.generation_id = generations.generation_id
+    stream.minimum_generation_id = generations.minimum_generation_id
     stream.sync_id = next_sync_id(metadata)
     return stream
 

@@ -94,14 +94,14 @@ def complete_refreshes(
     resume from: read once more, `append` would add all its rows again. An incremental stream resumes.
     """
     together = [asset for asset in assets if asset.connection.read_together]
-    attempts, found = _run_ids(context), set()
+    attempts, complete = _run_ids(context), set()
     for asset in together if attempts else ():
         event = context.instance.get_latest_materialization_event(asset.key)
         is_complete = event is not None and event.run_id in attempts
         if is_complete and asset.stream.sync_mode == FULL_REFRESH:
             context.log.info(f"{asset.name}: not read again, an earlier attempt has completed it")
-            found.add(asset.key)
-    return found
+            complete.add(asset.key)
+    return complete
 
 
 def _run_ids(context: dg.AssetExecutionContext) -> list[str]:
@@ -132,15 +132,15 @@ def _reads(events: Iterable[dg.AssetMaterialization]) -> dict[str, CommittedRead
 
     Of several events of one commit it is the first: the others are without the figures of the read.
     """
-    found: dict[str, CommittedRead] = {}
+    reads: dict[str, CommittedRead] = {}
     for event in events:
         if event.partition is None:
             continue
         read = CommittedRead(event.partition, event.metadata)
-        earlier = found.get(event.partition)
+        earlier = reads.get(event.partition)
         if earlier is None or _sequence(earlier) != _sequence(read):
-            found[event.partition] = read
-    return found
+            reads[event.partition] = read
+    return reads
 
 
 def _sequence(read: CommittedRead) -> Any:

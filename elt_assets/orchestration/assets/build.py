@@ -44,13 +44,13 @@ def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
 
 def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
     """Return the specs of all assets, executable or not."""
-    found: list[dg.AssetSpec] = []
+    specs: list[dg.AssetSpec] = []
     for asset in definitions.assets or []:
         if isinstance(asset, dg.AssetSpec):
-            found.append(asset)
+            specs.append(asset)
         elif isinstance(asset, dg.AssetsDefinition):
-            found += asset.specs
-    return found
+            specs += asset.specs
+    return specs
 
 
 def check_together(definitions: Sequence[dg.Definitions]) -> None:
@@ -166,10 +166,12 @@ def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:
 
 def _deps(assets: Iterable[StreamAsset]) -> dict[str, set[dg.AssetKey]]:
     """Return the dependencies of each output: of a stream those of its spec, of a companion its stream."""
-    found = {output_name(asset.key): {dep.asset_key for dep in asset.spec.deps} for asset in assets}
+    dependencies = {
+        output_name(asset.key): {dep.asset_key for dep in asset.spec.deps} for asset in assets
+    }
     for asset in assets:
-        found |= {output_name(spec.key): {asset.key} for spec in companion_specs(asset)}
-    return found
+        dependencies |= {output_name(spec.key): {asset.key} for spec in companion_specs(asset)}
+    return dependencies
 
 
 def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDefinition:

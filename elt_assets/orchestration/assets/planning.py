@@ -149,12 +149,12 @@ def _source_config(
 ) -> Mapping[str, Any]:
     """Return the config of the source, with the fields that a window or a partition sets."""
     source_config: Mapping[str, Any] = asset.connection.source.config
-    wanted = asset.settings
-    if config.window is not None and wanted.window is not None:
+    settings = asset.settings
+    if config.window is not None and settings.window is not None:
         start, end = partitions.parse_window(config.window.start, config.window.end)
-        return partitions.config_for_window(source_config, wanted.window.bind, start, end)
-    if partition is not None and wanted.partitions is not None and asset.partitions is not None:
+        return partitions.config_for_window(source_config, settings.window.bind, start, end)
+    if partition is not None and settings.partitions is not None and asset.partitions is not None:
         return partitions.config_for_partition(
-            source_config, wanted.partitions, asset.partitions, partition
+            source_config, settings.partitions, asset.partitions, partition
         )
     return source_config

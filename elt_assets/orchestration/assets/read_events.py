@@ -95,8 +95,8 @@ class ReadReporter:
     def _report_tables(self, read: CommittedRead, tables: StreamTables) -> None:
         for key, (table, name) in self._companions(tables).items():
             spark = self._context.resources.elt_spark.provider
-            found = _companion_metadata(table, name, read.partition, spark)
-            self._log(key, found, read.partition)
+            metadata = _companion_metadata(table, name, read.partition, spark)
+            self._log(key, metadata, read.partition)
         if self.logs_stream:
             # Dagster adds these tags to the events that it creates; the commit identifies the rows.
             code = self._asset.spec.code_version or self._context.run.run_id

@@ -157,9 +157,9 @@ class ReportedRead:
             if read.of.settings.on_undeclared == "keep"
             else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
         )
-        found = undeclared.describe_counts(counts)
+        fields_text = undeclared.describe_counts(counts)
         self._log.info(
-            f"{self._prefix(read)}fields that the catalog does not declare: {found}; they are {outcome}"
+            f"{self._prefix(read)}fields that the catalog does not declare: {fields_text}; they are {outcome}"
         )
 
     def _warn_of_schema(self, read: StreamPlan, change: str) -> None:
