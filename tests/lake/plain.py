@@ -119,7 +119,7 @@ def write_files(table: Table, frame: Frame, kind: str = VISIBLE) -> list[DataFil
     schema = pa.schema(delta_schema(frame.schema).to_arrow())
     pq.write_table(pa.Table.from_pylist(rows, schema), there / f"{uuid4().hex}.parquet")
     reach(Failpoint.FILES_WRITTEN)
-    return table.storage.in_folder(folder)
+    return table.storage.files_in_folder(folder)
 
 
 def read_files(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.schema.evolution import Plan, plan, replacing
-from elt_assets.lake.schema.from_json_schema import columns, stored_names
+from elt_assets.lake.schema.evolution import Plan, plan, plan_replacement
+from elt_assets.lake.schema.from_json_schema import columns, read_names
 from elt_assets.lake.schema.logical_types import (
     Array,
     Column,
@@ -22,7 +22,7 @@ from elt_assets.lake.schema.logical_types import (
     Struct,
     Unread,
     column_of,
-    stored,
+    to_stored,
 )
 from elt_assets.lake.schema.metadata_columns import table_schema
 from elt_assets.lake.schema.widening import is_narrower, union
@@ -197,11 +197,11 @@ def test_an_unsupported_column_type_is_kept_but_not_written() -> None:
 
 def test_fields_are_matched_by_their_names_in_the_source() -> None:
     was = t.StructType([c.field for c in columns({"properties": {"a b": INTEGER}})])
-    now = columns({"properties": {"a_b": DATE, "a b": NUMBER}}, stored_names(was))
+    now = columns({"properties": {"a_b": DATE, "a b": NUMBER}}, read_names(was))
     found = plan(was, now, "evolve")
     assert types(found.schema)["a_b"] == "double"
     assert found.added == ["a_b"] and len(found.schema.names) == 2
-    assert stored_names(found.schema)["a b"].name == "a_b"
+    assert read_names(found.schema)["a b"].name == "a_b"
 
 
 def test_columns_of_this_project_are_ignored() -> None:
@@ -211,11 +211,11 @@ def test_columns_of_this_project_are_ignored() -> None:
 
 def test_a_replaced_table_gets_the_declared_types() -> None:
     now = declared(a=BOOLEAN, new=DATE)
-    found = replacing(schema(a=INTEGER, gone=DATE), now)
+    found = plan_replacement(schema(a=INTEGER, gone=DATE), now)
     assert found.columns[:2] == now
     assert found.schema == schema(a=BOOLEAN, new=DATE, gone=DATE)
     assert (len(found.differences), found.rewrites) == (3, False)
-    assert replacing(t.StructType(), now).differences == []
+    assert plan_replacement(t.StructType(), now).differences == []
 
 
 # Properties
@@ -237,7 +237,7 @@ def joined(one: Any, other: Any) -> t.StructType | None:
     """The schema of a table that had the one, and gets the other."""
     was = t.StructType([column.field for column in columns({"properties": one})])
     try:
-        return plan(was, columns({"properties": other}, stored_names(was)), "evolve").schema
+        return plan(was, columns({"properties": other}, read_names(was)), "evolve").schema
     except ConfigError:
         return None
 
@@ -251,7 +251,7 @@ def shape(kind: t.DataType) -> Any:
                 shape(kind[name.name].dataType),
                 column_of(kind[name.name]).kind is Scalar.JSON,
             )
-            for source, name in stored_names(kind).items()
+            for source, name in read_names(kind).items()
         )
         return sorted(fields, key=repr)
     return [shape(kind.elementType)] if isinstance(kind, t.ArrayType) else kind.simpleString()
@@ -260,7 +260,7 @@ def shape(kind: t.DataType) -> Any:
 @given(properties)
 def test_a_schema_merged_with_itself_is_unchanged(one: Any) -> None:
     was = t.StructType([column.field for column in columns({"properties": one})])
-    found = plan(was, columns({"properties": one}, stored_names(was)), "fail")
+    found = plan(was, columns({"properties": one}, read_names(was)), "fail")
     assert (found.schema, found.differences, found.added) == (was, [], [])
     assert (found.widened, found.rewrites) == ([], False)
 
@@ -273,7 +273,7 @@ def test_joining_schemas_is_commutative_and_idempotent(one: Any, other: Any) -> 
         return
     assert shape(there) == shape(back)
     for each in (one, other):  # nothing is left to do
-        again = plan(there, columns({"properties": each}, stored_names(there)), "evolve")
+        again = plan(there, columns({"properties": each}, read_names(there)), "evolve")
         assert again.schema == there
         assert (again.added, again.rewrites) == ([], False)
 
@@ -283,10 +283,10 @@ def test_a_union_holds_the_values_of_both_types(before: Any, after: Any) -> None
     """The types are those of a field in two schemas of one sync."""
     was = t.StructType([column.field for column in columns({"properties": before})])
     written = {each.name: each.kind for each in map(column_of, was.fields)}
-    for column in columns({"properties": after}, stored_names(was)):
+    for column in columns({"properties": after}, read_names(was)):
         if column.name in written:
-            kind = stored(union(column.kind, written[column.name]))
-            assert holds(kind, stored(column.kind)) and holds(kind, written[column.name])
+            kind = to_stored(union(column.kind, written[column.name]))
+            assert holds(kind, to_stored(column.kind)) and holds(kind, written[column.name])
             assert union(kind, kind) == kind
 
 
@@ -302,7 +302,7 @@ def holds(wide: LogicalType, kind: LogicalType) -> bool:
 @given(properties, properties)
 def test_freeze_keeps_the_schema_and_reads_its_types(one: Any, other: Any) -> None:
     was = t.StructType([column.field for column in columns({"properties": one})])
-    found = plan(was, columns({"properties": other}, stored_names(was)), "freeze")
+    found = plan(was, columns({"properties": other}, read_names(was)), "freeze")
     assert found.schema == was
     read = [
         (c.name, c.type.simpleString()) for c in found.columns
@@ -313,7 +313,7 @@ def test_freeze_keeps_the_schema_and_reads_its_types(one: Any, other: Any) -> No
 @given(properties)
 def test_a_column_is_read_back_from_its_table(one: Any) -> None:
     for column in columns({"properties": one}):
-        assert column_of(column.field) == Column(column.source, column.name, stored(column.kind))
+        assert column_of(column.field) == Column(column.source, column.name, to_stored(column.kind))
 
 
 # Names that differ in case only
@@ -332,7 +332,7 @@ def test_any_sequence_of_schemas_that_differ_in_case_has_no_column_too_many(
     for names in schemas:
         fields = dict.fromkeys(names, INTEGER)
         properties = {"s": array(struct(**fields))} if is_nested else fields
-        now = columns({"properties": properties}, stored_names(present))
+        now = columns({"properties": properties}, read_names(present))
         found = plan(present, now, "evolve")
         read: list[Column] = found.columns
         before: Any = present
@@ -357,7 +357,7 @@ def test_any_sequence_of_schemas_that_differ_in_case_has_no_column_too_many(
 @pytest.mark.parametrize("mode", ["evolve", "freeze", "fail"])
 def test_a_change_of_case_is_no_change_of_the_schema(mode: OnSchemaChange) -> None:
     was = schema(Email=STRING, part=struct(City=STRING))
-    now = columns({"properties": {"email": STRING, "PART": struct(city=STRING)}}, stored_names(was))
+    now = columns({"properties": {"email": STRING, "PART": struct(city=STRING)}}, read_names(was))
     found = plan(was, now, mode)
     assert (found.schema, found.differences) == (was, [])
     assert [column.source for column in found.columns] == ["email", "PART"]

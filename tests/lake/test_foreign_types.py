@@ -31,7 +31,7 @@ from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting, partition_files
 from elt_assets.lake.spark.foreign_types import conform, open_file
-from elt_assets.lake.spark.split_tasks import KEPT, SplitJob, _split
+from elt_assets.lake.spark.split_tasks import REST, SplitJob, _split
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.staging import (
@@ -271,7 +271,7 @@ def test_a_rewrite_gives_files_the_order_and_types_of_the_table(tmp_path: Path) 
     pq.write_table(foreign, path, use_deprecated_int96_timestamps=True)
     pq.write_table(pa.table({"id": [2]}), tmp_path / "own.parquet")
     job = _job(tmp_path, ["part.parquet", "own.parquet"], schema)
-    names = [name for role, name in _split(job, 0) if role == KEPT]
+    names = [name for role, name in _split(job, 0) if role == REST]
     tables = {
         table.schema.names[0]: table for table in (pq.read_table(tmp_path / n) for n in names)
     }

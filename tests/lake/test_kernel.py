@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from elt_assets.lake.spark.split_tasks import KEPT, MATCHING, TAKEN, SplitJob, _split
+from elt_assets.lake.spark.split_tasks import MATCHING, REST, TAKEN, SplitJob, _split
 
 ROW_BYTES = 100_000
 ROWS = 4_000
@@ -79,12 +79,12 @@ def test_a_file_has_a_maximum_size(tmp_path: Path) -> None:
         parts(tmp_path, job(tmp_path, ["one.parquet"], ["batch.parquet"], bytes_per_file=1))
     )
     assert [meta.num_rows for role, meta in found if role == MATCHING] == [1]
-    kept = [meta.num_rows for role, meta in found if role == KEPT]
+    kept = [meta.num_rows for role, meta in found if role == REST]
     assert len(kept) > 1 and sum(kept) == 59
 
 
 def rows_of_roles(found: Iterator[tuple[str, pq.FileMetaData]]) -> dict[str, int]:
-    rows = {MATCHING: 0, KEPT: 0}
+    rows = {MATCHING: 0, REST: 0}
     for role, meta in found:
         rows[role] += meta.num_rows
     return rows
@@ -98,4 +98,4 @@ def test_a_column_that_a_file_lacks_is_a_null_in_its_key(tmp_path: Path) -> None
     both = ["without.parquet", "with.parquet"]
     for batch, matching in (("with", 5), ("without", 3), ("one", 1)):
         found = parts(tmp_path, job(tmp_path, both, [f"{batch}.parquet"]))
-        assert rows_of_roles(found) == {MATCHING: matching, KEPT: 5 - matching}, batch
+        assert rows_of_roles(found) == {MATCHING: matching, REST: 5 - matching}, batch

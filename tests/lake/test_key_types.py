@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.schema.from_json_schema import columns
-from elt_assets.lake.schema.logical_types import stored
+from elt_assets.lake.schema.logical_types import to_stored
 from elt_assets.lake.schema.widening import is_narrower, keeps_equality, keeps_order
 from elt_assets.lake.spark.wider_values import Unfit, widen_values
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
@@ -40,7 +40,7 @@ from tests.lake.test_wider_values import fields
 
 
 def kind_of(schema: Any) -> Any:
-    return stored(columns({"properties": {"v": schema}})[0].kind)
+    return to_stored(columns({"properties": {"v": schema}})[0].kind)
 
 
 PAIRS = [

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from elt_assets.lake.schema.from_json_schema import columns, kind_of, stored_names
-from elt_assets.lake.schema.logical_types import JSON_TEXT, SOURCE, column_of, column_type, stored
+from elt_assets.lake.schema.from_json_schema import columns, kind_of, read_names
+from elt_assets.lake.schema.logical_types import (
+    JSON_TEXT,
+    SOURCE,
+    column_of,
+    column_type,
+    to_stored,
+)
 from elt_assets.lake.schema.metadata_columns import table_schema
 
 TIME = {"type": "string", "format": "time"}
@@ -121,7 +127,7 @@ def test_a_table_schema_keeps_the_names_of_the_source() -> None:
     schema = {"properties": {"A b": {"type": "array", "items": inner}, "a-b": {}, "c": {}}}
     found = table_schema(columns(schema))
     assert found["A_b"].metadata == {SOURCE: "A b"}
-    names = stored_names(t.StructType.fromJson(found.jsonValue()))
+    names = read_names(t.StructType.fromJson(found.jsonValue()))
     assert names["A b"].name == "A_b" and names["A b"].inner["x y"].name == "x_y"
     later = {"properties": {"a b": {}, "a_b": {}, "x": {}, **schema["properties"]}}
     assert columns(later, names)[-3:] == columns(schema)
@@ -144,7 +150,7 @@ def test_a_table_schema_keeps_the_names_of_the_source() -> None:
 def test_a_column_of_json_text_is_marked_in_its_metadata(schema: Any, is_json: bool) -> None:
     [column] = columns({"properties": {"x": schema}})
     assert (JSON_TEXT in column.field.metadata) == is_json
-    assert column_of(column.field).kind == stored(column.kind)
+    assert column_of(column.field).kind == to_stored(column.kind)
 
 
 def test_a_schema_without_properties_has_no_columns_of_its_own() -> None:

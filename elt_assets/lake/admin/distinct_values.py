@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema.logical_types import Column, described
+from elt_assets.lake.schema.logical_types import Column, describe_type
 from elt_assets.lake.spark.task_io import read_keys
 from elt_assets.lake.write.write_spec import column_at, column_path
 
@@ -49,7 +49,7 @@ def plain_column(columns: Sequence[Column], field: Sequence[str]) -> list[str]:
         raise ConfigError(
             f"there is no field {'.'.join(field)!r}", guidance=f"name one of {', '.join(names)}"
         )
-    kind = described(column.kind)
+    kind = describe_type(column.kind)
     if kind not in KEY_TYPES:
         raise ConfigError(
             f"the field {'.'.join(field)!r} has the type {kind}, whose values cannot be partition keys",

@@ -170,7 +170,7 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
     removed = 0
     for group in _groups(table, leave):
         with table.discard_new_folders_on_error():
-            files = _combined(spark, table, group)
+            files = _combine(spark, table, group)
         reach(Failpoint.FILES_COMBINED)
         try:
             with discard_if_unpublished(table, files):
@@ -212,28 +212,28 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
         yield from (group for group in pack_files(files) if len(group) > 1)
 
 
-def _combined(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
+def _combine(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
     job = split_tasks.SplitJob(
         root=(table.storage.system, table.storage.root),
         groups=[[file.path for file in group]],
         fold=frozenset([0]),
         key=(),
         batch=(),
-        kept_folder=table.new_folder(),
+        rest_folder=table.new_folder(),
         matching_folder=table.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
         schema=table.arrow_schema(),
     )
-    written = table.storage.describe(run_split(spark, job)[split_tasks.KEPT])
+    files = table.storage.describe(run_split(spark, job)[split_tasks.REST])
     discard_unless_complete(
         table,
         row_count(table, group),
-        row_count(table, written),
+        row_count(table, files),
         "rows of compacted files",
-        written,
+        files,
     )
-    return written
+    return files
 
 
 def _hidden(storage: Files, retention: dt.timedelta) -> list[str]:

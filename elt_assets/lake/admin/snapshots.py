@@ -17,7 +17,7 @@ from elt_assets.storage.location import Location
 
 def snapshot(
     spark: SparkSession,
-    place: str | Location,
+    location: str | Location,
     app_id: str,
     *,
     version: int | None = None,
@@ -31,7 +31,7 @@ def snapshot(
     Raises:
         ConfigError: there is no such table, version or partition.
     """
-    root = Location.of(place)
+    root = Location.of(location)
     table = Table(root, app_id, _companion_version(root, app_id) if version is None else version)
     if not table.exists:
         raise ConfigError(f"there is no table {root} yet", guidance="materialise it first")
@@ -42,17 +42,17 @@ def snapshot(
     return partition_files.read(spark, table, partitions)
 
 
-def _companion_version(place: Location, app_id: str) -> int | None:
+def _companion_version(location: Location, app_id: str) -> int | None:
     """Return the version of a companion that its stream's table names; None for the newest version, and if
-    `place` is not a companion."""
+    `location` is not a companion."""
     for kind, suffix in SUFFIXES.items():
-        if not place.uri.endswith(suffix):
+        if not location.uri.endswith(suffix):
             continue
         main = Table(
-            replace(place, uri=place.uri.removesuffix(suffix)), app_id.removesuffix(suffix)
+            replace(location, uri=location.uri.removesuffix(suffix)), app_id.removesuffix(suffix)
         )
         companions = main.metadata.companions
-        companion = Table(place, f"{main.app_id}|{kind}")
+        companion = Table(location, f"{main.app_id}|{kind}")
         if companions is None or not is_named(companions, kind) or not companion.exists:
             return None
         commit = named_commit(companions, kind)

@@ -28,15 +28,15 @@ def probe(spark: SparkSession, root: Location) -> None:
         Exception: any error of the storage or of Spark that prevents the write.
     """
     name = f"_elt_probe_{uuid.uuid4().hex}"
-    place = root.child(name)
-    with _removed_afterwards(Files(place)):
+    location = root.child(name)
+    with _remove_afterwards(Files(location)):
         rows = spark.range(1).select(f.lit(name).alias("probe"))
-        table = Table(place, name)
+        table = Table(location, name)
         table.prepare(rows.schema)
         files = table.write_files(rows)
         table.commit(TableChange(files), CommitMetadata(1, 1, None), 1)
-        found = [row.probe for row in Table(place, name).dataframe(spark).collect()]
-        if found != [name]:
+        values = [row.probe for row in Table(location, name).dataframe(spark).collect()]
+        if values != [name]:
             raise SystemFailure(
                 f"a row that Spark wrote to {root} cannot be read there",
                 guidance="make sure that Spark and this process see the same storage under this path",
@@ -44,7 +44,7 @@ def probe(spark: SparkSession, root: Location) -> None:
 
 
 @contextlib.contextmanager
-def _removed_afterwards(storage: Files) -> Iterator[None]:
+def _remove_afterwards(storage: Files) -> Iterator[None]:
     is_local = isinstance(storage.system, pafs.LocalFileSystem)
     above = Path(storage.root).parents if is_local else ()
     created = [folder for folder in above if not folder.exists()]

@@ -114,7 +114,7 @@ class Files:
         with cleaning_up(f"{self.uri}/{folder}"):
             self.discard(DataFile(path, 0, 0) for path in self._below(folder) if path not in paths)
 
-    def in_folder(self, folder: str) -> list[DataFile]:
+    def files_in_folder(self, folder: str) -> list[DataFile]:
         """Return the Parquet files that a Spark job wrote to a folder. Files without rows are removed."""
         paths = [path for path in self._below(folder) if path.endswith(".parquet")]
         files = self.describe(paths)

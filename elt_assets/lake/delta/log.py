@@ -214,20 +214,20 @@ def _read_until_missing(storage: Files, first: int, step: int) -> Iterator[LogEn
     In an object store they are read at the same time, twice as many each time: most callers need one or two.
     """
     if not storage.location.is_object_store:
-        yield from _until_missing(read(storage, version) for version in count(first, step))
+        yield from _stop_at_missing(read(storage, version) for version in count(first, step))
         return
     with ThreadPoolExecutor(_READERS) as pool:
         size = 1
         while True:
             versions = range(first, first + step * size, step)
             entries = list(pool.map(partial(read, storage), versions))
-            yield from _until_missing(entries)
+            yield from _stop_at_missing(entries)
             if None in entries:
                 return
             first, size = first + step * size, min(2 * size, _READERS)
 
 
-def _until_missing(entries: Iterable[LogEntry | None]) -> Iterator[LogEntry]:
+def _stop_at_missing(entries: Iterable[LogEntry | None]) -> Iterator[LogEntry]:
     """Yield entries up to the first that is missing."""
     for entry in entries:
         if entry is None:

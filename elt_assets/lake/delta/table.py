@@ -347,7 +347,7 @@ class Table:
                 files = self.storage.describe(paths)
             else:
                 rows.write.mode("append").parquet(self.storage.location.child(folder).for_spark)
-                files = self.storage.in_folder(folder)
+                files = self.storage.files_in_folder(folder)
         except BaseException:
             self.storage.discard_folder(folder)
             raise

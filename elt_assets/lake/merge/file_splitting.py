@@ -273,7 +273,7 @@ def _split_in_tasks(
         fold=fold,
         key=key,
         batch=[batch.table.storage.locate(file) for file in batch.files],
-        kept_folder=table.new_folder(kind),
+        rest_folder=table.new_folder(kind),
         matching_folder=table.new_folder(HIDDEN),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
@@ -285,7 +285,7 @@ def _split_in_tasks(
     names = set(paths[split_tasks.TAKEN])
     taken = [file for group in groups for file in group if file.path in names]
     rest, matching = (
-        table.storage.describe(paths[role]) for role in (split_tasks.KEPT, split_tasks.MATCHING)
+        table.storage.describe(paths[role]) for role in (split_tasks.REST, split_tasks.MATCHING)
     )
     return _verify_split(table, Split(taken, rest, matching, temporary=matching))
 

@@ -137,11 +137,11 @@ def _verify(inputs: Inputs, results: dict[str, list[str]]) -> WrittenFiles:
     """
     describe = inputs.table.storage.describe
     new_files = describe(results[merge_tasks.VISIBLE]), describe(results[merge_tasks.HIDDEN])
-    discard_unless_read(inputs, int(results[merge_tasks.READ][0]), new_files)
+    discard_unless_read(inputs, int(results[merge_tasks.ROWS_READ][0]), new_files)
     files = [*new_files[0], *new_files[1]]
     rows = sum(file.records for file in files)
     discard_unless_complete(
-        inputs.table, int(results[merge_tasks.WRITTEN][0]), rows, "rows written", files
+        inputs.table, int(results[merge_tasks.ROWS_WRITTEN][0]), rows, "rows written", files
     )
     return new_files
 

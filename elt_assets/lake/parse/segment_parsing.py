@@ -24,7 +24,7 @@ from elt_assets.lake.schema.logical_types import (
     Column,
     Scalar,
     Struct,
-    described,
+    describe_type,
 )
 from elt_assets.lake.spark.parsing.job import (
     DeadLetter,
@@ -123,7 +123,7 @@ class SegmentParser:
             key=[_key_part(columns, part) for part in key],
             strict={
                 number: f"field {column.source!r} does not fit its column's type, "
-                f"{described(column.kind)}"
+                f"{describe_type(column.kind)}"
                 for number, column in enumerate(columns)
                 if column.strict
             },
@@ -214,7 +214,7 @@ def _key_part(columns: Sequence[Column], path: Sequence[str]) -> KeyPart:
     return KeyPart(
         path,
         frozenset(paths),
-        f"{field} does not fit its type, {described(kind)}",
+        f"{field} does not fit its type, {describe_type(kind)}",
         f"the object with {field} is null or missing",
     )
 

@@ -37,7 +37,7 @@ from elt_assets.lake.schema.logical_types import (
     Struct,
     Unread,
     column_of,
-    described,
+    describe_type,
 )
 from elt_assets.lake.schema.names import RESERVED_COLUMNS
 from elt_assets.lake.schema.widening import Widening, is_narrower, wider
@@ -64,7 +64,8 @@ class Plan:
         differences: descriptions of all differences between the table and the catalog.
         table_columns: the columns that the table has now.
 
-    In a plan of `replacing`, `added`, `widened` and `table_columns` are empty: nothing has to be converted.
+    In a plan of `plan_replacement`, `added`, `widened` and `table_columns` are empty: nothing has to be
+    converted.
     """
 
     columns: list[Column]
@@ -106,7 +107,7 @@ def plan(
         ConfigError: two types are not comparable (not with `freeze`); with `fail`, there is a difference; or
             the table has a column of a type that no stream writes.
     """
-    table_columns = [column_of(each) for each in table.fields if not _is_reserved(each.name)]
+    table_columns = _own_columns(table)
     comparison = _Comparison(mode == "freeze", dict(_kinds_by_path(history)))
     pairs = comparison.fields(table_columns, declared, ())
     if mode == "fail" and comparison.differences:
@@ -125,24 +126,24 @@ def plan(
     )
 
 
-def replacing(table: t.StructType, declared: Sequence[Column]) -> Plan:
+def plan_replacement(table: t.StructType, declared: Sequence[Column]) -> Plan:
     """Plan the columns of a table that is created, or whose rows are all replaced.
 
     The plan has the declared columns with their declared types. A column that the table has, but that is no
     longer declared, stays after them: readers and the history may use it. It is null in new rows.
     """
-    table_columns = [column_of(each) for each in table.fields if not _is_reserved(each.name)]
-    present = {column.name: column for column in table_columns}
+    table_columns = _own_columns(table)
+    columns_left = {column.name: column for column in table_columns}
     differences = []
     for column in declared if table_columns else ():
-        old = present.pop(column.name, None)
+        old = columns_left.pop(column.name, None)
         if old is None:
-            differences.append(_new(column, column.source))
+            differences.append(_describe_addition(column, column.source))
         elif old.type != column.type:
-            differences.append(_changed(column.source, old.kind, column.kind))
-    kept = [Column(c.source, c.name, Unread(c.type)) for c in present.values()]
-    differences += [_removed(column.source) for column in kept]
-    columns = [*declared, *kept]
+            differences.append(_describe_change(column.source, old.kind, column.kind))
+    undeclared = [Column(c.source, c.name, Unread(c.type)) for c in columns_left.values()]
+    differences += [_describe_removal(column.source) for column in undeclared]
+    columns = [*declared, *undeclared]
     return Plan(
         columns, t.StructType([column.field for column in columns]), differences=differences
     )
@@ -165,18 +166,18 @@ class _Comparison:
     def fields(
         self, table: Sequence[Column], declared: Sequence[Column], path: tuple[str, ...]
     ) -> list[tuple[Column, Column]]:
-        wanted: Mapping[str, Column] = {column.name: column for column in declared}
-        present = {column.name for column in table}
+        declared_by_name: Mapping[str, Column] = {column.name: column for column in declared}
+        names = {column.name for column in table}
         pairs = []
         for column in table:
             here = (*path, column.source)
-            if column.name in wanted:
-                pairs.append(self._column(column, wanted[column.name], here))
+            if column.name in declared_by_name:
+                pairs.append(self._column(column, declared_by_name[column.name], here))
             else:
                 pairs.append(self._absent(column, here))
-        new = [column for column in declared if column.name not in present]
+        new = [column for column in declared if column.name not in names]
         for column in new:
-            self._added(column, ".".join((*path, column.source)))
+            self._add(column, ".".join((*path, column.source)))
         return pairs if self.frozen else pairs + [(column, column) for column in new]
 
     def _column(
@@ -191,7 +192,7 @@ class _Comparison:
         )
 
     def _absent(self, column: Column, path: tuple[str, ...]) -> tuple[Column, Column]:
-        self.differences.append(_removed(".".join(path)))
+        self.differences.append(_describe_removal(".".join(path)))
         if not self.frozen:
             kind = wider(column.kind, self.history.get(path, column.kind))
             if kind != column.kind:
@@ -199,12 +200,12 @@ class _Comparison:
                 column = replace(column, kind=kind)
         return column, Column(column.source, column.name, Unread(column.type))
 
-    def _added(self, column: Column, path: str) -> None:
+    def _add(self, column: Column, path: str) -> None:
         if self.frozen:
-            self.differences.append(f"{_new(column, path)}; it is left out")
+            self.differences.append(f"{_describe_addition(column, path)}; it is left out")
         else:
             self.added.append(path)
-            self.differences.append(_new(column, path))
+            self.differences.append(_describe_addition(column, path))
 
     def _kinds(
         self, table: LogicalType, declared: LogicalType, path: tuple[str, ...]
@@ -219,22 +220,23 @@ class _Comparison:
             return Array(stored), Array(read)
         if isinstance(table, Unread):
             raise ConfigError(
-                f"the table's column {'.'.join(path)!r} is {described(table)}, a type that no stream writes",
+                f"the table's column {'.'.join(path)!r} is {describe_type(table)}, a type that no stream "
+                "writes",
                 guidance="remove the field from the catalog, change the column's type, or move the table "
                 "away to read the stream from the beginning",
             )
-        wanted = logical_types.stored(declared)
-        if wanted == table:
+        needed = logical_types.to_stored(declared)
+        if needed == table:
             return table, declared
-        if is_narrower(wanted, table):
-            note = f"{described(declared)} in the catalog; it stays {described(table)}"
+        if is_narrower(needed, table):
+            note = f"{describe_type(declared)} in the catalog; it stays {describe_type(table)}"
             self.differences.append(f"{'.'.join(path)!r} is {note}")
             return table, _read_into(declared, table)
-        if is_narrower(table, wanted) and not self.frozen:
-            self.widened.append(Widening(".".join(path), table, wanted))
-            self.differences.append(_changed(".".join(path), table, wanted))
-            return wanted, declared
-        conflict = f"{described(table)} in the table, {described(declared)} in the catalog"
+        if is_narrower(table, needed) and not self.frozen:
+            self.widened.append(Widening(".".join(path), table, needed))
+            self.differences.append(_describe_change(".".join(path), table, needed))
+            return needed, declared
+        conflict = f"{describe_type(table)} in the table, {describe_type(declared)} in the catalog"
         self.conflicts.append(f"{'.'.join(path)!r} is {conflict}")
         self.differences.append(self.conflicts[-1])
         return table, _read_into(declared, table)
@@ -264,17 +266,18 @@ def _read_into(declared: LogicalType, table: LogicalType) -> LogicalType:
     return table
 
 
-def _new(column: Column, path: str) -> str:
-    return f"{path!r} ({described(column.kind)}) is new"
+def _describe_addition(column: Column, path: str) -> str:
+    return f"{path!r} ({describe_type(column.kind)}) is new"
 
 
-def _changed(path: str, before: LogicalType, after: LogicalType) -> str:
-    return f"{path!r} changes from {described(before)} to {described(after)}"
+def _describe_change(path: str, before: LogicalType, after: LogicalType) -> str:
+    return f"{path!r} changes from {describe_type(before)} to {describe_type(after)}"
 
 
-def _removed(path: str) -> str:
+def _describe_removal(path: str) -> str:
     return f"{path!r} is no longer in the catalog; the column stays and is null in new rows"
 
 
-def _is_reserved(name: str) -> bool:
-    return name.startswith(RESERVED_COLUMNS)
+def _own_columns(table: t.StructType) -> list[Column]:
+    """Return the columns of a table that are not reserved."""
+    return [column_of(f) for f in table.fields if not f.name.startswith(RESERVED_COLUMNS)]

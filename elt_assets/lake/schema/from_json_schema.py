@@ -49,31 +49,33 @@ _TYPE_KEYS = ("type", "$ref", "oneOf", "anyOf", "properties", "items", "enum")
 
 
 @dataclass(frozen=True)
-class Known:
+class StoredField:
     """The column name of a field that the table has already, and the names of its nested fields."""
 
     name: str
     inner: Names
 
 
-Names: TypeAlias = Mapping[str, Known]
+Names: TypeAlias = Mapping[str, StoredField]
 """Known column names of the fields of one object, by the source's field name."""
 _NONE: Names = MappingProxyType({})
 
 
-def columns(json_schema: Mapping[str, Any], known: Names = _NONE) -> list[Column]:
+def columns(json_schema: Mapping[str, Any], stored: Names = _NONE) -> list[Column]:
     """Return the columns for a stream's schema, in the order of the schema.
 
     Args:
-        known: the names of columns that the table has already (`stored_names`); they stay.
+        stored: the names of columns that the table has already (`read_names`); they stay.
     """
-    return list(_columns(_properties(json_schema), known, 0))
+    return list(_columns(_properties(json_schema), stored, 0))
 
 
-def stored_names(schema: t.StructType) -> Names:
+def read_names(schema: t.StructType) -> Names:
     """Return the column names of a table by the source's field names, which column metadata contains."""
     return {
-        field.metadata.get(SOURCE, field.name): Known(field.name, _inner_names(field.dataType))
+        field.metadata.get(SOURCE, field.name): StoredField(
+            field.name, _inner_names(field.dataType)
+        )
         for field in schema.fields
     }
 
@@ -81,10 +83,10 @@ def stored_names(schema: t.StructType) -> Names:
 def _inner_names(kind: t.DataType) -> Names:
     if isinstance(kind, t.ArrayType):
         return _inner_names(kind.elementType)
-    return stored_names(kind) if isinstance(kind, t.StructType) else _NONE
+    return read_names(kind) if isinstance(kind, t.StructType) else _NONE
 
 
-def kind_of(schema: Any, known: Names = _NONE, depth: int = 0) -> LogicalType:
+def kind_of(schema: Any, stored: Names = _NONE, depth: int = 0) -> LogicalType:
     """Return the logical type of a field. A field without a type may hold any value: it is JSON."""
     if not isinstance(schema, Mapping):
         return Scalar.JSON
@@ -93,20 +95,20 @@ def kind_of(schema: Any, known: Names = _NONE, depth: int = 0) -> LogicalType:
         return _WELL_KNOWN.get(name, Scalar.JSON) if prefix else Scalar.JSON
     options = [o for key in ("oneOf", "anyOf") for o in _list(schema.get(key)) if _has_type(o)]
     if options:
-        return _union([kind_of(o, known, depth) for o in options if not _is_null(o)])
-    return _union([_single(kind, schema, known, depth) for kind in sorted(_kinds(schema))])
+        return _union([kind_of(o, stored, depth) for o in options if not _is_null(o)])
+    return _union([_single(kind, schema, stored, depth) for kind in sorted(_kinds(schema))])
 
 
 def _union(options: Sequence[LogicalType]) -> LogicalType:
-    found = list(dict.fromkeys(options))
-    if len(found) == 1:
-        return found[0]
-    if Scalar.TEXT in found and _TEXTS.issuperset(found):
+    kinds = list(dict.fromkeys(options))
+    if len(kinds) == 1:
+        return kinds[0]
+    if Scalar.TEXT in kinds and _TEXTS.issuperset(kinds):
         return Scalar.TEXT
-    return Scalar.NUMBER if set(found) == {Scalar.INTEGER, Scalar.NUMBER} else Scalar.JSON
+    return Scalar.NUMBER if set(kinds) == {Scalar.INTEGER, Scalar.NUMBER} else Scalar.JSON
 
 
-def _single(kind: str, schema: Mapping[str, Any], known: Names, depth: int) -> LogicalType:
+def _single(kind: str, schema: Mapping[str, Any], stored: Names, depth: int) -> LogicalType:
     special = str(schema.get("airbyte_type"))
     if kind == "string":
         return _string(schema, special)
@@ -118,9 +120,9 @@ def _single(kind: str, schema: Mapping[str, Any], known: Names, depth: int) -> L
         return Scalar.BOOLEAN
     if kind == "array":
         # In 2020-12, `items` only describes the elements after those of a tuple.
-        return _array(None if schema.get("prefixItems") else schema.get("items"), known, depth)
+        return _array(None if schema.get("prefixItems") else schema.get("items"), stored, depth)
     if kind == "object":
-        return _object(_properties(schema), known, depth)
+        return _object(_properties(schema), stored, depth)
     return Scalar.JSON
 
 
@@ -133,36 +135,38 @@ def _string(schema: Mapping[str, Any], special: str) -> Scalar:
     return _STRINGS.get((form, special), _STRINGS.get((form, ""), Scalar.TEXT))
 
 
-def _array(items: Any, known: Names, depth: int) -> LogicalType:
+def _array(items: Any, stored: Names, depth: int) -> LogicalType:
     """Return the type of an array. `items` that are a list are read as a union, not as a tuple."""
     options = [o for o in _list(items) if not _is_null(o)] if isinstance(items, list) else [items]
     if len(options) != 1 or not _has_type(options[0]) or depth >= DEEPEST:
         return Scalar.JSON_ARRAY
-    return Array(kind_of(options[0], known, depth + 1))
+    return Array(kind_of(options[0], stored, depth + 1))
 
 
-def _object(properties: Mapping[str, Any], known: Names, depth: int) -> LogicalType:
+def _object(properties: Mapping[str, Any], stored: Names, depth: int) -> LogicalType:
     if not properties or depth >= DEEPEST:
         return Scalar.JSON_OBJECT
-    return Struct(_columns(properties, known, depth + 1))
+    return Struct(_columns(properties, stored, depth + 1))
 
 
-def _columns(properties: Mapping[str, Any], known: Names, depth: int) -> tuple[Column, ...]:
-    fields = columns_kept(properties, known)
-    kept, stored = {source: known[old] for source, old in fields.items()}, set(fields.values())
-    others = {old: known[old] for old in known if old not in stored}
-    names = column_names(properties, {old: each.name for old, each in {**others, **kept}.items()})
-    found = []
+def _columns(properties: Mapping[str, Any], stored: Names, depth: int) -> tuple[Column, ...]:
+    sources = columns_kept(properties, stored)
+    own = {source: stored[old] for source, old in sources.items()}
+    others = {old: stored[old] for old in stored.keys() - sources.values()}
+    names = column_names(
+        properties, {source: field.name for source, field in {**others, **own}.items()}
+    )
+    result = []
     for source, schema in properties.items():
-        inner = kept[source].inner if source in kept else _NONE
-        found.append(Column(source, names[source], kind_of(schema, inner, depth)))
-    return tuple(found)
+        inner = own[source].inner if source in own else _NONE
+        result.append(Column(source, names[source], kind_of(schema, inner, depth)))
+    return tuple(result)
 
 
 def _kinds(schema: Mapping[str, Any]) -> set[str]:
     """Return the JSON types that a schema allows; without `type`, those that its other keys imply."""
-    given = schema.get("type")
-    kinds = {given} if isinstance(given, str) else {k for k in _list(given) if isinstance(k, str)}
+    names = schema.get("type")
+    kinds = {names} if isinstance(names, str) else {k for k in _list(names) if isinstance(k, str)}
     if not kinds and _properties(schema):
         kinds = {"object"}
     elif not kinds and schema.get("items"):

@@ -136,9 +136,9 @@ def column_of(field: t.StructField) -> Column:
     return Column(source, field.name, _kind(field.dataType, bool(field.metadata.get(JSON_TEXT))))
 
 
-def stored(kind: LogicalType) -> LogicalType:
+def to_stored(kind: LogicalType) -> LogicalType:
     """Return the logical type that the table's schema keeps: that of `column_of` for its column."""
-    return mapped(kind, lambda s: Scalar.JSON if s in JSONS else _STORED[column_type(s)])
+    return map_scalars(kind, lambda s: Scalar.JSON if s in JSONS else _STORED[column_type(s)])
 
 
 def _kind(type_: t.DataType, is_json: bool) -> LogicalType:
@@ -167,17 +167,19 @@ def scalars(kind: LogicalType) -> Iterator[Scalar]:
         yield kind
 
 
-def mapped(kind: LogicalType, change: Callable[[Scalar], Scalar]) -> LogicalType:
+def map_scalars(kind: LogicalType, change: Callable[[Scalar], Scalar]) -> LogicalType:
     """Return the type with each scalar replaced by `change(scalar)`."""
     if isinstance(kind, Array):
-        return Array(mapped(kind.items, change))
+        return Array(map_scalars(kind.items, change))
     if isinstance(kind, Struct):
-        fields = (Column(c.source, c.name, mapped(c.kind, change), c.strict) for c in kind.fields)
+        fields = (
+            Column(c.source, c.name, map_scalars(c.kind, change), c.strict) for c in kind.fields
+        )
         return Struct(tuple(fields))
     return change(kind) if isinstance(kind, Scalar) else kind
 
 
-def described(kind: LogicalType) -> str:
+def describe_type(kind: LogicalType) -> str:
     """Return the name of the type for messages: Spark's notation, and `JSON text` for JSON."""
     if core(kind) in JSONS:
         return "array<" * _depth(kind) + "JSON text" + ">" * _depth(kind)

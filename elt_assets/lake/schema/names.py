@@ -32,13 +32,13 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 def clean(name: str) -> str:
     """Return the name by the rule, whether or not it is taken or reserved."""
     cleaned = _REPLACED.sub("_", name.encode("utf-8", "replace").decode()) or "_"
-    return cleaned if len(cleaned.encode()) <= LONGEST else _hashed(cleaned, name, 12)
+    return cleaned if len(cleaned.encode()) <= LONGEST else _append_hash(cleaned, name, 12)
 
 
 def table_name(name: str) -> str:
     """Return the name of a stream's table, or of a folder for a stream's namespace."""
     cleaned = clean(name)
-    return _unreserved(cleaned, name) if _has_prefix(cleaned, RESERVED_TABLES) else cleaned
+    return _avoid_reserved(cleaned, name) if _has_prefix(cleaned, RESERVED_TABLES) else cleaned
 
 
 def table_path(root: Sequence[str], stream: StreamId) -> list[str]:
@@ -51,27 +51,27 @@ def table_path(root: Sequence[str], stream: StreamId) -> list[str]:
     return [*root, *above, table_name(stream.name)]
 
 
-def hashed_table_names(stream: StreamId) -> Iterator[str]:
+def hash_table_names(stream: StreamId) -> Iterator[str]:
     """Yield the names that a stream's table has if another stream has the one of `table_name`: with a hash of
     the stream's namespace and name, of more and more digits."""
     cleaned = table_name(stream.name)
     for digits in range(8, 65, 8):
-        yield _hashed(cleaned, stream.quoted, digits)
+        yield _append_hash(cleaned, stream.quoted, digits)
 
 
-def column_names(names: Iterable[str], known: Mapping[str, str] = _NONE) -> dict[str, str]:
+def column_names(names: Iterable[str], stored: Mapping[str, str] = _NONE) -> dict[str, str]:
     """Return the column name of each field of one object. The names differ also when case is ignored.
 
     If two fields would get the same name, the field whose name needs no cleaning keeps it; otherwise the
     earlier field keeps it. The other field's column name ends with a hash.
 
     Args:
-        known: column names that the table has already, by field. They stay, and no other field gets them.
+        stored: column names that the table has already, by field. They stay, and no other field gets them.
     """
     fields = list(dict.fromkeys(names))
-    taken = {column.casefold() for column in known.values()}
-    columns = {name: known[name] for name in fields if name in known}
-    for name in sorted((n for n in fields if n not in known), key=lambda n: clean(n) != n):
+    taken = {column.casefold() for column in stored.values()}
+    columns = {name: stored[name] for name in fields if name in stored}
+    for name in sorted((n for n in fields if n not in stored), key=lambda n: clean(n) != n):
         columns[name] = _free(name, taken)
         taken.add(columns[name].casefold())
     return {name: columns[name] for name in fields}
@@ -88,37 +88,37 @@ def columns_kept(fields: Collection[str], stored: Collection[str]) -> dict[str, 
         fields: the names that the source declares now.
         stored: the names that the fields of the table's columns had when the columns were added.
     """
-    kept = {name: name for name in fields if name in stored}
+    matches = {name: name for name in fields if name in stored}
     free: dict[str, deque[str]] = defaultdict(deque)
     for old in stored:
-        if old not in kept:
+        if old not in matches:
             free[old.lower()].append(old)
     for name in fields:
-        if name not in kept and free[name.lower()]:
-            kept[name] = free[name.lower()].popleft()
-    return kept
+        if name not in matches and free[name.lower()]:
+            matches[name] = free[name.lower()].popleft()
+    return matches
 
 
 def _free(name: str, taken: set[str]) -> str:
     column = clean(name)
     if _has_prefix(column, RESERVED_COLUMNS):
-        column = _unreserved(column, name)
+        column = _avoid_reserved(column, name)
     digits = 8
     while column.casefold() in taken:
-        column, digits = _hashed(column, name, digits), digits + 8
+        column, digits = _append_hash(column, name, digits), digits + 8
     return column
 
 
-def _unreserved(cleaned: str, name: str) -> str:
+def _avoid_reserved(cleaned: str, name: str) -> str:
     """Return a name that begins with a letter: reserved names are recognised by their prefix."""
-    return _hashed(f"x{cleaned}", name, 8)
+    return _append_hash(f"x{cleaned}", name, 8)
 
 
 def _has_prefix(cleaned: str, prefixes: tuple[str, ...]) -> bool:
     return cleaned.casefold().startswith(prefixes)
 
 
-def _hashed(cleaned: str, name: str, digits: int) -> str:
+def _append_hash(cleaned: str, name: str, digits: int) -> str:
     digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:digits]
     prefix = cleaned.encode()[: LONGEST - digits - 1].decode("utf-8", "ignore")
     return f"{prefix}_{digest}"

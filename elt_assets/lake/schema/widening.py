@@ -11,8 +11,8 @@ from elt_assets.lake.schema.logical_types import (
     Scalar,
     Struct,
     Unread,
-    described,
-    stored,
+    describe_type,
+    to_stored,
 )
 
 _WIDER: Mapping[Scalar, frozenset[Scalar]] = {
@@ -71,36 +71,36 @@ def wider(declared: LogicalType, stored_kind: LogicalType) -> LogicalType:
         kinds = {column.name: column.kind for column in stored_kind.fields}
         return Struct(
             tuple(
-                replace(each, kind=wider(each.kind, kinds.get(each.name, each.kind)))
-                for each in declared.fields
+                replace(column, kind=wider(column.kind, kinds.get(column.name, column.kind)))
+                for column in declared.fields
             )
         )
     if isinstance(declared, Array) and isinstance(stored_kind, Array):
         return Array(wider(declared.items, stored_kind.items))
-    return stored_kind if is_narrower(stored(declared), stored_kind) else declared
+    return stored_kind if is_narrower(to_stored(declared), stored_kind) else declared
 
 
-def union(declared: LogicalType, written: LogicalType) -> LogicalType:
+def union(declared: LogicalType, stored: LogicalType) -> LogicalType:
     """Return the narrowest type that holds the values of both types; JSON text if there is no other.
 
     Args:
-        written: a `stored` type.
+        stored: a type of `to_stored`.
     """
-    if isinstance(declared, Struct) and isinstance(written, Struct):
-        kinds = {column.name: column.kind for column in written.fields}
+    if isinstance(declared, Struct) and isinstance(stored, Struct):
+        kinds = {column.name: column.kind for column in stored.fields}
         fields = [
-            replace(each, kind=union(each.kind, kinds.pop(each.name, stored(each.kind))))
-            for each in declared.fields
+            replace(column, kind=union(column.kind, kinds.pop(column.name, to_stored(column.kind))))
+            for column in declared.fields
         ]
-        return Struct((*fields, *(each for each in written.fields if each.name in kinds)))
-    if isinstance(declared, Array) and isinstance(written, Array):
-        return Array(union(declared.items, written.items))
-    own = stored(declared)
-    if own == written or is_narrower(written, own):
+        return Struct((*fields, *(column for column in stored.fields if column.name in kinds)))
+    if isinstance(declared, Array) and isinstance(stored, Array):
+        return Array(union(declared.items, stored.items))
+    own = to_stored(declared)
+    if own == stored or is_narrower(stored, own):
         return declared
-    candidates = (written, Scalar.BIG_NUMBER, Scalar.TEXT)
+    candidates = (stored, Scalar.BIG_NUMBER, Scalar.TEXT)
     return next(
-        (kind for kind in candidates if is_narrower(own, kind) and _holds(kind, written)),
+        (kind for kind in candidates if is_narrower(own, kind) and _holds(kind, stored)),
         Scalar.JSON,
     )
 
@@ -118,4 +118,4 @@ class Widening:
     after: LogicalType
 
     def __str__(self) -> str:
-        return f"{self.path}: {described(self.before)} → {described(self.after)}"
+        return f"{self.path}: {describe_type(self.before)} → {describe_type(self.after)}"

@@ -21,7 +21,7 @@ from elt_assets.lake.spark.task_io import (
     read_batches,
 )
 
-WRITTEN = "path string"
+PATH = "path string"
 """Schema of a writing task's result: the path of each file that it wrote."""
 
 

@@ -31,7 +31,7 @@ from elt_assets.lake.spark.task_io import (
 
 VISIBLE, HIDDEN = "visible", "hidden"
 """Roles of a task's result: a file that readers see, and a hidden file."""
-READ, WRITTEN, UNFIT = "read", "written", "unfit"
+ROWS_READ, ROWS_WRITTEN, UNFIT = "read", "written", "unfit"
 """Further roles: the number of rows that were read, the number of rows that were written, and that the rows
 are left to Spark."""
 _MAX_BYTES = 128 << 20
@@ -134,14 +134,14 @@ def _merge(job: MergeJob, _task: int) -> Iterator[tuple[str, str]]:
         yield UNFIT, ""
         return
     is_end = _is_end(merged, job.markers)
-    for parts in _by_file(past, merged.filter(pc.invert(is_end)), job.validity):
+    for parts in _group_by_file(past, merged.filter(pc.invert(is_end)), job.validity):
         yield from _write(system, root, job, parts, VISIBLE)
     yield from _write(system, root, job, [merged.filter(is_end)], HIDDEN)
-    yield READ, str(read)
-    yield WRITTEN, str(len(past) + len(merged))
+    yield ROWS_READ, str(read)
+    yield ROWS_WRITTEN, str(len(past) + len(merged))
 
 
-def _by_file(
+def _group_by_file(
     past: pa.Table, rows: pa.Table, columns: Validity | None
 ) -> Sequence[Sequence[pa.Table]]:
     """Return the rows that readers see, by the file that they are written to."""

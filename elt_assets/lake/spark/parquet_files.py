@@ -61,7 +61,7 @@ def write(rows: DataFrame, system: Any, root: str, folder: str) -> list[str]:
         the paths of the files, relative to the root. The folder may contain others, of attempts that failed.
     """
     job = file_tasks.WriteJob((system, root), folder, _FILE_BYTES)
-    results = rows.mapInArrow(make_sendable(file_tasks.write, job), file_tasks.WRITTEN).collect()
+    results = rows.mapInArrow(make_sendable(file_tasks.write, job), file_tasks.PATH).collect()
     return sorted(row.path for row in results)
 
 

@@ -26,7 +26,7 @@ from elt_assets.lake.spark.task_io import (
     read_keys,
 )
 
-KEPT, MATCHING, TAKEN = "kept", "matching", "taken"
+REST, MATCHING, TAKEN = "rest", "matching", "taken"
 """Roles of the files of a result: with the rows of other keys, with the rows of the batch's keys, and
 those that were split."""
 
@@ -41,7 +41,7 @@ class SplitJob:
         fold: the numbers of groups in which all files are rewritten, also those without a key of the batch.
         key: column paths; empty if no row is taken out.
         batch: paths of the files that contain the keys.
-        kept_folder: gets the rows of other keys.
+        rest_folder: gets the rows of other keys.
         matching_folder: gets the rows with a key of the batch.
         rows_per_file, bytes_per_file: the size at which a written file is closed.
         schema: the columns of the table.
@@ -52,7 +52,7 @@ class SplitJob:
     fold: frozenset[int]
     key: Sequence[Sequence[str]]
     batch: Sequence[str]
-    kept_folder: str
+    rest_folder: str
     matching_folder: str
     rows_per_file: int
     bytes_per_file: int
@@ -69,7 +69,7 @@ def _split(job: SplitJob, task: int) -> Iterator[tuple[str, str]]:
     system, root = job.root
     batch_keys = read_all_keys(system, job.batch, job.key, job.schema)
     writers = {
-        KEPT: FileWriter(job.root, job.kept_folder, job.rows_per_file, job.bytes_per_file),
+        REST: FileWriter(job.root, job.rest_folder, job.rows_per_file, job.bytes_per_file),
         MATCHING: FileWriter(job.root, job.matching_folder, job.rows_per_file, job.bytes_per_file),
     }
     with discard_on_error(*writers.values()):
@@ -94,7 +94,7 @@ def _copy(job: SplitJob, name: str, is_pulled: Any, writers: dict[str, FileWrite
             mask = is_pulled.slice(offset, len(batch))
             offset += len(batch)
             writers[MATCHING].write(batch.filter(mask))
-            writers[KEPT].write(batch.filter(pc.invert(mask)))
+            writers[REST].write(batch.filter(pc.invert(mask)))
 
 
 def _no_match(system: Any, path: str) -> Any:

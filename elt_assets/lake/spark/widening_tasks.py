@@ -24,7 +24,7 @@ from elt_assets.lake.spark.task_io import (
 from elt_assets.lake.spark.types.fields import Field
 from elt_assets.lake.spark.wider_values import Unfit, widen_values
 
-WRITTEN, UNFIT = "written", "unfit"
+NEW_FILE, UNFIT = "new_file", "unfit"
 """Roles of a task's results: a file that it wrote, or the path of a field whose value would change."""
 
 
@@ -68,7 +68,7 @@ def _rewrite(job: WideningJob, task: int) -> Iterator[tuple[str, str]]:
                 writer.close()
     except Unfit as unfit:
         yield UNFIT, unfit.args[0]
-    yield from ((WRITTEN, name) for name in writer.names)
+    yield from ((NEW_FILE, name) for name in writer.names)
 
 
 def _widen(job: WideningJob, rows: pa.RecordBatch) -> pa.RecordBatch:

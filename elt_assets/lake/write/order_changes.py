@@ -23,8 +23,8 @@ from elt_assets.lake.schema.logical_types import (
     Scalar,
     Struct,
     column_of,
-    described,
-    stored,
+    describe_type,
+    to_stored,
 )
 from elt_assets.lake.schema.widening import keeps_equality, keeps_order
 from elt_assets.lake.write.write_spec import WriteSpec, column_at, column_path, columns_of
@@ -61,8 +61,8 @@ def refuse_other_order(spec: WriteSpec, plan: Plan, subject: str, *, in_sync: bo
         before, after = _kinds(plan, column_path(columns, field))
         if before is not None and after is not None and not keeps_equality(before, after):
             raise ConfigError(
-                f"{subject}: the type of the key {'.'.join(field)!r} changes from {described(before)} to "
-                f"{described(after)}; there a value can have several texts (5, 5.0), so records would be "
+                f"{subject}: the type of the key {'.'.join(field)!r} changes from {describe_type(before)} to "
+                f"{describe_type(after)}; there a value can have several texts (5, 5.0), so records would be "
                 "added beside the present rows of their keys",
                 guidance=guidance,
             )
@@ -78,8 +78,8 @@ def _refuse_other_cursor(
         return
     if not keeps_order(before, after):
         raise ConfigError(
-            f"{subject}: the type of the cursor {name!r} changes from {described(before)} to "
-            f"{described(after)}; texts have another order ('10' is before '9'), so newer records would "
+            f"{subject}: the type of the cursor {name!r} changes from {describe_type(before)} to "
+            f"{describe_type(after)}; texts have another order ('10' is before '9'), so newer records would "
             "lose against older rows",
             guidance=guidance,
         )
@@ -92,11 +92,11 @@ def _refuse_other_cursor(
     declared = column_at(
         from_json_schema.columns(spec.stream.stream.json_schema), spec.stream.cursor
     )
-    is_number = declared is not None and stored(declared.kind) in _NUMBERS
+    is_number = declared is not None and to_stored(declared.kind) in _NUMBERS
     if is_number and after in (Scalar.TEXT, *JSONS) and spec.on_schema_change != "freeze":
         raise ConfigError(
-            f"{subject}: the cursor {name!r} is a number in the catalog and {described(after)} in the table; "
-            "texts have another order ('10' is before '9'), so newer records would lose against older "
+            f"{subject}: the cursor {name!r} is a number in the catalog and {describe_type(after)} in the "
+            "table; texts have another order ('10' is before '9'), so newer records would lose against older "
             "rows",
             guidance=guidance,
         )

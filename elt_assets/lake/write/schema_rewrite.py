@@ -216,7 +216,7 @@ def _rewritten(
     except BaseException:
         table.storage.discard_folder(folder)
         raise
-    written = table.storage.describe(found[widening_tasks.WRITTEN])
+    written = table.storage.describe(found[widening_tasks.NEW_FILE])
     discard_unless_complete(
         table, row_count(table, files), row_count(table, written), "rows in wider types", written
     )

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema.names import hashed_table_names, table_name, table_path
+from elt_assets.lake.schema.names import hash_table_names, table_name, table_path
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.table_ownership import Claims
 from elt_assets.protocol.airbyte.catalog import StreamId
@@ -107,7 +107,7 @@ def _paths(root: Sequence[str], stream: StreamId) -> Iterator[Levels]:
     """Yield the plain path, and then the paths with a hash of more and more digits."""
     *above, name = table_path(root, stream)
     yield (*above, name)
-    for hashed in hashed_table_names(stream):
+    for hashed in hash_table_names(stream):
         yield (*above, hashed)
 
 

@@ -160,16 +160,16 @@ def plan_columns(
         ConfigError: a change of the stream's schema is not accepted.
     """
     own = stream_part(table.schema)
-    names = dict(from_json_schema.stored_names(own))
+    names = dict(from_json_schema.read_names(own))
     if spec.written is not None:
-        names |= from_json_schema.stored_names(spec.written)
+        names |= from_json_schema.read_names(spec.written)
     declared = from_json_schema.columns(spec.stream.stream.json_schema, names)
     if spec.written is not None:
         declared = _united(declared, spec.written)
     followed = [] if history is None else list(map(column_of, stream_part(history.schema).fields))
     declared = _as_wide_as(followed, declared)
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
-        plan = evolution.replacing(own, declared)
+        plan = evolution.plan_replacement(own, declared)
     else:
         where = f"the table {table.uri}"
         plan = evolution.plan(own, declared, spec.on_schema_change, where, followed)
@@ -244,7 +244,7 @@ def columns_of(stream: ConfiguredStream, schema: t.StructType) -> list[Column]:
 
 
 def _compared(stream: ConfiguredStream, own: t.StructType) -> Plan:
-    names = from_json_schema.stored_names(own)
+    names = from_json_schema.read_names(own)
     declared = from_json_schema.columns(stream.stream.json_schema, names)
     return evolution.plan(own, declared, "freeze")
 

@@ -116,7 +116,7 @@ class AirbyteEnvelope(Envelope):
         except (TypeError, ValueError, OverflowError):
             millis = np.array([_whole(time) for time in times], np.int64)
         metas = [body.meta for body in bodies]
-        return Head(part.first + numbers, _within_range(millis, part.received_at), metas)
+        return Head(part.first + numbers, _replace_bad_times(millis, part.received_at), metas)
 
 
 class SingerEnvelope(Envelope):
@@ -139,7 +139,7 @@ class SingerEnvelope(Envelope):
         micros = instants.cast(pa.int64()).fill_null(_NO_TIME).to_numpy()
         millis = np.rint(micros / 1000).astype(np.int64)
         return Head(
-            part.first + numbers, _within_range(millis, part.received_at), [None] * len(lines)
+            part.first + numbers, _replace_bad_times(millis, part.received_at), [None] * len(lines)
         )
 
 
@@ -152,7 +152,7 @@ def _struct(name: str, fields: Sequence[Any]) -> Any:
     return msgspec.defstruct(name, fields, kw_only=True, gc=False)
 
 
-def _within_range(millis: np.ndarray, default: int) -> np.ndarray:
+def _replace_bad_times(millis: np.ndarray, default: int) -> np.ndarray:
     """Return times; the default for one that is absent, in another unit, or no number."""
     return np.where((millis >= 0) & (millis < _MAX_TIME), millis, default)
 

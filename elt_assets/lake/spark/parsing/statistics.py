@@ -58,12 +58,12 @@ def _bounds(groups: Sequence[Any]) -> tuple[Any, Any] | None:
     """Return the bounds of a column from the statistics of its row groups; None if they are not known."""
     if not groups or not all(group is not None and group.has_min_max for group in groups):
         return None
-    least = _bound(min(group.min for group in groups), up=False)
-    most = _bound(max(group.max for group in groups), up=True)
+    least = _format_bound(min(group.min for group in groups), up=False)
+    most = _format_bound(max(group.max for group in groups), up=True)
     return None if least is None or most is None else (least, most)
 
 
-def _bound(value: Any, *, up: bool) -> Any:
+def _format_bound(value: Any, *, up: bool) -> Any:
     """Return a value in the form of Delta's statistics; None if it cannot be a bound.
 
     Times have milliseconds there. A lower bound is rounded down, an upper bound up.

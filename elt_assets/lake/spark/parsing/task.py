@@ -21,7 +21,7 @@ BLOCK = 1 << 19
 """Bytes that are parsed at a time."""
 _READ = 1 << 22
 RESULT = "result string"
-"""Schema of the results of `in_batches`: each is JSON."""
+"""Schema of the results of `run_batches`: each is JSON."""
 Plain = tuple[Any, ...]
 _GROUP_BYTES = 48 << 20
 """Bytes in memory that become one row group."""
@@ -56,14 +56,14 @@ def batch_runner(
     """Return the function of `runner` for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
     work = runner(job, tasks)
 
-    def in_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             results = [
                 json.dumps(result, default=list) for result in work(batch.column(0).to_pylist())
             ]
             yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], names=["result"])
 
-    return in_batches
+    return run_batches
 
 
 def run(job: ParseJob, task: ParseTask) -> ParseResult:

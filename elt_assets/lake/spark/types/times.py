@@ -79,7 +79,7 @@ def instant(text: str, report: Report) -> int:
     """Return the microseconds since 1970 of a time; without a zone, it is in UTC."""
     days, clock, zone, is_cut = _local(text)
     local = days * _DAY + clock
-    micros = _in_years(local - _offset(zone, local) * 1_000_000)
+    micros = _require_years(local - _offset(zone, local) * 1_000_000)
     if is_cut:
         report(*ROUNDED)
     return micros
@@ -88,7 +88,7 @@ def instant(text: str, report: Report) -> int:
 def local_time(text: str, report: Report) -> int:
     """Return the microseconds from 1970 to a time, both on the same clock; a zone is left out."""
     days, clock, zone, is_cut = _local(text)
-    micros = _in_years(days * _DAY + clock)
+    micros = _require_years(days * _DAY + clock)
     _offset(zone, micros)
     if zone or is_cut:
         report(*ROUNDED)
@@ -170,7 +170,7 @@ def _local(text: str) -> tuple[int, int, str, bool]:
     return date_.toordinal() - _EPOCH, clock, zone or "", is_cut
 
 
-def _in_years(micros: int) -> int:
+def _require_years(micros: int) -> int:
     if micros not in _YEARS:
         raise Misfit(*MISFIT)
     return micros
