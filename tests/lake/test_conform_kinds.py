@@ -55,6 +55,27 @@ def test_a_decimal_that_is_rounded_is_recorded(conformer: Conformer) -> None:
     assert [row["n"] for row in found[len(ROUNDED) :]] == [Decimal(n.strip('"')) for n in EXACT]
 
 
+def test_a_number_that_is_rounded_in_an_object_or_array_is_recorded(conformer: Conformer) -> None:
+    properties = {"s": struct(n=BIG_NUMBER, m=NUMBER), "l": array(BIG_NUMBER)}
+    long, misfit = "1.2345678901", '"x"'  # a misfit beside it: the line is not decoded at once
+    objects = [f'"n": {long}', f'"n": {long}, "m": {misfit}', '"m": 0.12345678901234567890']
+    lines = [f'{{"s": {{{fields}}}}}'.encode() for fields in objects]
+    lines += [f'{{"l": [1.5, {long}]}}'.encode(), f'{{"l": [{misfit}, {long}]}}'.encode()]
+    rows = conformer.rows(properties, lines)
+    rounded = ("TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
+    nulled = ("NULLED", "DESTINATION_TYPECAST_ERROR")
+    assert [change_triples(row) for row in rows] == [
+        [("s.n", *rounded)],
+        [("s.n", *rounded), ("s.m", *nulled)],
+        [("s.m", *rounded)],
+        [("l", *rounded)],
+        [("l", *nulled), ("l", *rounded)],
+    ]
+    expected = Decimal("1.234567890")
+    assert [row["s"] and row["s"]["n"] for row in rows] == [expected, expected, None, None, None]
+    assert [row["l"] for row in rows[3:]] == [[Decimal("1.5"), expected], [None, expected]]
+
+
 def test_a_value_that_is_too_long_becomes_null_and_is_recorded(conformer: Conformer) -> None:
     properties = {"text": STRING, "any": {}, "bytes": BINARY, "s": struct(text=STRING)}
     long, longest = "ä" * (MAX_VALUE_BYTES // 2 + 1), "A" * MAX_VALUE_BYTES
