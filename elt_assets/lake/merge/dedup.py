@@ -172,6 +172,7 @@ def union_rows(
 def _arrival(by: Ordering, order: int) -> Expression:
     """Return the value of `ARRIVAL` of the rows of a batch (`order` 1), or of the present ones (0)."""
     if by.arrival == "by_time":
+        # Twice the time leaves a value between two times: of equal ones, the replayed row is the older.
         return f.unix_micros(metadata_columns.EXTRACTED_AT) * 2 + (1 - order)
     return f.lit(order if by.arrival == "last" else 0).cast("long")
 
@@ -207,6 +208,7 @@ def latest(rows: DataFrame, by: Ordering, begins: Expression | None) -> DataFram
     if by.cursor:
         order.insert(0, value_at(by.cursor).desc_nulls_last())
     is_kept = f.col(_RANK) == 1
+    # Rows of earlier eras lose to any row of the last one; the delete that began it stays beside the latest.
     if begins is not None:
         rows = add_eras(rows, by, begins)
         order.insert(0, f.col(ERA).desc())

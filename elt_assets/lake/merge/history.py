@@ -107,6 +107,8 @@ def merge(
     past_files = [file for file in target.files if file.path in closed]
     visible, hidden = _split(job, open_files, target.tombstones, has_past=bool(past_files))
     try:
+        # Closed versions are most of a history, and few batches change one: their files are opened only for
+        # a batch that does.
         results = _merge_after_current(job, visible, hidden) if past_files else None
         if results is not None:
             visible += combine_small(spark, table, past_files)

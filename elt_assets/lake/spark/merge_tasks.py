@@ -285,7 +285,7 @@ def _eras(rows: pa.Table) -> list[Any]:
 
 def _latest(rows: pa.Table, job: MergeJob) -> pa.Table:
     """Return the latest row of each key, and its last delete without a cursor value."""
-    rows = _sort(rows, job, "descending", "at_end")
+    rows = _sort(rows, job, "descending", "at_end")  # the latest row of a key is its first
     is_kept = pc.invert(_repeats(_keys(rows, job)))
     if _ERA in rows.column_names:
         era = _numbers(rows[_ERA])
@@ -299,6 +299,7 @@ def _versions(rows: pa.Table, job: MergeJob, columns: Validity) -> pa.Table:
     rows = _sort(rows, job, "ascending", "at_start")
     content = [rows[name] for name in columns.content if name in rows.column_names]
     content.append(_is_end(rows, job.markers))
+    # First the repeats: else a version with the cursor and start of its own repeat would give way to it.
     rows = rows.filter(pc.invert(_repeats([*_keys(rows, job), *content])))
     if job.cursor:
         rows = rows.filter(pc.invert(_has_later_of_same_start(rows, job, columns)))
@@ -453,6 +454,7 @@ def _not_before_era(start: Any, rows: pa.Table, is_later: Any) -> Any:
     """Return the starts of versions, none before the delete that began the version's era."""
     if _BEGINS not in rows.column_names:
         return start
+    # The last delete up to a row is of another key if it stands before the first row of the row's own key.
     positions = np.arange(len(rows))
     delete = np.maximum.accumulate(np.where(_flags(rows[_BEGINS]), positions, -1))
     has_delete = delete >= _starts(~_flags(is_later))
@@ -486,6 +488,8 @@ def _is_time(values: Any) -> bool:
 
 def _least_onward(values: Any, is_later: Any) -> Any:
     """Return the least value of each row and the rows after it that have the same key."""
+    # Before a pass, a row has the least of `step` rows from it on; the pass takes that of the next `step`
+    # rows too. So there are as many passes as the logarithm of the longest key's rows, each vectorised.
     key = pc.cumulative_sum(pc.invert(is_later).cast(pa.int64()))
     step = 1
     while step < len(values):

@@ -78,6 +78,7 @@ class BlockParser:
         )
         objects = list(map(self._envelope.data, lines))
         arrays = builder.build(self._job.fields, objects, WHOLE_RECORD, positions, self._reader.raw)
+        # A number such as 1e-400 is not long, so only the double that it became, almost zero, shows it.
         if builder.has_tiny and not is_exact and has_small_number(block):
             return self.parse(block, numbers, part, is_exact=True)
         head = self._envelope.head(lines, numbers[positions], part)

@@ -115,11 +115,13 @@ class RecordReader:
             return False
         try:
             if not block.isascii():
-                block.decode()
+                block.decode()  # the decoder does not check texts that it skips, or returns as `Raw`
             lines = self._decode(block, records.is_exact)
         except DECODING_ERRORS:
             return False
-        if len(lines) != count:
+        if (
+            len(lines) != count
+        ):  # two objects in a line, or one in two lines, are lines to the decoder
             return False
         first = len(records.lines)
         records.lines += lines
@@ -129,6 +131,8 @@ class RecordReader:
         return True
 
     def _decode(self, block: bytes, is_exact: bool) -> list[Any]:
+        # Few streams have undeclared fields. A decoder that refuses them costs nothing, while to look for
+        # them costs a second decoding of each line; so that begins with the first one, for good.
         if not self._has_undeclared:
             try:
                 return self._decoder(is_exact, is_closed=True)(block)
@@ -184,7 +188,11 @@ class RecordReader:
         return whole
 
     def _take_raw(self) -> None:
-        """Take the fields with many misfits as they stand from now on."""
+        """Take the fields with many misfits as they stand from now on.
+
+        Each misfit has the decoder refuse a block, and its lines are decoded once more. The values of a raw
+        field are decoded apart, which all lines pay for; so some misfits are better borne.
+        """
         limit = max(_FEW, self._seen // _SHARE)
         for number, converter in self._converters.items():
             if converter.misfits > limit and number not in self.raw:

@@ -70,6 +70,7 @@ class ColumnBuilder:
         read = [number for number, field in enumerate(fields) if field.is_read]
         to_tuple = msgspec.structs.astuple
         tuples = [item if type(item) is tuple else to_tuple(item) for item in objects]
+        # Of objects, only the fields that are read have a value; the columns of the others are null.
         columns = zip(*tuples, strict=True) if tuples else [()] * len(read)
         values: dict[int, Sequence[Any]] = dict(zip(read, columns, strict=True))
         for number, converter in raw.items():
@@ -184,6 +185,7 @@ def _cast_texts(
     if kind.decoded is Raw:
         raw = [None if value is None else bytes(value) for value in values]
         values = [None if value == b"null" else value for value in raw]
+    # Nearly all texts are clean, and a cast of a whole column is faster by far than one value after another.
     texts = pa.array(values, pa.string())
     fits = pc.fill_null(pc.match_substring_regex(texts, form.pattern), True)
     all_fit = pc.all(fits, min_count=0).as_py()
