@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta.files import VISIBLE, DataFile, Files, TableChange
+from elt_assets.lake.delta.files import VISIBLE, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 
@@ -41,7 +41,7 @@ def put(
     kind: str = VISIBLE,
 ) -> list[DataFile]:
     """Write rows as one file, so many days old, that no commit names."""
-    path = f"{Files.new_folder(kind)}/{uuid4().hex}.parquet"
+    path = f"{TableStorage.new_folder(kind)}/{uuid4().hex}.parquet"
     target = Path(table.storage.root, path)
     target.parent.mkdir(parents=True)
     pq.write_table(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.lake.spark.types.changes import Misfit
-from elt_assets.lake.spark.types.times import CLEAN, cast_times, date, instant
+from elt_assets.lake.spark.types.times import CLEAN, cast_times, read_date, read_instant
 from tests.lake.conforming import Conformer, Row, change_triples, changes
 from tests.lake.staging import INTEGER, NTZ, TIMESTAMP, array, struct
 
@@ -100,8 +100,8 @@ def test_every_form_of_a_time_is_parsed(
     judged: Judged, place: str, text: str, clock: datetime, offset: timedelta | None
 ) -> None:
     row = judged[place, text]
-    instant = (clock - (offset or 0 * HOUR)).replace(tzinfo=timezone.utc)
-    assert found(row, "at") == [instant] * 2
+    read_instant = (clock - (offset or 0 * HOUR)).replace(tzinfo=timezone.utc)
+    assert found(row, "at") == [read_instant] * 2
     assert found(row, "local") == [clock] * 2
     assert cut(row) == ([] if offset is None else ["local", "nested.local"])
 
@@ -148,7 +148,7 @@ def test_a_date_is_the_day_of_a_time_and_the_rest_is_recorded(
 ) -> None:
     at = at.replace(hour=0, minute=0, second=0, microsecond=0) if is_midnight else at
     recorded: list[tuple[str, str]] = []
-    days = date(at.isoformat() + zone, lambda *change: recorded.append(change))
+    days = read_date(at.isoformat() + zone, lambda *change: recorded.append(change))
     assert EPOCH.date() + timedelta(days) == at.date()
     assert recorded == ([CUT] if at.time() != time.min else [])
 
@@ -169,12 +169,12 @@ def test_a_time_that_engines_cannot_read_does_not_fit(clock: datetime, offset: t
         expected = clock - offset
     except OverflowError:
         with pytest.raises(Misfit):
-            instant(text, no_change)
+            read_instant(text, no_change)
         if is_clean:
             with pytest.raises(pa.ArrowInvalid):
                 cast_times("TIMESTAMP", pa.array([text]), UTC)
     else:
-        assert EPOCH + timedelta(microseconds=instant(text, no_change)) == expected
+        assert EPOCH + timedelta(microseconds=read_instant(text, no_change)) == expected
         if is_clean:
             [value] = cast_times("TIMESTAMP", pa.array([text]), UTC).to_pylist()
             assert value.replace(tzinfo=None) == expected

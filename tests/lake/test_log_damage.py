@@ -76,7 +76,7 @@ def test_an_entry_that_is_cut_off_and_older_than_the_checkpoint_harms_only_the_p
     table = Table(str(root), APP)
     assert table.metadata.state == str(LAST)
     with pytest.raises(ConfigError, match="is not whole"):
-        list(table.past())
+        list(table.past_commits())
     with pytest.raises(ConfigError, match="is not whole"):
         table.find_needed_since(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc))
 

@@ -20,7 +20,7 @@ from elt_assets.errors import EltError, SystemFailure
 from elt_assets.lake.admin.maintenance import compact, maintain, vacuum
 from elt_assets.lake.delta import log, opening, outcome
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import DataFile, Files, TableChange
+from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.delta.table import Table
@@ -151,7 +151,7 @@ def test_every_commit_has_a_name(store: ObjectStore) -> None:
     table = new_table(store)
     for action in AFTER:
         action(table)
-    entries = list(log.newest(opening.load(table.storage.location)))
+    entries = list(log.read_newest_first(opening.load(table.storage.location)))
     names = [entry.get(NAME) for entry in entries]
     assert len(set(names)) == len(entries) == 6 and all(names)
 
@@ -223,7 +223,7 @@ def test_an_outcome_that_cannot_be_looked_up_is_unknown(
 def test_a_commit_that_delta_refuses_without_a_conflict_is_tried_once(tmp_path: Path) -> None:
     """Another engine has given the table a feature that delta-rs does not support."""
     created = DeltaTable.create(str(tmp_path), opening.delta_schema(SCHEMA))
-    delta = Snapshot.from_delta(created, Files(str(tmp_path)))
+    delta = Snapshot.from_delta(created, TableStorage(str(tmp_path)))
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["identityColumns"]}
     (tmp_path / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"protocol": protocol}))
     attempts = []

@@ -69,7 +69,7 @@ def pausable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pausable]:
 
 def past_states(lake: Pausable) -> Callable[[], object]:
     older = Table(lake.place, "elt:users", version=2)
-    return lambda: list(older.past())
+    return lambda: list(older.past_commits())
 
 
 CALLS: dict[str, Callable[[Pausable], Callable[[], object]]] = {

@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.delta import checkpoints, snapshot
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import DataFile, Files, TableChange
+from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.delta.table import Table
 from tests.lake.arrow import PARTED, commit, put
@@ -41,7 +41,7 @@ def data_file(partition: str) -> DataFile:
 
 def of_log(uri: str) -> Snapshot:
     """The snapshot that is read without delta-rs."""
-    found = Snapshot.read(Files(uri))
+    found = Snapshot.read(TableStorage(uri))
     assert found is not None
     return found
 
@@ -178,7 +178,7 @@ def test_commits_without_metadata_do_not_shift_the_versions_of_others(uri: str) 
     entry(uri, 2).write_text(json.dumps({"add": {**add, "dataChange": True}}) + "\n")
     again = Table(uri, "elt:orders")
     assert (again.version, again.metadata.state) == (2, '{"c":1}')
-    assert [version for _, version, _ in again.past()] == [1]
+    assert [version for _, version, _ in again.past_commits()] == [1]
 
 
 def test_a_large_table_waits_with_its_checkpoints_until_they_are_worth_it() -> None:

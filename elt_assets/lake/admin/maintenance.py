@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, DataFile, Files, TableChange
+from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.row_counts import discard_unless_complete, row_count
@@ -236,7 +236,7 @@ def _combine(spark: SparkSession, table: Table, group: list[DataFile]) -> list[D
     return files
 
 
-def _hidden(storage: Files, retention: dt.timedelta) -> list[str]:
+def _hidden(storage: TableStorage, retention: dt.timedelta) -> list[str]:
     """Return files older than the retention in the folder of hidden files: other engines' vacuum ignores
     it."""
     oldest = dt.datetime.now(dt.timezone.utc) - retention

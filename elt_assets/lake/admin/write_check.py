@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import Files, TableChange
+from elt_assets.lake.delta.files import TableChange, TableStorage
 from elt_assets.lake.delta.table import Table
 from elt_assets.storage.location import Location
 
@@ -29,7 +29,7 @@ def probe(spark: SparkSession, root: Location) -> None:
     """
     name = f"_elt_probe_{uuid.uuid4().hex}"
     location = root.child(name)
-    with _remove_afterwards(Files(location)):
+    with _remove_afterwards(TableStorage(location)):
         rows = spark.range(1).select(f.lit(name).alias("probe"))
         table = Table(location, name)
         table.prepare(rows.schema)
@@ -44,7 +44,7 @@ def probe(spark: SparkSession, root: Location) -> None:
 
 
 @contextlib.contextmanager
-def _remove_afterwards(storage: Files) -> Iterator[None]:
+def _remove_afterwards(storage: TableStorage) -> Iterator[None]:
     is_local = isinstance(storage.system, pafs.LocalFileSystem)
     above = Path(storage.root).parents if is_local else ()
     created = [folder for folder in above if not folder.exists()]

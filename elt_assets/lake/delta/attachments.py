@@ -17,7 +17,7 @@ from typing import Any
 
 from elt_assets.errors import SystemFailure
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import HIDDEN, Files
+from elt_assets.lake.delta.files import HIDDEN, TableStorage
 
 LIMITS = {"elt.state": 256 << 10, "elt.refresh": 4 << 10, "elt.tombstones": 4 << 10}
 """Maximum bytes of a value in the commit itself, by its key. A larger value is written to a file."""
@@ -36,7 +36,7 @@ class Attachment:
 
 
 def detach(
-    storage: Files,
+    storage: TableStorage,
     metadata: Mapping[str, str],
     previous: Mapping[str, Attachment],
     before: Mapping[str, str],
@@ -68,7 +68,7 @@ def paths(entry: Mapping[str, Any]) -> list[str]:
     return [entry[key + SUFFIX] for key in LIMITS if key + SUFFIX in entry]
 
 
-def read(storage: Files, entry: Mapping[str, Any]) -> dict[str, Attachment]:
+def read(storage: TableStorage, entry: Mapping[str, Any]) -> dict[str, Attachment]:
     """Return the attachments of a commit.
 
     Raises:
@@ -85,7 +85,7 @@ def _limit(key: str, *, is_same: bool) -> int:
     return min(LIMITS[key], REPEATED) if is_same else LIMITS[key]
 
 
-def _attachment(storage: Files, value: str, previous: Attachment | None) -> Attachment:
+def _attachment(storage: TableStorage, value: str, previous: Attachment | None) -> Attachment:
     if previous is not None and previous.value == value:
         return previous
     path = f"{HIDDEN}/metadata/{uuid.uuid4().hex}.json"
@@ -94,7 +94,7 @@ def _attachment(storage: Files, value: str, previous: Attachment | None) -> Atta
     return Attachment(path, value)
 
 
-def _value(storage: Files, path: str, key: str) -> str:
+def _value(storage: TableStorage, path: str, key: str) -> str:
     text = storage.read_text(path)
     if text is None:
         raise SystemFailure(

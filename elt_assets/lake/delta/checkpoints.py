@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from elt_assets.lake.delta.files import Files
+from elt_assets.lake.delta.files import TableStorage
 from elt_assets.lake.delta.log import FOLDER
 
 HINT = f"{FOLDER}/_last_checkpoint"
@@ -72,7 +72,7 @@ def path_of(version: int) -> str:
     return f"{FOLDER}/{version:020d}.checkpoint.parquet"
 
 
-def read_newest(storage: Files) -> Checkpoint | None:
+def read_newest(storage: TableStorage) -> Checkpoint | None:
     """Return the checkpoint that `_last_checkpoint` names; None if it names none.
 
     Raises:
@@ -94,7 +94,7 @@ def read_newest(storage: Files) -> Checkpoint | None:
 class _Identity:
     """A checkpoint's file. One that was written again, in a table that was created again, is another one."""
 
-    storage: Files = field(compare=False)
+    storage: TableStorage = field(compare=False)
     uri: str
     version: int
     size: int | None
@@ -116,7 +116,7 @@ def _read(file: _Identity) -> Checkpoint:
         size,
         _only(columns["protocol"]),
         {**metadata, "configuration": dict(metadata["configuration"])},
-        _present(columns["txn"]),
+        _drop_nulls(columns["txn"]),
     )
 
 
@@ -135,11 +135,11 @@ def is_due(version: int, interval: int, entries: int, size: int, checkpoint_size
     return is_turn and (entries >= MAX_ENTRIES or size * MAX_SHARE >= checkpoint_size)
 
 
-def _present(column: pa.ChunkedArray) -> pa.StructArray:
+def _drop_nulls(column: pa.ChunkedArray) -> pa.StructArray:
     values = pc.drop_null(column).combine_chunks()
     return values if isinstance(values, pa.StructArray) else values.chunk(0)
 
 
 def _only(column: pa.ChunkedArray) -> dict[str, Any]:
-    (value,) = _present(column).to_pylist()
+    (value,) = _drop_nulls(column).to_pylist()
     return dict(value)

@@ -18,7 +18,7 @@ from typing import Any
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta import attachments, log
 from elt_assets.lake.delta.attachments import Attachment
-from elt_assets.lake.delta.files import DataFile, Files, from_json, to_json
+from elt_assets.lake.delta.files import DataFile, TableStorage, from_json, to_json
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.opening import load
 from elt_assets.lake.delta.snapshot import Snapshot
@@ -137,7 +137,7 @@ class CommitMetadata:
         return {"elt.columns_at": str(self.columns_at)}
 
 
-def current_metadata(delta: Snapshot | None, storage: Files, app_id: str) -> CommitMetadata:
+def current_metadata(delta: Snapshot | None, storage: TableStorage, app_id: str) -> CommitMetadata:
     """Return the commit metadata of a writer that belongs to the snapshot's data.
 
     After a restore (by any engine) it is that of the restored version. Its sequence is the newest one, since
@@ -165,7 +165,7 @@ def current_metadata(delta: Snapshot | None, storage: Files, app_id: str) -> Com
     return CommitMetadata(int(newest), 0, None, restored=True)
 
 
-def _read_recorded_commit(delta: Snapshot, storage: Files, app_id: str) -> Entry | None:
+def _read_recorded_commit(delta: Snapshot, storage: TableStorage, app_id: str) -> Entry | None:
     """Return the newest commit of a writer, read at the version that the table's transactions record.
 
     No other commit is read. None if the version is not recorded, or a restore has undone the commit.
@@ -182,13 +182,13 @@ def version_app_id(app_id: str) -> str:
     return f"{app_id}#version"
 
 
-def commits_of(delta: Snapshot, storage: Files, app_id: str) -> Iterator[Entry]:
+def commits_of(delta: Snapshot, storage: TableStorage, app_id: str) -> Iterator[Entry]:
     """Yield the effective commits of one writer, the newest first."""
     return (entry for entry in effective_commits(delta, storage) if is_commit_of(entry, app_id))
 
 
 def past_commits(
-    delta: Snapshot, storage: Files, app_id: str
+    delta: Snapshot, storage: TableStorage, app_id: str
 ) -> Iterator[tuple[dt.datetime, int, CommitMetadata]]:
     """Yield time, version and metadata of a writer's effective commits, the newest first.
 
@@ -205,7 +205,9 @@ def past_commits(
 
 def newest_writer(delta: Snapshot) -> str | None:
     """Return the `app_id` of the newest commit of this project; None if there is none."""
-    return next((entry["elt.app"] for entry in log.newest(delta) if entry.get("elt.app")), None)
+    return next(
+        (entry["elt.app"] for entry in log.read_newest_first(delta) if entry.get("elt.app")), None
+    )
 
 
 def is_commit_of(entry: Entry, app_id: str) -> bool:
@@ -225,7 +227,7 @@ def companions_of(entry: Entry) -> dict[str, str | None] | None:
     return None if text is None else dict(json.loads(text))
 
 
-def newest_commit_by_writer(delta: Snapshot, storage: Files) -> dict[str, Entry]:
+def newest_commit_by_writer(delta: Snapshot, storage: TableStorage) -> dict[str, Entry]:
     """Return the newest effective commit of every writer, by its `app_id`."""
     newest: dict[str, Entry] = {}
     for entry in effective_commits(delta, storage):
@@ -234,7 +236,7 @@ def newest_commit_by_writer(delta: Snapshot, storage: Files) -> dict[str, Entry]
     return newest
 
 
-def hidden_since(delta: Snapshot, storage: Files, oldest: int) -> set[str]:
+def hidden_since(delta: Snapshot, storage: TableStorage, oldest: int) -> set[str]:
     """Return the paths of hidden files that the present version needs, or any version since a time.
 
     Hidden files are tombstones, files of unfinished refreshes, and attachments.
@@ -245,7 +247,7 @@ def hidden_since(delta: Snapshot, storage: Files, oldest: int) -> set[str]:
     newest = newest_commit_by_writer(delta, storage)
     entries = {int(entry["version"]): entry for entry in newest.values()}
     complete: set[Any] = set()  # writers whose commits since that time are all in `entries`
-    for entry in log.newest(delta):
+    for entry in log.read_newest_first(delta):
         app = entry.get("elt.app")
         if "elt.sequence" in entry and app not in complete:
             entries[int(entry["version"])] = entry
@@ -259,7 +261,7 @@ def hidden_since(delta: Snapshot, storage: Files, oldest: int) -> set[str]:
     return paths
 
 
-def metadata_of(storage: Files, entry: Entry) -> CommitMetadata:
+def metadata_of(storage: TableStorage, entry: Entry) -> CommitMetadata:
     """Return the metadata of a commit, attachments included.
 
     Raises:
@@ -288,10 +290,10 @@ def metadata_of(storage: Files, entry: Entry) -> CommitMetadata:
     )
 
 
-def effective_commits(delta: Snapshot, storage: Files) -> Iterator[Entry]:
+def effective_commits(delta: Snapshot, storage: TableStorage) -> Iterator[Entry]:
     """Yield the commits that no restore has undone, the newest first."""
     ceiling: int | None = None
-    for entry in log.newest(delta):
+    for entry in log.read_newest_first(delta):
         if ceiling is not None and int(entry["version"]) > ceiling:
             continue
         if entry.get("operation") == log.RESTORE:
@@ -300,7 +302,7 @@ def effective_commits(delta: Snapshot, storage: Files) -> Iterator[Entry]:
             yield entry
 
 
-def _find_restored_version(delta: Snapshot, storage: Files, entry: Entry) -> int:
+def _find_restored_version(delta: Snapshot, storage: TableStorage, entry: Entry) -> int:
     """Return the version that a RESTORE commit returned to.
 
     A restore by time does not record the version, and engines interpret the time differently. Then the
@@ -328,5 +330,5 @@ def _find_restored_version(delta: Snapshot, storage: Files, entry: Entry) -> int
     return match
 
 
-def _files(storage: Files, version: int) -> set[str]:
+def _files(storage: TableStorage, version: int) -> set[str]:
     return set(load(storage.location, version).delta_table.file_uris())

@@ -39,7 +39,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, outcome
 from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app_id
 from elt_assets.lake.delta.features import refuse_unwritable, spark_schema
-from elt_assets.lake.delta.files import DataFile, Files, TableChange
+from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.opening import delta_schema, enable_ntz, find_retyped, refuse_unusable
 from elt_assets.lake.delta.outcome import Superseded
@@ -86,7 +86,7 @@ class Published:
     last_restore: int
 
 
-def publish(delta: Snapshot, storage: Files, commit: Commit) -> Published:
+def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> Published:
     """Publish a commit exactly once, and move `delta` to it.
 
     Before each attempt, the commits since its basis are checked. If `delta` knows of none, nothing is read:
@@ -152,7 +152,7 @@ def refuse_overtaken(delta: Snapshot, app_id: str, sequence: int, basis: Basis) 
         ConcurrentSync: another run has committed with this sequence, or the table was restored.
     """
     _refuse_newer_sequence(delta, app_id, sequence)
-    _refuse_restored(delta, log.since(delta, basis.version))
+    _refuse_restored(delta, log.read_since(delta, basis.version))
 
 
 def refuse_retyped(delta: Snapshot, schema: t.StructType) -> None:
@@ -169,7 +169,7 @@ def refuse_retyped(delta: Snapshot, schema: t.StructType) -> None:
         )
 
 
-def reorganise(delta: Snapshot, storage: Files, change: TableChange) -> None:
+def reorganise(delta: Snapshot, storage: TableStorage, change: TableChange) -> None:
     """Publish a compaction: a commit that moves rows to new files. `delta` moves to the newest snapshot.
 
     Raises:

@@ -88,7 +88,7 @@ def from_json(text: str | None) -> tuple[DataFile, ...]:
     return tuple(DataFile(*values) for values in json.loads(text or "[]"))
 
 
-class Files:
+class TableStorage:
     """The storage of one table.
 
     Args:

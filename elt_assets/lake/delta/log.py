@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.lake.delta.files import Files
+from elt_assets.lake.delta.files import TableStorage
 
 FOLDER = "_delta_log"
 RESTORE = "RESTORE"
@@ -42,7 +42,7 @@ class Versioned(Protocol):
     """A snapshot of a table. `recent`: the metadata of its newest commits that were read, by version."""
 
     @property
-    def storage(self) -> Files: ...
+    def storage(self) -> TableStorage: ...
 
     @property
     def recent(self) -> Mapping[int, Entry]: ...
@@ -63,7 +63,7 @@ class FileChanges:
 class LogEntry:
     """The actions of one version of the table in `storage`."""
 
-    storage: Files
+    storage: TableStorage
     version: int
     text: str
 
@@ -103,13 +103,13 @@ def path_of(version: int) -> str:
     return f"{FOLDER}/{version:020d}.json"
 
 
-def read(storage: Files, version: int) -> LogEntry | None:
+def read(storage: TableStorage, version: int) -> LogEntry | None:
     """Return one entry; None if the log does not contain it."""
     text = storage.read_text(path_of(version))
     return None if text is None else LogEntry(storage, version, text)
 
 
-def read_after(storage: Files, version: int) -> Iterator[LogEntry]:
+def read_after(storage: TableStorage, version: int) -> Iterator[LogEntry]:
     """Yield the entries after a version, up to the newest one, the oldest first.
 
     Raises:
@@ -124,7 +124,9 @@ def read_after(storage: Files, version: int) -> Iterator[LogEntry]:
         raise _damage(storage, version + 1, "is lost")
 
 
-def _damage(storage: Files, version: int, fault: str, detail: str | None = None) -> ConfigError:
+def _damage(
+    storage: TableStorage, version: int, fault: str, detail: str | None = None
+) -> ConfigError:
     return ConfigError(
         f"the log of the table {storage.uri} is damaged: its entry {path_of(version)} {fault}",
         guidance="restore that file from a backup of the lake; or, if it is the newest entry, remove it: "
@@ -134,7 +136,7 @@ def _damage(storage: Files, version: int, fault: str, detail: str | None = None)
     )
 
 
-def newest(delta: Versioned) -> Iterator[Entry]:
+def read_newest_first(delta: Versioned) -> Iterator[Entry]:
     """Yield the commits up to a snapshot, the newest first. Older entries are read only when needed."""
     version = delta.version()
     while version in delta.recent:
@@ -143,24 +145,24 @@ def newest(delta: Versioned) -> Iterator[Entry]:
     yield from (entry.info for entry in _read_until_missing(delta.storage, version, -1))
 
 
-def since(delta: Versioned, version: int) -> list[Entry]:
+def read_since(delta: Versioned, version: int) -> list[Entry]:
     """Return the commits after a version, up to the snapshot, the newest first."""
     entries = []
     if version < delta.version():
-        for entry in newest(delta):
+        for entry in read_newest_first(delta):
             if entry["version"] <= version:
                 break
             entries.append(entry)
     return entries
 
 
-def read_info(storage: Files, version: int) -> Entry | None:
+def read_info(storage: TableStorage, version: int) -> Entry | None:
     """Return one commit by its version; None if the log no longer contains it."""
     entry = read(storage, version)
     return None if entry is None else entry.info
 
 
-def file_changes(storage: Files, version: int) -> FileChanges:
+def file_changes(storage: TableStorage, version: int) -> FileChanges:
     """Return the files that one commit adds and removes.
 
     Raises:
@@ -187,7 +189,7 @@ def file_changes(storage: Files, version: int) -> FileChanges:
 def find_removed_since(delta: Versioned, oldest: int) -> set[str]:
     """Return the paths of files that were removed from the table at or after a time (epoch milliseconds)."""
     paths: set[str] = set()
-    for entry in newest(delta):
+    for entry in read_newest_first(delta):
         if int(entry["timestamp"]) < oldest:
             break
         removed = file_changes(delta.storage, int(entry["version"])).removed
@@ -200,7 +202,7 @@ def last_restore(delta: Versioned) -> int:
 
     Each commit of this project records that version (`RESTORED_AT`), so few entries are read.
     """
-    for entry in newest(delta):
+    for entry in read_newest_first(delta):
         if entry.get("operation") == RESTORE:
             return int(entry["version"])
         if RESTORED_AT in entry:
@@ -208,7 +210,7 @@ def last_restore(delta: Versioned) -> int:
     return -1
 
 
-def _read_until_missing(storage: Files, first: int, step: int) -> Iterator[LogEntry]:
+def _read_until_missing(storage: TableStorage, first: int, step: int) -> Iterator[LogEntry]:
     """Yield the entries from a version on, up or down, until one is missing.
 
     In an object store they are read at the same time, twice as many each time: most callers need one or two.

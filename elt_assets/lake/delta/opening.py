@@ -28,7 +28,7 @@ from elt_assets.lake.delta.features import (
     refuse_unwritable,
     spark_schema,
 )
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, Files
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.snapshot import Snapshot, open_with_files
@@ -61,7 +61,7 @@ def load(location: Location, version: int | None = None) -> Snapshot:
         TableNotFoundError: there is no table.
         EltError: it cannot be opened.
     """
-    storage = Files(location)
+    storage = TableStorage(location)
     snapshot = Snapshot.read(storage) if version is None else None
     if snapshot is not None:
         return snapshot
@@ -123,7 +123,7 @@ def create(location: Location, schema: t.StructType, stream: str | None = None) 
                 commit_properties=entry,
                 raise_if_key_not_exists=False,  # the format is a property of this project
             )
-            delta: Snapshot | None = Snapshot.from_delta(created, Files(location))
+            delta: Snapshot | None = Snapshot.from_delta(created, TableStorage(location))
         except DeltaError as error:
             # Another run has created it, or the answer to this one was lost: both are the same table.
             delta = open_table(location)

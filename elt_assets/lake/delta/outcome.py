@@ -183,7 +183,7 @@ def _look_up(delta: Snapshot, name: str, basis: int, error: Exception) -> int | 
     """
     try:
         delta.update_incremental()
-        entries = log.since(delta, basis)
+        entries = log.read_since(delta, basis)
     except (DeltaError, OSError) as reason:
         raise _unknown_outcome(delta, error, reason) from reason
     return next((int(entry["version"]) for entry in entries if entry.get(NAME) == name), None)

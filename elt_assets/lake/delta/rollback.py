@@ -18,7 +18,7 @@ from elt_assets.lake.delta.commit_metadata import (
 )
 from elt_assets.lake.delta.commits import files_of
 from elt_assets.lake.delta.features import spark_schema
-from elt_assets.lake.delta.files import DataFile, Files, TableChange
+from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import Entry, FileChanges
 from elt_assets.lake.delta.opening import load
 from elt_assets.lake.delta.snapshot import Snapshot
@@ -37,7 +37,7 @@ class Rollback:
     schema: t.StructType | None
     before: CommitMetadata
 
-    def change(self, storage: Files) -> TableChange:
+    def change(self, storage: TableStorage) -> TableChange:
         """Return the change of files. The footers of added files are read for their statistics.
 
         Raises:
@@ -69,7 +69,7 @@ class _Trace:
             self.tainted = (self.tainted - removed) | changes.added
 
 
-def version_of(delta: Snapshot, storage: Files, app_id: str, name: str) -> int:
+def version_of(delta: Snapshot, storage: TableStorage, app_id: str, name: str) -> int:
     """Return the newest version with the contents of a writer's commit.
 
     That is the last compaction before the writer's next commit, if there is one: the files from before the
@@ -90,7 +90,7 @@ def version_of(delta: Snapshot, storage: Files, app_id: str, name: str) -> int:
     raise _cannot_undo(delta, name)
 
 
-def rollback(delta: Snapshot, storage: Files, app_id: str, name: str | None) -> Rollback:
+def rollback(delta: Snapshot, storage: TableStorage, app_id: str, name: str | None) -> Rollback:
     """Return the change that undoes a writer's commits after the named one (None: all its commits).
 
     Commits of other writers stay, and so do compactions of their files. A compaction that moved rows of
@@ -99,7 +99,7 @@ def rollback(delta: Snapshot, storage: Files, app_id: str, name: str | None) -> 
     Raises:
         SystemFailure: the log no longer contains them, or others have replaced the files since.
     """
-    entries, before = _after(delta, storage, app_id, name)
+    entries, before = _commits_after(delta, storage, app_id, name)
     trace, schema_version = _Trace(), None
     for entry in reversed(entries):
         version = int(entry["version"])
@@ -125,8 +125,8 @@ def rollback(delta: Snapshot, storage: Files, app_id: str, name: str | None) -> 
     )
 
 
-def _after(
-    delta: Snapshot, storage: Files, app_id: str, name: str | None
+def _commits_after(
+    delta: Snapshot, storage: TableStorage, app_id: str, name: str | None
 ) -> tuple[list[Entry], CommitMetadata]:
     """Return the effective commits after the named one, the newest first, and the metadata of that one."""
     entries: list[Entry] = []

@@ -33,7 +33,7 @@ from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAct
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import checkpoints, log
 from elt_assets.lake.delta.checkpoints import MAX_ENTRIES
-from elt_assets.lake.delta.files import Files
+from elt_assets.lake.delta.files import TableStorage
 from elt_assets.lake.delta.log import Entry, LogEntry
 from elt_assets.machine_faults import first_line, translate
 
@@ -81,7 +81,9 @@ class Snapshot:
         recent: the metadata of the newest commits, by version: of all that were read.
     """
 
-    def __init__(self, storage: Files, description: Description, delta: DeltaTable | None = None):
+    def __init__(
+        self, storage: TableStorage, description: Description, delta: DeltaTable | None = None
+    ):
         self.storage = storage
         self.recent: dict[int, Entry] = {}
         self._description = description
@@ -91,7 +93,7 @@ class Snapshot:
         self._delta = delta
 
     @classmethod
-    def from_delta(cls, delta: DeltaTable, storage: Files) -> Snapshot:
+    def from_delta(cls, delta: DeltaTable, storage: TableStorage) -> Snapshot:
         """Return the snapshot of a table that delta-rs has opened."""
         metadata = delta.metadata()
         properties = TableMetadata(metadata.configuration, metadata.partition_columns)
@@ -109,7 +111,7 @@ class Snapshot:
         )
 
     @classmethod
-    def read(cls, storage: Files) -> Snapshot | None:
+    def read(cls, storage: TableStorage) -> Snapshot | None:
         """Return the newest snapshot; None if the log has a form that only delta-rs can read, or none."""
         try:
             description = _read_checkpoint(storage)
@@ -252,7 +254,7 @@ class Snapshot:
         self._bytes = 0
 
 
-def open_with_files(storage: Files, version: int | None) -> DeltaTable:
+def open_with_files(storage: TableStorage, version: int | None) -> DeltaTable:
     """Open a table with delta-rs, at its newest version or at the given one.
 
     Raises:
@@ -265,7 +267,7 @@ def open_with_files(storage: Files, version: int | None) -> DeltaTable:
 
 
 @contextmanager
-def _explain_errors(storage: Files, version: int | None) -> Iterator[None]:
+def _explain_errors(storage: TableStorage, version: int | None) -> Iterator[None]:
     """Raise an error of delta-rs that a table cannot be opened as an error that says what to do."""
     try:
         yield
@@ -283,7 +285,7 @@ def _explain_errors(storage: Files, version: int | None) -> Iterator[None]:
         ) from error
 
 
-def _repair(storage: Files) -> str:
+def _repair(storage: TableStorage) -> str:
     """Return what to do about a table that cannot be opened."""
     away = "move the table away to read the stream from the beginning"
     try:
@@ -342,7 +344,7 @@ def _action_json(action: AddAction | RemoveAction) -> dict[str, Any]:
     }
 
 
-def _read_checkpoint(storage: Files) -> Description | None:
+def _read_checkpoint(storage: TableStorage) -> Description | None:
     checkpoint = checkpoints.read_newest(storage)
     if checkpoint is None:
         return None

@@ -33,7 +33,7 @@ from elt_assets.lake.delta.commit_metadata import (
     past_commits,
 )
 from elt_assets.lake.delta.commits import Basis
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, Files, TableChange
+from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED
 from elt_assets.lake.delta.rollback import rollback, version_of
 from elt_assets.lake.spark import parquet_files
@@ -63,7 +63,7 @@ class Table:
 
     def __init__(self, location: str | Location, app_id: str, version: int | None = None):
         self.app_id = app_id
-        self.storage = Files(location)
+        self.storage = TableStorage(location)
         self.uri = self.storage.uri
         self.hides_files = False
         self._new_folders: list[str] | None = None
@@ -120,7 +120,9 @@ class Table:
         """Return the writer (`app_id`) of each run's last commit, by the id of the run, among the newest
         commits of the table."""
         writers: dict[str, str] = {}
-        for entry in islice(() if self._delta is None else log.newest(self._delta), limit):
+        for entry in islice(
+            () if self._delta is None else log.read_newest_first(self._delta), limit
+        ):
             if entry.get("elt.app") and entry.get("elt.run_id"):
                 writers.setdefault(entry["elt.run_id"], entry["elt.app"])
         return writers
@@ -361,7 +363,7 @@ class Table:
 
     def new_folder(self, kind: str = VISIBLE) -> str:
         """Return the path of a new folder for one write, relative to the root."""
-        folder = Files.new_folder(HIDDEN if self.hides_files else kind)
+        folder = TableStorage.new_folder(HIDDEN if self.hides_files else kind)
         if self._new_folders is not None:
             self._new_folders.append(folder)
         return folder
@@ -383,7 +385,7 @@ class Table:
             self._new_folders = None
 
     def discard_files(self, files: Iterable[DataFile]) -> int:
-        """Remove files that were written and are not going to be committed (see `Files.discard`)."""
+        """Remove files that were written and are not going to be committed (see `TableStorage.discard`)."""
         return self.storage.discard(files)
 
     def prepare(self, schema: t.StructType, stream: str | None = None) -> None:
@@ -472,7 +474,7 @@ class Table:
         assert self._delta is not None
         return version_of(self._delta, self.storage, self.app_id, commit)
 
-    def past(self) -> Iterable[tuple[dt.datetime, int, CommitMetadata]]:
+    def past_commits(self) -> Iterable[tuple[dt.datetime, int, CommitMetadata]]:
         """Return time, version and metadata of this writer's effective commits, the newest first."""
         return [] if self._delta is None else past_commits(self._delta, self.storage, self.app_id)
 

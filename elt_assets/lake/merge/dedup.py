@@ -120,7 +120,7 @@ def merge(
     )
     matching = Batch(table, [*visible.matching, *hidden.matching])
     try:
-        inputs = key_merge.Inputs(table, batch, matching)
+        inputs = key_merge.MergeInputs(table, batch, matching)
         files, tombstones = _latest_files(spark, inputs, by, schema)
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
@@ -131,7 +131,7 @@ def merge(
 
 
 def _latest_files(
-    spark: SparkSession, inputs: key_merge.Inputs, by: Ordering, schema: t.StructType
+    spark: SparkSession, inputs: key_merge.MergeInputs, by: Ordering, schema: t.StructType
 ) -> key_merge.WrittenFiles:
     """Write the latest row of each key: in one task if possible, otherwise with a Spark window."""
     files = None
@@ -141,12 +141,12 @@ def _latest_files(
 
 
 def _merge_by_window(
-    spark: SparkSession, inputs: key_merge.Inputs, by: Ordering, schema: t.StructType
+    spark: SparkSession, inputs: key_merge.MergeInputs, by: Ordering, schema: t.StructType
 ) -> key_merge.WrittenFiles:
     """Write the latest row of each key, found by a Spark window."""
     read = RowCounter()
     rows = read.count(union_rows(spark, inputs.batch, inputs.matching, by, schema))
-    rows = latest(rows, by, begins_era(inputs, by, schema))
+    rows = select_latest(rows, by, begins_era(inputs, by, schema))
     files = write_rows(inputs.table, rows, is_delete(schema), schema.names)
     key_merge.discard_unless_read(inputs, read.rows, files)
     return files
@@ -177,7 +177,9 @@ def _arrival(by: Ordering, order: int) -> Expression:
     return f.lit(order if by.arrival == "last" else 0).cast("long")
 
 
-def begins_era(inputs: key_merge.Inputs, by: Ordering, schema: t.StructType) -> Expression | None:
+def begins_era(
+    inputs: key_merge.MergeInputs, by: Ordering, schema: t.StructType
+) -> Expression | None:
     """Return whether a row is a delete without a cursor value; None if no row of a merge can be one."""
     deleted = is_delete(schema)
     if deleted is None or not by.cursor:
@@ -198,7 +200,7 @@ def add_eras(rows: DataFrame, by: Ordering, begins: Expression) -> DataFrame:
     return rows.withColumn(ERA, f.count_if(begins).over(arrivals))
 
 
-def latest(rows: DataFrame, by: Ordering, begins: Expression | None) -> DataFrame:
+def select_latest(rows: DataFrame, by: Ordering, begins: Expression | None) -> DataFrame:
     """Return the latest row of each key, and its last delete without a cursor value.
 
     Args:

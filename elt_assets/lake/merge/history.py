@@ -56,7 +56,7 @@ from elt_assets.lake.merge.file_splitting import (
     split,
     split_all,
 )
-from elt_assets.lake.merge.key_merge import Inputs, WrittenFiles
+from elt_assets.lake.merge.key_merge import MergeInputs, WrittenFiles
 from elt_assets.lake.merge.validity import (
     CLOSED_AT,
     EPOCH,
@@ -142,9 +142,9 @@ class _HistoryMerge:
     def needs_windows(self) -> bool:
         return self.closing or self.by.arrival != "last"
 
-    def inputs(self, visible: Split, hidden: Split) -> Inputs:
+    def inputs(self, visible: Split, hidden: Split) -> MergeInputs:
         table_files = [*visible.matching, *hidden.matching, *self.confirmed]
-        return Inputs(self.table, self.batch, Batch(self.table, table_files))
+        return MergeInputs(self.table, self.batch, Batch(self.table, table_files))
 
 
 def _split(
@@ -185,7 +185,7 @@ def _merge_among_all(
 
 
 def _merge_in_one_task(
-    job: _HistoryMerge, inputs: Inputs, *, apart: bool, is_partial: bool
+    job: _HistoryMerge, inputs: MergeInputs, *, apart: bool, is_partial: bool
 ) -> WrittenFiles | None:
     """Write the versions and ends of the keys in one task; None if it cannot."""
     by, schema = job.by, job.schema
@@ -205,7 +205,7 @@ def _merge_in_one_task(
 
 
 def _merge_by_window(
-    spark: SparkSession, inputs: Inputs, by: Ordering, schema: t.StructType, *, may_close: bool
+    spark: SparkSession, inputs: MergeInputs, by: Ordering, schema: t.StructType, *, may_close: bool
 ) -> WrittenFiles:
     """Write the versions and ends of the keys, found by Spark windows."""
     read = RowCounter()
@@ -301,11 +301,11 @@ def _write_differences(
         dedup.union_rows(spark, batch, nothing, by, wide).where(has_key(by.key))
         for batch in (events, whole)
     )
-    latest = dedup.latest(left, by, None).select("*", *columns)
+    latest = dedup.select_latest(left, by, None).select("*", *columns)
     ends = current.join(latest.select(_KEY), _KEY, "left_anti")
     ends = ends.withColumn(CLOSED_AT, f.timestamp_micros(f.lit(epoch)))
     changed = latest.join(current.select(content_columns), content_columns, "left_anti")
-    begins = dedup.begins_era(Inputs(table, events, nothing), by, schema)
+    begins = dedup.begins_era(MergeInputs(table, events, nothing), by, schema)
     later = _select_later(rows.select("*", *columns), changed, current, by, begins)
     due = ends.select(*wide.names).unionByName(later.select(*wide.names))
     return write_all(table, due.withColumn(EPOCH, f.lit(epoch).cast("long")), HIDDEN)

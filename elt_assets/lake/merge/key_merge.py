@@ -49,7 +49,7 @@ WrittenFiles = tuple[list[DataFile], list[DataFile]]
 
 
 @dataclass(frozen=True)
-class Inputs:
+class MergeInputs:
     """The input of a merge: a batch, and the present rows of its keys, in files of `table`."""
 
     table: Table
@@ -63,7 +63,7 @@ def task_count(batch: Batch, matching: Batch) -> int:
     return max(ceil(records / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))
 
 
-def discard_unless_read(inputs: Inputs, rows: int, new_files: WrittenFiles) -> None:
+def discard_unless_read(inputs: MergeInputs, rows: int, new_files: WrittenFiles) -> None:
     """Check that a merge read all rows of its input; if it did not, remove the files that it has `new_files`.
 
     Raises:
@@ -76,7 +76,7 @@ def discard_unless_read(inputs: Inputs, rows: int, new_files: WrittenFiles) -> N
 
 def merge_in_one_task(
     spark: SparkSession,
-    inputs: Inputs,
+    inputs: MergeInputs,
     key: Key,
     cursor: Sequence[str],
     schema: t.StructType,
@@ -129,7 +129,7 @@ def merge_in_one_task(
     return None if merge_tasks.UNFIT in results else _verify(inputs, results)
 
 
-def _verify(inputs: Inputs, results: dict[str, list[str]]) -> WrittenFiles:
+def _verify(inputs: MergeInputs, results: dict[str, list[str]]) -> WrittenFiles:
     """Return the files that a task wrote, if the numbers of rows are correct.
 
     Raises:

@@ -69,7 +69,7 @@ def count(provider: SparkProvider, table: Table, partition: str) -> int:
     return rows
 
 
-def removal(
+def plan_removal(
     session: Callable[[], SparkSession], table: Table, partition: str, schema: t.StructType
 ) -> TableChange:
     """Return the change that removes a partition from a table.

@@ -38,7 +38,7 @@ def reads_table(mode: str) -> bool:
     return _MODULES.get(mode) is not append
 
 
-def merge_of(mode: str) -> Merge:
+def load_merge(mode: str) -> Merge:
     """Return the merge of a destination sync mode."""
     module = _MODULES[mode] if mode in _MODULES else added()[mode].load()
     merge: Merge = module.merge

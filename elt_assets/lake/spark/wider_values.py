@@ -5,7 +5,7 @@ of the type compare with the rows after it:
 
 | type | text |
 |---|---|
-| number | `shortest`: equal numbers have equal texts. The number of a double is that of its shortest repr |
+| number | `shortest_text`: equal numbers have equal texts. That of a double is its shortest repr |
 | boolean | `true`, `false` |
 | date | `2024-01-01` |
 | timestamp | `2024-01-01T00:00:00Z`; without zone, the same without `Z` |
@@ -31,7 +31,7 @@ from msgspec import Raw
 from elt_assets.lake.spark.foreign_types import replace_items
 from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, UNREAD, Field
 from elt_assets.lake.spark.types.json_texts import JsonTexts
-from elt_assets.lake.spark.types.numbers import double_text, shortest
+from elt_assets.lake.spark.types.numbers import double_text, shortest_text
 
 _NUMBERS = frozenset({"INTEGER", "BIG_INTEGER", "NUMBER", "BIG_NUMBER"})
 _TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
@@ -94,7 +94,7 @@ def texts_of(values: Any, kind: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return double_text(value)
-    return b64encode(value).decode() if isinstance(value, bytes) else shortest(str(value))
+    return b64encode(value).decode() if isinstance(value, bytes) else shortest_text(str(value))
 
 
 def _texts_of_times(values: Any) -> Any:

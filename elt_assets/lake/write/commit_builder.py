@@ -20,7 +20,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import history, partition_files
 from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
 from elt_assets.lake.merge.file_splitting import Batch
-from elt_assets.lake.merge.policies import merge_of, reads_table
+from elt_assets.lake.merge.policies import load_merge, reads_table
 from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.spark.session import SparkProvider, side_by_side
 from elt_assets.lake.write import dead_letter
@@ -162,7 +162,7 @@ class CommitBuilder:
     def _merged(self, target: Target, batch: Sequence[DataFile]) -> MergeResult:
         if not batch:
             return _unchanged(target)
-        new, merge = Batch(self._tables.main, batch), merge_of(self._mode)
+        new, merge = Batch(self._tables.main, batch), load_merge(self._mode)
         return merge(self._spark.get(), self._tables.main, target, new, self._by, self._merged_by)
 
     def _replaces_columns(self, data: CheckpointData) -> bool:
@@ -179,7 +179,7 @@ class CommitBuilder:
         if self._spec.partition is None:
             return TableChange(files, self._tables.main.files)
         partition = self._spec.partition
-        others = partition_files.removal(
+        others = partition_files.plan_removal(
             self._spark.get, self._tables.main, partition, self._schema
         )
         return TableChange([*files, *others.add], others.remove)

@@ -108,7 +108,7 @@ def _replace_partition(target: Target, rows: DataFrame, partition: str) -> Store
     _refuse_other_types(table, rows.schema)
     table.prepare(rows.schema)
     files = table.write_files(rows)
-    others = partition_files.removal(lambda: rows.sparkSession, table, partition, table.schema)
+    others = partition_files.plan_removal(lambda: rows.sparkSession, table, partition, table.schema)
     _commit(target, table, TableChange([*files, *others.add], others.remove), files)
     return Stored(table, _records(files))
 

@@ -207,7 +207,7 @@ def _cursor(evidence: Evidence, _: Check) -> Outcome:
     A source may keep its cursor in another form; then the check passes.
     """
     current, cursor = evidence.tables.metadata, evidence.asset.stream.cursor
-    commits = (one for _, _, one in evidence.tables.main.past())
+    commits = (one for _, _, one in evidence.tables.main.past_commits())
     before = next((one for one in commits if one.run_id != current.run_id), None)
     if before is None or before.generation != current.generation:
         return True, "there is no earlier cursor in this generation", {}

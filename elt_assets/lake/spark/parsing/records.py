@@ -33,7 +33,7 @@ from elt_assets.lake.spark.parsing.undeclared import (
     rename_fields,
 )
 from elt_assets.lake.spark.types.changes import WHOLE_RECORD, BlockChanges
-from elt_assets.lake.spark.types.conversion import Converter, refuse
+from elt_assets.lake.spark.types.conversion import Converter, decode_nothing
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS, object_type
 from elt_assets.lake.spark.types.repair import Marks, repair_line
 
@@ -155,7 +155,7 @@ class RecordReader:
                 )
                 decoder = msgspec.json.Decoder(self._envelope.type_of(data)).decode_lines
             except ValueError:
-                decoder = refuse
+                decoder = decode_nothing
             self._decoders[is_exact, is_closed] = decoder
         return decoder
 
@@ -190,8 +190,8 @@ class RecordReader:
     def _take_raw(self) -> None:
         """Take the fields with many misfits as they stand from now on.
 
-        Each misfit has the decoder refuse a block, and its lines are decoded once more. The values of a raw
-        field are decoded apart, which all lines pay for; so some misfits are better borne.
+        The decoder refuses a block with a misfit, and its lines are decoded once more. The values of a raw
+        field are decoded apart, which all lines pay for; so a few misfits cost less.
         """
         limit = max(_FEW, self._seen // _SHARE)
         for number, converter in self._converters.items():

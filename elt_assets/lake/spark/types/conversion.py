@@ -19,7 +19,7 @@ from elt_assets.lake.spark.types.changes import (
 )
 from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, Field, value_type
 from elt_assets.lake.spark.types.kinds import KINDS, Kind
-from elt_assets.lake.spark.types.numbers import has_rounded, may_round, report_lost_digits
+from elt_assets.lake.spark.types.numbers import may_round, may_round_any, report_lost_digits
 from elt_assets.lake.spark.types.repair import Marks, is_too_deep
 
 _CHUNK = 64
@@ -48,7 +48,7 @@ class Converter:
             self._decode = msgspec.json.Decoder(type_).decode
             self._decode_all = msgspec.json.Decoder(list[type_]).decode  # type: ignore[valid-type]
         except ValueError:
-            self._decode = self._decode_all = refuse
+            self._decode = self._decode_all = decode_nothing
 
     def convert_column(
         self, values: Sequence[Any], path: FieldPath, rows: Sequence[int], add: AddChange
@@ -93,7 +93,7 @@ class Converter:
         decoded: list[Any] = self._decode_all(text)
         if len(decoded) != len(values):
             raise ValueError("a value is not one JSON value")
-        if self._has_double and has_rounded(text):
+        if self._has_double and may_round_any(text):
             if self.field.inner:
                 raise ValueError("a number in a value may be rounded")
             for raw, number, row in zip(values, decoded, rows, strict=True):
@@ -165,7 +165,7 @@ def _convert_scalar(kind: Kind, text: bytes, report: Report, marks: Marks | None
     return value
 
 
-def refuse(_: object) -> Any:
+def decode_nothing(_: object) -> Any:
     """Decode nothing, in place of a decoder that does not support a name.
 
     Raises:

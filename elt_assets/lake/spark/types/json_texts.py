@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from elt_assets.lake.spark.types.numbers import shortest
+from elt_assets.lake.spark.types.numbers import shortest_text
 
 
 class JsonTexts:
@@ -21,7 +21,7 @@ class JsonTexts:
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(
-            float_hook=lambda text: Raw(shortest(text).encode())
+            float_hook=lambda text: Raw(shortest_text(text).encode())
         ).decode
         self._encode = msgspec.json.Encoder(order="sorted").encode_lines
 

@@ -25,23 +25,23 @@ from msgspec import Raw
 
 from elt_assets.lake.spark.types.changes import MISFIT, Misfit, Report
 from elt_assets.lake.spark.types.numbers import (
-    big_integer,
-    big_number,
-    double,
-    integer,
-    integer_text,
-    number_text,
-    shortest,
+    read_big_integer,
+    read_big_number,
+    read_double,
+    read_integer,
+    read_integer_text,
+    read_number_text,
+    shortest_text,
 )
 from elt_assets.lake.spark.types.times import (
     CLEAN,
     cast_times,
-    date,
-    instant,
-    local_time,
-    time_of_day,
-    time_with_zone,
-    time_without_zone,
+    read_date,
+    read_instant,
+    read_local_time,
+    read_time_of_day,
+    read_time_with_zone,
+    read_time_without_zone,
 )
 
 Reader = Callable[[Any, Report], Any]
@@ -89,33 +89,33 @@ class Kind:
         return self.decoded
 
 
-def _string(raw: bytes, _: Report) -> str:
+def _read_string(raw: bytes, _: Report) -> str:
     if raw[:1] != b'"':
         raise Misfit(*MISFIT)
     return str(msgspec.json.decode(raw))
 
 
-def _text(raw: bytes, _: Report) -> str:
+def _read_text(raw: bytes, _: Report) -> str:
     """Return a string; a number in its one text; any other JSON value as it stands in the line."""
     if raw[:1] == b'"':
         return str(msgspec.json.decode(raw))
-    return raw.decode() if raw[:1] in b"[{tf" else shortest(raw.decode())
+    return raw.decode() if raw[:1] in b"[{tf" else shortest_text(raw.decode())
 
 
-def _boolean(raw: bytes, _: Report) -> bool:
+def _read_boolean(raw: bytes, _: Report) -> bool:
     if raw not in (b"true", b"false"):
         raise Misfit(*MISFIT)
     return raw == b"true"
 
 
-def _raw(raw: bytes, _: Report) -> Raw:
+def _read_raw(raw: bytes, _: Report) -> Raw:
     return Raw(raw)
 
 
 _WITHOUT_SPACES = str.maketrans("", "", " \t\r\n")
 
 
-def _bytes(text: str, _: Report) -> bytes:
+def _read_bytes(text: str, _: Report) -> bytes:
     """Return the bytes of a base64 text (RFC 4648), also without padding, or in lines as MIME has them."""
     text = text.translate(_WITHOUT_SPACES)
     if "=" not in text:
@@ -132,42 +132,45 @@ def _cast_numbers(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     return texts.cast(type_)
 
 
-def _number(form: str, read: Reader) -> Kind:
+def _number_kind(form: str, read: Reader) -> Kind:
     """Return the row of a number that may also be a string. It is taken as it stands in the line."""
-    return Kind(Raw, _raw, Form(rf'^(?:{form}|"{form}")$', _cast_numbers, read))
+    return Kind(Raw, _read_raw, Form(rf'^(?:{form}|"{form}")$', _cast_numbers, read))
 
 
-def _time(name: str, read: Reader) -> Kind:
-    return Kind(str, _string, Form(CLEAN[name], partial(cast_times, name), read))
+def _time_kind(name: str, read: Reader) -> Kind:
+    return Kind(str, _read_string, Form(CLEAN[name], partial(cast_times, name), read))
 
 
-def _json(opening: bytes) -> Kind:
-    return Kind(Raw, _raw, opening=opening, is_sized=True)
+def _json_kind(opening: bytes) -> Kind:
+    return Kind(Raw, _read_raw, opening=opening, is_sized=True)
 
 
 _FIFTEEN_DIGITS = r"(?:0|-?[1-9]\d{0,14}|-?(?:0|[1-9]\d{0,6})\.\d{1,8}|-?0\.\d{9,15})"
 """Numbers of at most fifteen digits: a double keeps all of them."""
 
 KINDS: dict[str, Kind] = {
-    "TEXT": Kind(str, _text, is_sized=True),
-    "BOOLEAN": Kind(bool, _boolean),
-    "INTEGER": Kind(int, integer),
-    "NUMBER": Kind(float, double, is_double=True),
-    "INTEGER_IN_DOUBLE": Kind(float, double, is_double=True),
-    "INTEGER_TEXT": _number(r"-?(?:0|[1-9]\d{0,17})", integer_text),
-    "NUMBER_TEXT": _number(_FIFTEEN_DIGITS, number_text),
-    "BIG_INTEGER": _number(r"-?(?:0|[1-9]\d{0,36})", big_integer),
-    "BIG_NUMBER": _number(r"-?(?:0|[1-9]\d{0,27})(?:\.\d{1,9})?", big_number),
-    "DATE": _time("DATE", date),
-    "TIMESTAMP": _time("TIMESTAMP", instant),
-    "TIMESTAMP_NTZ": _time("TIMESTAMP_NTZ", local_time),
-    "TIME": _time("TIME", time_of_day),
-    "TIME_WITH_TIMEZONE": _time("TIME_WITH_TIMEZONE", time_with_zone),
-    "TIME_WITHOUT_TIMEZONE": _time("TIME_WITHOUT_TIMEZONE", time_without_zone),
+    "TEXT": Kind(str, _read_text, is_sized=True),
+    "BOOLEAN": Kind(bool, _read_boolean),
+    "INTEGER": Kind(int, read_integer),
+    "NUMBER": Kind(float, read_double, is_double=True),
+    "INTEGER_IN_DOUBLE": Kind(float, read_double, is_double=True),
+    "INTEGER_TEXT": _number_kind(r"-?(?:0|[1-9]\d{0,17})", read_integer_text),
+    "NUMBER_TEXT": _number_kind(_FIFTEEN_DIGITS, read_number_text),
+    "BIG_INTEGER": _number_kind(r"-?(?:0|[1-9]\d{0,36})", read_big_integer),
+    "BIG_NUMBER": _number_kind(r"-?(?:0|[1-9]\d{0,27})(?:\.\d{1,9})?", read_big_number),
+    "DATE": _time_kind("DATE", read_date),
+    "TIMESTAMP": _time_kind("TIMESTAMP", read_instant),
+    "TIMESTAMP_NTZ": _time_kind("TIMESTAMP_NTZ", read_local_time),
+    "TIME": _time_kind("TIME", read_time_of_day),
+    "TIME_WITH_TIMEZONE": _time_kind("TIME_WITH_TIMEZONE", read_time_with_zone),
+    "TIME_WITHOUT_TIMEZONE": _time_kind("TIME_WITHOUT_TIMEZONE", read_time_without_zone),
     "BINARY": Kind(
-        str, _string, Form(r"^$", lambda texts, type_: texts.cast(type_), _bytes), is_sized=True
+        str,
+        _read_string,
+        Form(r"^$", lambda texts, type_: texts.cast(type_), _read_bytes),
+        is_sized=True,
     ),
-    "JSON": _json(b""),
-    "JSON_OBJECT": _json(b"{"),
-    "JSON_ARRAY": _json(b"["),
+    "JSON": _json_kind(b""),
+    "JSON_OBJECT": _json_kind(b"{"),
+    "JSON_ARRAY": _json_kind(b"["),
 }

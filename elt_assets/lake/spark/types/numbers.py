@@ -28,23 +28,23 @@ exponent: what decimal columns hold, and small fractions as JavaScript writes th
 _NOT_FINITE = {b'"NaN"': math.nan, b'"Infinity"': math.inf, b'"-Infinity"': -math.inf}
 
 
-def integer(raw: bytes, _: Report) -> int:
+def read_integer(raw: bytes, _: Report) -> int:
     """Return a JSON number without a fraction: `5`, `5.0`, `5e3`."""
     if len(raw) <= _SHORT and _INTEGER(raw):
         return int(raw)
     return _whole(_decimal(raw), 2**63)
 
 
-def integer_text(raw: bytes, _: Report) -> int:
+def read_integer_text(raw: bytes, _: Report) -> int:
     """Return an integer that may be a number or a string."""
     return _whole(_decimal(_unquote(raw)), 2**63)
 
 
-def big_integer(raw: bytes, _: Report) -> Decimal:
+def read_big_integer(raw: bytes, _: Report) -> Decimal:
     return Decimal(_whole(_decimal(_unquote(raw)), 10**38 - 1))
 
 
-def big_number(raw: bytes, report: Report) -> Decimal:
+def read_big_number(raw: bytes, report: Report) -> Decimal:
     """Return a decimal with nine digits after the point; further digits are rounded half up."""
     number = _decimal(_unquote(raw))
     if number.adjusted() > 28:
@@ -57,7 +57,7 @@ def big_number(raw: bytes, report: Report) -> Decimal:
     return rounded
 
 
-def double(raw: bytes, report: Report) -> float:
+def read_double(raw: bytes, report: Report) -> float:
     if not _NUMBER(raw):
         raise Misfit(*MISFIT)
     number = 0.0 if raw == b"-0" else float(raw)  # the decoder takes the text -0 as an integer
@@ -67,10 +67,10 @@ def double(raw: bytes, report: Report) -> float:
     return number
 
 
-def number_text(raw: bytes, report: Report) -> float:
+def read_number_text(raw: bytes, report: Report) -> float:
     """Return a double that may be a number or a string, also `"NaN"` and `"Infinity"`."""
     number = _NOT_FINITE.get(raw)
-    return double(_unquote(raw), report) if number is None else number
+    return read_double(_unquote(raw), report) if number is None else number
 
 
 def report_lost_digits(text: bytes, number: float, report: Report) -> None:
@@ -94,7 +94,7 @@ def may_round(text: bytes) -> bool:
     return len(text) > _EXACT_LENGTH or has_small_number(text)
 
 
-def has_rounded(texts: bytes) -> bool:
+def may_round_any(texts: bytes) -> bool:
     """Return whether many JSON values may have a number that a double does not keep."""
     return has_long_number(texts) or has_small_number(texts)
 
@@ -119,7 +119,7 @@ def has_small_number(text: bytes) -> bool:
     return False
 
 
-def shortest(text: str) -> str:
+def shortest_text(text: str) -> str:
     """Return the one text of a number: no digit is lost, and equal numbers below 10^40 have equal texts.
 
     It has no exponent unless the number is very large or small, and no zeros at the end of its fraction. An
@@ -137,7 +137,7 @@ def double_text(number: float) -> str:
     """Return the text of a double: the number is that of its shortest repr. What is not finite has the text
     that `number_text` reads."""
     if math.isfinite(number):
-        return shortest(repr(number))
+        return shortest_text(repr(number))
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 

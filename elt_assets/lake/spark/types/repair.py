@@ -70,7 +70,7 @@ def repair_line(line: bytes) -> tuple[bytes, Marks]:
                 last, cut = token.end(), -1
             depth -= 1
         elif cut < 0:
-            value = _text(token[0], text_mark) if first == '"' else f'"{token[0]}"'
+            value = _repair_text(token[0], text_mark) if first == '"' else f'"{token[0]}"'
             parts += [text[last : token.start()], value]
             last = token.end()
     parts.append(text[last:])
@@ -78,7 +78,7 @@ def repair_line(line: bytes) -> tuple[bytes, Marks]:
     return "".join(parts).encode("utf-8", "replace"), marks
 
 
-def _text(text: str, mark: str) -> str:
+def _repair_text(text: str, mark: str) -> str:
     """Return a JSON string that the decoder accepts."""
     bad = f"{mark}\ufffd"
     if "\\" in text:

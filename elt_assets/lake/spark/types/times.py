@@ -60,13 +60,13 @@ the dates of Python: a reader of the table would fail."""
 _MAX_OFFSET = 18 * 3600
 
 
-def date(text: str, report: Report) -> int:
+def read_date(text: str, report: Report) -> int:
     """Return the days since 1970 of a date, also of one with a time after it. A midnight carries no
     information: many sources append it. Any other time is left out, and so is a zone.
 
     The day is in the extended form, so that dates and their texts have the same order.
     """
-    days, clock, zone, is_cut = _local(text)
+    days, clock, zone, is_cut = _split_instant(text)
     _offset(zone, days * _DAY)
     if text[4] != "-":
         raise Misfit(*MISFIT)
@@ -75,9 +75,9 @@ def date(text: str, report: Report) -> int:
     return days
 
 
-def instant(text: str, report: Report) -> int:
+def read_instant(text: str, report: Report) -> int:
     """Return the microseconds since 1970 of a time; without a zone, it is in UTC."""
-    days, clock, zone, is_cut = _local(text)
+    days, clock, zone, is_cut = _split_instant(text)
     local = days * _DAY + clock
     micros = _require_years(local - _offset(zone, local) * 1_000_000)
     if is_cut:
@@ -85,9 +85,9 @@ def instant(text: str, report: Report) -> int:
     return micros
 
 
-def local_time(text: str, report: Report) -> int:
+def read_local_time(text: str, report: Report) -> int:
     """Return the microseconds from 1970 to a time, both on the same clock; a zone is left out."""
-    days, clock, zone, is_cut = _local(text)
+    days, clock, zone, is_cut = _split_instant(text)
     micros = _require_years(days * _DAY + clock)
     _offset(zone, micros)
     if zone or is_cut:
@@ -95,19 +95,19 @@ def local_time(text: str, report: Report) -> int:
     return micros
 
 
-def time_of_day(text: str, _: Report) -> str:
-    return "".join(_time_of_day(text))
+def read_time_of_day(text: str, _: Report) -> str:
+    return "".join(_split_time(text))
 
 
-def time_with_zone(text: str, _: Report) -> str:
-    clock, zone = _time_of_day(text)
+def read_time_with_zone(text: str, _: Report) -> str:
+    clock, zone = _split_time(text)
     if not zone:
         raise Misfit(*MISFIT)
     return clock + zone
 
 
-def time_without_zone(text: str, report: Report) -> str:
-    clock, zone = _time_of_day(text)
+def read_time_without_zone(text: str, report: Report) -> str:
+    clock, zone = _split_time(text)
     if zone:
         report(*ROUNDED)
     return clock
@@ -133,7 +133,7 @@ def cast_times(kind: str, texts: pa.Array, type_: pa.DataType) -> pa.Array:
     return times
 
 
-def _time_of_day(text: str) -> tuple[str, str]:
+def _split_time(text: str) -> tuple[str, str]:
     """Return a time, with two digits of its hour, and its zone."""
     match = _TIME(text)
     if not match:
@@ -142,7 +142,7 @@ def _time_of_day(text: str) -> tuple[str, str]:
     return clock if clock[2] == ":" else f"0{clock}", zone
 
 
-def _local(text: str) -> tuple[int, int, str, bool]:
+def _split_instant(text: str) -> tuple[int, int, str, bool]:
     """Return the day of a time in days since 1970, the microseconds of its clock since the day's beginning,
     the text of its zone, and whether these are not the whole time."""
     match = _INSTANT(text)
