@@ -20,7 +20,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, history
-from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import TARGET_ROWS, Batch
 from elt_assets.lake.merge.validity import IS_CURRENT, VALID_FROM, VALID_TO, history_schema
 from elt_assets.lake.schema import metadata_columns
@@ -118,12 +118,12 @@ class Users:
         return Took(merging + committing, besides, len(merged.change.remove))
 
     def _merged(self, batch: Batch) -> MergeResult:
-        target = Target(self.table.files, self.table.metadata.tombstones)
+        target = MergeTarget(self.table.files, self.table.metadata.tombstones)
         return dedup.merge(self._spark, self.table, target, batch, BY, SCHEMA)
 
     def _both(self, table: Table, batch: Batch) -> tuple[MergeResult, Cost]:
         def followed() -> MergeResult:
-            target = Target(table.files, table.metadata.tombstones)
+            target = MergeTarget(table.files, table.metadata.tombstones)
             return history.merge(self._spark, table, target, batch, BY, SCHEMA)
 
         def both() -> MergeResult:

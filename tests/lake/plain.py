@@ -26,7 +26,7 @@ from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, file_splitting, history, key_merge, partition_files
-from elt_assets.lake.merge.dedup import ARRIVAL, MergeResult, Ordering, Target
+from elt_assets.lake.merge.dedup import ARRIVAL, MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.merge.validity import wide_schema
 from elt_assets.lake.parse import segment_parsing
@@ -242,7 +242,7 @@ def _recency(row: Row, by: Ordering) -> tuple[Any, ...]:
 def merge_history(
     _: object,
     table: Table,
-    target: Target,
+    target: MergeTarget,
     batch: Batch,
     by: Ordering,
     schema: t.StructType,
@@ -259,7 +259,7 @@ def merge_history(
 def refresh_history(
     _: object,
     table: Table,
-    target: Target,
+    target: MergeTarget,
     events: Batch,
     whole: Batch,
     by: Ordering,
@@ -286,13 +286,13 @@ def refresh_history(
     return _rewritten(table, target, [*rows, *due], by, schema)
 
 
-def _versions(table: Table, target: Target, schema: t.StructType) -> list[Row]:
+def _versions(table: Table, target: MergeTarget, schema: t.StructType) -> list[Row]:
     files = [*target.files, *target.tombstones]
     return [{**row, ARRIVAL: 0} for row in read_files(table, None, files, wide_schema(schema)).rows]
 
 
 def _rewritten(
-    table: Table, target: Target, rows: Sequence[Row], by: Ordering, schema: t.StructType
+    table: Table, target: MergeTarget, rows: Sequence[Row], by: Ordering, schema: t.StructType
 ) -> MergeResult:
     visible: list[Row] = []
     ends: list[Row] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.schema.evolution import Plan, plan, plan_replacement
+from elt_assets.lake.schema.evolution import SchemaPlan, plan, plan_replacement
 from elt_assets.lake.schema.from_json_schema import columns, read_names
 from elt_assets.lake.schema.logical_types import (
     Array,
@@ -55,7 +55,7 @@ def declared(**properties: Any) -> list[Column]:
     return columns({"properties": properties})
 
 
-def planned(was: Any, now: Any, mode: OnSchemaChange = "evolve") -> Plan:
+def planned(was: Any, now: Any, mode: OnSchemaChange = "evolve") -> SchemaPlan:
     """A table with one column, and what is declared for it."""
     return plan(schema(x=was), declared(x=now), mode)
 

@@ -19,7 +19,7 @@ from elt_assets.lake.admin import maintenance
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting, history, key_merge
-from elt_assets.lake.merge.dedup import Ordering, Target
+from elt_assets.lake.merge.dedup import MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.validity import VALID_TO, history_schema
 from elt_assets.lake.schema import metadata_columns
@@ -66,7 +66,7 @@ class History:
     def merge(self, records: Sequence[Record], *, late: bool = False) -> None:
         rows = self.spark.createDataFrame(landed(records, self.batches), SCHEMA).coalesce(1)
         batch = Batch(self.main, self.main.write_files(rows))
-        target = Target(self.table.files, self.table.metadata.tombstones)
+        target = MergeTarget(self.table.files, self.table.metadata.tombstones)
         by = replace(self.by, arrival="by_time" if late else "last")
         merged = history.merge(self.spark, self.table, target, batch, by, SCHEMA)
         self.batches += 1

@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, history, key_merge
-from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.schema import metadata_columns
@@ -76,7 +76,7 @@ class Lake:
     def __post_init__(self) -> None:
         self.table = self._made("users", self.schema)
         self.history = self._made("users_history", history_schema(self.schema))
-        self.rows, self.versions = Target([]), Target([])
+        self.rows, self.versions = MergeTarget([]), MergeTarget([])
 
     def _made(self, name: str, schema: t.StructType) -> Table:
         table = Table(str(self.folder / name), name)
@@ -102,8 +102,8 @@ class Lake:
         ]
 
 
-def after(target: Target, merged: MergeResult) -> Target:
-    return Target(target.apply(merged.change), merged.tombstones)
+def after(target: MergeTarget, merged: MergeResult) -> MergeTarget:
+    return MergeTarget(target.apply(merged.change), merged.tombstones)
 
 
 def content(table: Table, files: Sequence[DataFile], names: Sequence[str]) -> list[str]:

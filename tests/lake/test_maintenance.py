@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from elt_assets.lake.admin.maintenance import Maintained, maintain
+from elt_assets.lake.admin.maintenance import MaintenanceResult, maintain
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.arrow import make_old
 from tests.lake.crashing import EVENTS, configured, event, expected, position, sync, view
@@ -35,7 +35,7 @@ def on_disk(lake: Lake) -> int:
     return len(data_files(lake.uri))
 
 
-def maintained(lake: Lake, **how: Any) -> dict[str, Maintained]:
+def maintained(lake: Lake, **how: Any) -> dict[str, MaintenanceResult]:
     done = maintain(lake.spark, lake.tables(), **how)
     return {Path(one.table).name: one for one in done}
 

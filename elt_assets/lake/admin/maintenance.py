@@ -54,7 +54,7 @@ _CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.[0-9.a-f-]+)?\.parquet")
 
 
 @dataclass(frozen=True)
-class Maintained:
+class MaintenanceResult:
     """The result of the maintenance of one table.
 
     Attributes:
@@ -74,7 +74,7 @@ def maintain(
     tables: StreamTables,
     retention: dt.timedelta = RETENTION,
     dead_letter_age: dt.timedelta | None = DEAD_LETTER_AGE,
-) -> list[Maintained]:
+) -> list[MaintenanceResult]:
     """Compact and vacuum a stream's table and its companions.
 
     A companion that is ahead of its table is skipped: its rollback needs its files as they are.
@@ -95,7 +95,7 @@ def maintain(
             expired = expire(spark, table, dead_letter_age, leave=refreshed)
         compact(spark, table, leave=refreshed)
         removed = vacuum(table, retention) + remove_old_checkpoints(table, retention)
-        maintained.append(Maintained(table.uri, before, len(table.files), removed, expired))
+        maintained.append(MaintenanceResult(table.uri, before, len(table.files), removed, expired))
     return maintained
 
 

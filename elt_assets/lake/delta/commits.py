@@ -78,7 +78,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedCommit:
     """A published commit: its version, its metadata, and the last restore before it (see `Basis`)."""
 
     version: int
@@ -86,7 +86,7 @@ class Published:
     last_restore: int
 
 
-def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> Published:
+def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> PublishedCommit:
     """Publish a commit exactly once, and move `delta` to it.
 
     Before each attempt, the commits since its basis are checked. If `delta` knows of none, nothing is read:
@@ -134,7 +134,7 @@ def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> Published
 
     assert metadata.commit is not None
     version = outcome.publish_once(delta, metadata.commit, write)
-    return Published(version, _add_columns_version(metadata, commit, version), restored)
+    return PublishedCommit(version, _add_columns_version(metadata, commit, version), restored)
 
 
 def _add_columns_version(metadata: CommitMetadata, commit: Commit, version: int) -> CommitMetadata:

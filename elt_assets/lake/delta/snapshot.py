@@ -59,7 +59,7 @@ class TableMetadata(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Description:
+class TableDescription:
     """The description of a table at a version in its log, without its files.
 
     `sequence`: returns the transaction version of an application. `checkpoint`: version and size of the
@@ -82,7 +82,7 @@ class Snapshot:
     """
 
     def __init__(
-        self, storage: TableStorage, description: Description, delta: DeltaTable | None = None
+        self, storage: TableStorage, description: TableDescription, delta: DeltaTable | None = None
     ):
         self.storage = storage
         self.recent: dict[int, Entry] = {}
@@ -100,7 +100,7 @@ class Snapshot:
         schema = delta.schema().to_json()
         return cls(
             storage,
-            Description(
+            TableDescription(
                 int(delta.version()),
                 delta.protocol(),
                 properties,
@@ -344,14 +344,14 @@ def _action_json(action: AddAction | RemoveAction) -> dict[str, Any]:
     }
 
 
-def _read_checkpoint(storage: TableStorage) -> Description | None:
+def _read_checkpoint(storage: TableStorage) -> TableDescription | None:
     checkpoint = checkpoints.read_newest(storage)
     if checkpoint is None:
         return None
     if not storage.exists(log.path_of(checkpoint.version)):
         raise LookupError("the entries after the checkpoint may have been removed")
     metadata, schema = _metadata(checkpoint.metadata)
-    return Description(
+    return TableDescription(
         checkpoint.version,
         _protocol(checkpoint.protocol),
         metadata,
@@ -361,12 +361,12 @@ def _read_checkpoint(storage: TableStorage) -> Description | None:
     )
 
 
-def _describe_first(entry: LogEntry) -> Description:
+def _describe_first(entry: LogEntry) -> TableDescription:
     """Return the description of a table whose first entry is given."""
     actions = list(entry.actions(files=False))
     protocol = next(action["protocol"] for action in actions if "protocol" in action)
     metadata, schema = next(_metadata(a["metaData"]) for a in actions if "metaData" in a)
-    return Description(entry.version, _protocol(protocol), metadata, schema, lambda _: None)
+    return TableDescription(entry.version, _protocol(protocol), metadata, schema, lambda _: None)
 
 
 def _protocol(action: Mapping[str, Any]) -> ProtocolVersions:

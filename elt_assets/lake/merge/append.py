@@ -7,14 +7,14 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 
 
 def merge(
     _spark: SparkSession,
     _table: Table,
-    target: Target,
+    target: MergeTarget,
     batch: Batch,
     _by: Ordering,
     _schema: t.StructType,

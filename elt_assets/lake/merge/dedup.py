@@ -77,7 +77,7 @@ class Ordering:
 
 
 @dataclass(frozen=True)
-class Target:
+class MergeTarget:
     """The files that a batch is merged into: those that readers see, or will see, and tombstones."""
 
     files: Sequence[DataFile]
@@ -100,7 +100,7 @@ class MergeResult:
 def merge(
     spark: SparkSession,
     table: Table,
-    target: Target,
+    target: MergeTarget,
     batch: Batch,
     by: Ordering,
     schema: t.StructType,
@@ -124,7 +124,7 @@ def merge(
         files, tombstones = _latest_files(spark, inputs, by, schema)
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
-    tombstones_left = Target(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
+    tombstones_left = MergeTarget(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
     return MergeResult(
         TableChange([*visible.rest, *files], visible.taken), [*tombstones_left, *tombstones]
     )

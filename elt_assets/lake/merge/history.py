@@ -46,7 +46,7 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile, TableChange
 from elt_assets.lake.delta.row_counts import RowCounter, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, key_merge
-from elt_assets.lake.merge.dedup import ERA, MergeResult, Ordering, Target
+from elt_assets.lake.merge.dedup import ERA, MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import (
     Batch,
     Split,
@@ -83,7 +83,7 @@ _SINCE, _LATEST = "_elt_since", "_elt_latest"
 def merge(
     spark: SparkSession,
     table: Table,
-    target: Target,
+    target: MergeTarget,
     batch: Batch,
     by: Ordering,
     schema: t.StructType,
@@ -120,7 +120,7 @@ def merge(
     finally:
         table.discard_files([*visible.temporary, *hidden.temporary])
     versions, ends = results
-    tombstones_left = Target(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
+    tombstones_left = MergeTarget(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
     return MergeResult(
         TableChange([*visible.rest, *versions], visible.taken), [*tombstones_left, *ends]
     )
@@ -227,7 +227,7 @@ def _merge_by_window(
 def merge_replayed(
     spark: SparkSession,
     table: Table,
-    target: Target,
+    target: MergeTarget,
     batch: Batch,
     whole: Batch,
     by: Ordering,
@@ -256,7 +256,7 @@ def merge_replayed(
 def refresh(
     spark: SparkSession,
     table: Table,
-    target: Target,
+    target: MergeTarget,
     events: Batch,
     whole: Batch,
     by: Ordering,
@@ -284,7 +284,7 @@ def refresh(
 def _write_differences(
     spark: SparkSession,
     table: Table,
-    target: Target,
+    target: MergeTarget,
     events: Batch,
     whole: Batch,
     by: Ordering,

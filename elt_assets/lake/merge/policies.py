@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import append, dedup
-from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.protocol.airbyte.sync_modes import (
     APPEND,
@@ -24,7 +24,7 @@ from elt_assets.protocol.airbyte.sync_modes import (
     added,
 )
 
-Merge = Callable[[SparkSession, Table, Target, Batch, Ordering, t.StructType], MergeResult]
+Merge = Callable[[SparkSession, Table, MergeTarget, Batch, Ordering, t.StructType], MergeResult]
 """Merges a batch, which has rows, into the files of a target. The files that it writes are not visible before
 a commit. A checkpoint without rows needs no merge."""
 

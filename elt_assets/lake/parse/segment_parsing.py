@@ -82,7 +82,7 @@ class Rejections:
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedSegment:
     """The files that the tasks of a segment have written; they are not visible yet."""
 
     files: Sequence[DataFile]
@@ -148,7 +148,7 @@ class SegmentParser:
         dead = replace(self._job.dead_letter, folder=dead_folder, values=values)
         return replace(self._job, folder=folder, dead_letter=dead)
 
-    def parse(self, spark: SparkSession, segment: Segment, location: Location) -> Parsed:
+    def parse(self, spark: SparkSession, segment: Segment, location: Location) -> ParsedSegment:
         """Write the rows of a segment's lines, and the records that have none.
 
         Args:
@@ -171,7 +171,7 @@ class SegmentParser:
             for table, folder in zip(tables, folders, strict=True):
                 table.storage.discard_folder(folder)
             raise
-        return Parsed(
+        return ParsedSegment(
             [DataFile(r.path, r.size, r.rows, r.stats) for r in results if r.path],
             [
                 DataFile(r.dead_path, r.dead_size, r.rejected, r.dead_stats)

@@ -51,7 +51,7 @@ _FAIL_GUIDANCE = "correct the catalog, or set `on_schema_change: evolve` or `fre
 
 
 @dataclass(frozen=True)
-class Plan:
+class SchemaPlan:
     """The columns that records are read with, and the schema that the table needs for them.
 
     Reserved columns, whose names begin with a prefix of `RESERVED_COLUMNS`, are in none of these attributes.
@@ -90,7 +90,7 @@ def plan(
     mode: OnSchemaChange,
     where: str = "the table",
     history: Sequence[Column] = (),
-) -> Plan:
+) -> SchemaPlan:
     """Plan how a table that exists takes a stream's declared columns.
 
     A column that is no longer declared stays, and is null in new rows. `evolve` adds new columns and widens
@@ -116,7 +116,7 @@ def plan(
     if comparison.conflicts and mode != "freeze":
         message = f"{where} cannot take the catalog's types: " + "; ".join(comparison.conflicts)
         raise ConfigError(message, guidance=_GUIDANCE)
-    return Plan(
+    return SchemaPlan(
         columns=[read for _, read in pairs],
         schema=t.StructType([stored.field for stored, _ in pairs]),
         added=comparison.added,
@@ -126,7 +126,7 @@ def plan(
     )
 
 
-def plan_replacement(table: t.StructType, declared: Sequence[Column]) -> Plan:
+def plan_replacement(table: t.StructType, declared: Sequence[Column]) -> SchemaPlan:
     """Plan the columns of a table that is created, or whose rows are all replaced.
 
     The plan has the declared columns with their declared types. A column that the table has, but that is no
@@ -144,7 +144,7 @@ def plan_replacement(table: t.StructType, declared: Sequence[Column]) -> Plan:
     undeclared = [Column(c.source, c.name, Unread(c.type)) for c in columns_left.values()]
     differences += [_describe_removal(column.source) for column in undeclared]
     columns = [*declared, *undeclared]
-    return Plan(
+    return SchemaPlan(
         columns, t.StructType([column.field for column in columns]), differences=differences
     )
 

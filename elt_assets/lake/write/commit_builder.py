@@ -18,7 +18,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import history, partition_files
-from elt_assets.lake.merge.dedup import MergeResult, Ordering, Target
+from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.policies import load_merge, reads_table
 from elt_assets.lake.merge.validity import history_schema
@@ -138,11 +138,13 @@ class CommitBuilder:
             schema=self._schema if self._replaces_columns(data) else None,
         )
 
-    def _target(self, data: CheckpointData) -> Target:
+    def _target(self, data: CheckpointData) -> MergeTarget:
         if not self.is_building:
-            return Target(self._present_files(data), self._tables.metadata.tombstones)
+            return MergeTarget(self._present_files(data), self._tables.metadata.tombstones)
         resumed = self.resumed
-        return Target([]) if resumed is None else Target(resumed.files, resumed.tombstones)
+        return (
+            MergeTarget([]) if resumed is None else MergeTarget(resumed.files, resumed.tombstones)
+        )
 
     def _present_files(self, data: CheckpointData) -> Sequence[DataFile]:
         """Return the files of the table that the merge of a checkpoint looks at.
@@ -159,7 +161,7 @@ class CommitBuilder:
         found = partition_files.files_of(main, [partition])
         return [*found.own, *found.mixed]
 
-    def _merged(self, target: Target, batch: Sequence[DataFile]) -> MergeResult:
+    def _merged(self, target: MergeTarget, batch: Sequence[DataFile]) -> MergeResult:
         if not batch:
             return _unchanged(target)
         new, merge = Batch(self._tables.main, batch), load_merge(self._mode)
@@ -259,7 +261,7 @@ class CommitBuilder:
         table = self._tables.history
         if table is None or self.is_building or not self._tables.is_history_current:
             return None
-        present = Target(table.files, table.metadata.tombstones)
+        present = MergeTarget(table.files, table.metadata.tombstones)
         if not data.batch:
             return _unchanged(present)
         main, spark, schema = self._tables.main, self._spark.get(), self._merged_by
@@ -276,7 +278,7 @@ class CommitBuilder:
         return max(time.time_ns() // 1000, last + 1)
 
     def _refreshed_history(
-        self, target: Target, whole: Sequence[DataFile], data: CheckpointData, epoch: int
+        self, target: MergeTarget, whole: Sequence[DataFile], data: CheckpointData, epoch: int
     ) -> MergeResult | None:
         """Refresh the history of a table that is replaced, or that the history did not follow until now.
 
@@ -286,7 +288,7 @@ class CommitBuilder:
         table, main = self._tables.history, self._tables.main
         if table is None or (self.is_building and not data.final):
             return None
-        present = Target(table.files, table.metadata.tombstones)
+        present = MergeTarget(table.files, table.metadata.tombstones)
         events = Batch(main, [*target.files, *target.tombstones, *data.batch])
         if not events.files and not present.files:
             return _unchanged(present)
@@ -334,6 +336,6 @@ class CommitBuilder:
         )
 
 
-def _unchanged(target: Target) -> MergeResult:
+def _unchanged(target: MergeTarget) -> MergeResult:
     """Return the result of a merge without rows."""
     return MergeResult(TableChange(), target.tombstones)

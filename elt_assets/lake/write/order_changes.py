@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.schema import from_json_schema
-from elt_assets.lake.schema.evolution import Plan
+from elt_assets.lake.schema.evolution import SchemaPlan
 from elt_assets.lake.schema.logical_types import (
     JSONS,
     Column,
@@ -42,7 +42,9 @@ _MOVE = (
 _DECLARE = "declare one type for the whole sync, or report it to the maintainer of the source"
 
 
-def refuse_other_order(spec: WriteSpec, plan: Plan, subject: str, *, in_sync: bool = False) -> None:
+def refuse_other_order(
+    spec: WriteSpec, plan: SchemaPlan, subject: str, *, in_sync: bool = False
+) -> None:
     """Refuse to merge records into rows that compare in another way.
 
     Args:
@@ -70,7 +72,7 @@ def refuse_other_order(spec: WriteSpec, plan: Plan, subject: str, *, in_sync: bo
 
 
 def _refuse_other_cursor(
-    spec: WriteSpec, plan: Plan, path: Sequence[str] | None, subject: str, guidance: str
+    spec: WriteSpec, plan: SchemaPlan, path: Sequence[str] | None, subject: str, guidance: str
 ) -> None:
     name = ".".join(spec.stream.cursor)
     before, after = _kinds(plan, path)
@@ -102,7 +104,9 @@ def _refuse_other_cursor(
         )
 
 
-def _kinds(plan: Plan, path: Sequence[str] | None) -> tuple[LogicalType | None, LogicalType | None]:
+def _kinds(
+    plan: SchemaPlan, path: Sequence[str] | None
+) -> tuple[LogicalType | None, LogicalType | None]:
     """Return the types of a column before and after a plan; None where there is no such column."""
     after = [column_of(each) for each in plan.schema.fields]
     return _kind_of(plan.table_columns, path or ()), _kind_of(after, path or ())

@@ -28,7 +28,7 @@ from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, pack_fi
 from elt_assets.lake.merge.validity import HIDDEN_FIELDS, IS_CURRENT, history_schema
 from elt_assets.lake.parse.segment_parsing import field_of
 from elt_assets.lake.schema import evolution
-from elt_assets.lake.schema.evolution import Plan
+from elt_assets.lake.schema.evolution import SchemaPlan
 from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.spark import widening_tasks
 from elt_assets.lake.spark.session import SparkProvider
@@ -145,7 +145,7 @@ def check(tables: StreamTables, spec: WriteSpec) -> None:
     list(_plans(tables, spec))
 
 
-def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, Plan]]:
+def _plans(tables: StreamTables, spec: WriteSpec) -> Iterator[tuple[Table, SchemaPlan]]:
     for table in (tables.history, tables.main):
         replaced = table is tables.main and replaces_schema(spec, tables.main)
         if table is not None and table.exists and not replaced:
@@ -164,7 +164,7 @@ def _replaces_rows(spec: WriteSpec, table: Table) -> bool:
 
 
 def _rewrite(
-    spark: SparkProvider, table: Table, plan: Plan, schema: t.StructType, spec: WriteSpec
+    spark: SparkProvider, table: Table, plan: SchemaPlan, schema: t.StructType, spec: WriteSpec
 ) -> None:
     files = _rewritten(spark, table, plan, table.files, table.schema)
     metadata = table.metadata
@@ -191,7 +191,7 @@ def _kept_refresh(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
 def _rewritten(
     spark: SparkProvider,
     table: Table,
-    plan: Plan,
+    plan: SchemaPlan,
     files: Sequence[DataFile],
     schema: t.StructType,
     *kind: str,
@@ -223,7 +223,7 @@ def _rewritten(
     return written
 
 
-def _columns(plan: Plan, present: t.StructType) -> list[tuple[Field, Field | None]]:
+def _columns(plan: SchemaPlan, present: t.StructType) -> list[tuple[Field, Field | None]]:
     """Return the columns of rewritten files, each with the column that it was. Reserved columns stay."""
     before = {field.name: field_of(column_of(field)) for field in present.fields}
     fields = [*plan.schema.fields, *(f for f in present.fields if f.name not in plan.schema.names)]

@@ -16,7 +16,7 @@ from elt_assets.lake.merge.dedup import Arrival, Ordering
 from elt_assets.lake.merge.validity import VALIDITY
 from elt_assets.lake.parse.segment_parsing import Stamp
 from elt_assets.lake.schema import evolution, from_json_schema, metadata_columns
-from elt_assets.lake.schema.evolution import Plan
+from elt_assets.lake.schema.evolution import SchemaPlan
 from elt_assets.lake.schema.logical_types import (
     JSONS,
     Array,
@@ -148,7 +148,7 @@ def replaces_schema(spec: WriteSpec, table: Table) -> bool:
 
 def plan_columns(
     spec: WriteSpec, table: Table, *, replaces: bool, history: Table | None = None
-) -> Plan:
+) -> SchemaPlan:
     """Return the columns to read, and those that the table must have.
 
     Args:
@@ -176,7 +176,7 @@ def plan_columns(
     return _reading_markers(plan) if spec.is_keyed else plan
 
 
-def _reading_markers(plan: Plan) -> Plan:
+def _reading_markers(plan: SchemaPlan) -> SchemaPlan:
     """Return a plan that reads the delete markers that the table has, whatever the catalog says.
 
     A delete must not become an update to nulls because the catalog no longer declares its marker, nor be
@@ -216,7 +216,7 @@ def _united(declared: Sequence[Column], written: t.StructType) -> list[Column]:
     ]
 
 
-def unstored_markers(spec: WriteSpec, plan: Plan, metadata: CommitMetadata) -> list[Column]:
+def unstored_markers(spec: WriteSpec, plan: SchemaPlan, metadata: CommitMetadata) -> list[Column]:
     """Return the delete markers that a merge needs although `freeze` keeps the table without their columns.
 
     Tombstones store them in separate files. If there are tombstones, the markers are read even if the catalog
@@ -243,7 +243,7 @@ def columns_of(stream: ConfiguredStream, schema: t.StructType) -> list[Column]:
     return _compared(stream, stream_part(schema)).columns
 
 
-def _compared(stream: ConfiguredStream, own: t.StructType) -> Plan:
+def _compared(stream: ConfiguredStream, own: t.StructType) -> SchemaPlan:
     names = from_json_schema.read_names(own)
     declared = from_json_schema.columns(stream.stream.json_schema, names)
     return evolution.plan(own, declared, "freeze")
@@ -256,7 +256,7 @@ def key_of(stream: ConfiguredStream, table: Table) -> list[list[str]]:
     return [] if None in found else [path for path in found if path is not None]
 
 
-def full_schema(plan: Plan, spec: WriteSpec) -> t.StructType:
+def full_schema(plan: SchemaPlan, spec: WriteSpec) -> t.StructType:
     """Return all columns of a table: those of the stream, then those of this project."""
     partition = [metadata_columns.PARTITION_FIELD] if spec.partition is not None else []
     return t.StructType([*plan.schema.fields, *metadata_columns.METADATA_FIELDS, *partition])
@@ -322,7 +322,7 @@ def _refuse_unusable(
         )
 
 
-def ordering(spec: WriteSpec, plan: Plan, *, arrival: Arrival = "last") -> Ordering:
+def ordering(spec: WriteSpec, plan: SchemaPlan, *, arrival: Arrival = "last") -> Ordering:
     """Return the key and the cursor as column paths; the key is empty if the rows need none."""
     if not spec.is_keyed:
         return Ordering([])

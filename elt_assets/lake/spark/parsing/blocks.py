@@ -10,9 +10,9 @@ from itertools import compress
 import numpy as np
 import pyarrow as pa
 
-from elt_assets.lake.spark.parsing.envelopes import Head, envelope_of
+from elt_assets.lake.spark.parsing.envelopes import RecordHeads, make_envelope
 from elt_assets.lake.spark.parsing.job import ParseJob, SegmentPart
-from elt_assets.lake.spark.parsing.records import RecordReader, Records
+from elt_assets.lake.spark.parsing.records import BlockRecords, RecordReader
 from elt_assets.lake.spark.parsing.rejects import DeadLetterRows, find_rejects
 from elt_assets.lake.spark.parsing.stamp import Entry, build_metadata_columns, read_reported_changes
 from elt_assets.lake.spark.types.changes import WHOLE_RECORD
@@ -23,7 +23,7 @@ _NO_CHANGES: list[Entry] = []
 
 
 @dataclass
-class Rows:
+class BlockRows:
     """The result for a block.
 
     Attributes:
@@ -50,7 +50,7 @@ class BlockParser:
 
     def __init__(self, job: ParseJob, part: SegmentPart):
         self._job = job
-        self._envelope = envelope_of(part)
+        self._envelope = make_envelope(part)
         self._reader = RecordReader(job, part.form, self._envelope)
         self._dead_letter = DeadLetterRows(job, self._envelope)
         names = [field.name for field in job.fields]
@@ -59,7 +59,7 @@ class BlockParser:
 
     def parse(
         self, block: bytes, numbers: np.ndarray, part: SegmentPart, *, is_exact: bool = False
-    ) -> Rows:
+    ) -> BlockRows:
         """Parse a block of whole lines.
 
         The decoder rounds numbers to doubles without a word. So a block that may have one of which a double
@@ -81,7 +81,7 @@ class BlockParser:
         # A number such as 1e-400 is not long, so only the double that it became, almost zero, shows it.
         if builder.has_tiny and not is_exact and has_small_number(block):
             return self.parse(block, numbers, part, is_exact=True)
-        head = self._envelope.head(lines, numbers[positions], part)
+        head = self._envelope.read_heads(lines, numbers[positions], part)
         entries = _entries(head, positions, records)
         arrays += build_metadata_columns(self._job, head, entries)
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -91,7 +91,7 @@ class BlockParser:
             batch = batch.filter(pa.array(is_kept))
             entries = entries and list(compress(entries, is_kept))
         rejects |= records.rejected
-        return Rows(
+        return BlockRows(
             batch,
             self._dead_letter.batch(block, numbers, part, rejects) if rejects else None,
             numbers[records.foreign].tolist(),
@@ -100,7 +100,9 @@ class BlockParser:
         )
 
 
-def _entries(head: Head, positions: Sequence[int], records: Records) -> list[list[Entry]] | None:
+def _entries(
+    head: RecordHeads, positions: Sequence[int], records: BlockRecords
+) -> list[list[Entry]] | None:
     """Return the changes of each record, those that the source reports first; None if there are none."""
     if not records.changes.by_line and not any(head.metas):
         return None

@@ -29,7 +29,7 @@ _TIME = Field("", "", "TIMESTAMP", pa.timestamp("us", "UTC"))
 
 
 @dataclass
-class Head:
+class RecordHeads:
     """The properties of some lines besides their data, each in the order of the lines.
 
     Attributes:
@@ -59,7 +59,7 @@ class Envelope:
         self._namespace: Any = None if part.namespace is None else Literal[part.namespace]
         self.data = attrgetter(self._path)
 
-    def type_of(self, data: Any) -> Any:
+    def line_type(self, data: Any) -> Any:
         """Return the type that decodes a line with this type of data."""
         fields = [
             ("data", data),
@@ -70,7 +70,7 @@ class Envelope:
         ]
         return _struct("Line", fields)
 
-    def put(self, line: Any, data: Any) -> None:
+    def put_data(self, line: Any, data: Any) -> None:
         *around, name = self._path.split(".")
         setattr(reduce(getattr, around, line), name, data)
 
@@ -78,14 +78,16 @@ class Envelope:
         """Remove the marks of a repaired line from what the source itself says of the record."""
         line.meta = line.meta and Raw(marks.remove_from(bytes(line.meta)))
 
-    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart) -> Head:
+    def read_heads(
+        self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart
+    ) -> RecordHeads:
         """Return the properties of decoded lines. `numbers`: of these lines in the piece of the part."""
         times = np.array([line.emitted_at for line in lines], np.int64)
         metas = [line.meta for line in lines]
         if not lines or lines[0].row_id is None:
-            return Head(part.first + numbers, times, metas)
+            return RecordHeads(part.first + numbers, times, metas)
         sequence = np.array([line.place for line in lines], np.int64)
-        return Head(sequence, times, metas, [line.row_id for line in lines])
+        return RecordHeads(sequence, times, metas, [line.row_id for line in lines])
 
 
 class AirbyteEnvelope(Envelope):
@@ -93,7 +95,7 @@ class AirbyteEnvelope(Envelope):
 
     _path = "record.data"
 
-    def type_of(self, data: Any) -> Any:
+    def line_type(self, data: Any) -> Any:
         namespace = ("namespace", self._namespace)
         record = [
             ("stream", self._stream),
@@ -108,15 +110,19 @@ class AirbyteEnvelope(Envelope):
     def unmark(self, line: Any, marks: Marks) -> None:
         super().unmark(line.record, marks)
 
-    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart) -> Head:
+    def read_heads(
+        self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart
+    ) -> RecordHeads:
         bodies = [line.record for line in lines]
         times: list[Any] = [body.emitted_at for body in bodies]
         try:
             millis = np.array(times, np.int64)
         except (TypeError, ValueError, OverflowError):
-            millis = np.array([_whole(time) for time in times], np.int64)
+            millis = np.array([_whole_millis(time) for time in times], np.int64)
         metas = [body.meta for body in bodies]
-        return Head(part.first + numbers, _replace_bad_times(millis, part.received_at), metas)
+        return RecordHeads(
+            part.first + numbers, _replace_bad_times(millis, part.received_at), metas
+        )
 
 
 class SingerEnvelope(Envelope):
@@ -124,26 +130,28 @@ class SingerEnvelope(Envelope):
 
     _path = "record"
 
-    def type_of(self, data: Any) -> Any:
+    def line_type(self, data: Any) -> Any:
         fields = [("type", Literal["RECORD"]), ("stream", self._stream), ("record", data)]
         return _struct("Line", [*fields, ("time_extracted", Any, None)])
 
     def unmark(self, line: Any, marks: Marks) -> None:
         """Do nothing: a tap says nothing of its records."""
 
-    def head(self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart) -> Head:
+    def read_heads(
+        self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart
+    ) -> RecordHeads:
         times = [line.time_extracted for line in lines]
         texts = [(time if isinstance(time, str) else None,) for time in times]
         columns = ColumnBuilder(lambda *_: None, has_long_values=False, is_exact=False)
         (instants,) = columns.build([_TIME], texts, WHOLE_RECORD, range(len(texts)))
         micros = instants.cast(pa.int64()).fill_null(_NO_TIME).to_numpy()
         millis = np.rint(micros / 1000).astype(np.int64)
-        return Head(
+        return RecordHeads(
             part.first + numbers, _replace_bad_times(millis, part.received_at), [None] * len(lines)
         )
 
 
-def envelope_of(part: SegmentPart) -> Envelope:
+def make_envelope(part: SegmentPart) -> Envelope:
     """Return the envelope of a part's lines."""
     return {ROWS: Envelope, AIRBYTE: AirbyteEnvelope, SINGER: SingerEnvelope}[part.form](part)
 
@@ -157,6 +165,6 @@ def _replace_bad_times(millis: np.ndarray, default: int) -> np.ndarray:
     return np.where((millis >= 0) & (millis < _MAX_TIME), millis, default)
 
 
-def _whole(value: Any) -> int:
+def _whole_millis(value: Any) -> int:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and 0 <= value < _MAX_TIME else -1

@@ -47,7 +47,7 @@ _FEW, _SHARE = 4, 20_000
 
 
 @dataclass
-class Records:
+class BlockRecords:
     """The records of a block, in the order of their lines.
 
     Attributes:
@@ -84,19 +84,19 @@ class RecordReader:
         self._decoders: dict[tuple[bool, bool], Callable[[bytes], list[Any]]] = {}
         self._has_undeclared = False
         self._seen = 0
-        self._whole = msgspec.json.Decoder(envelope.type_of(Raw)).decode
+        self._whole = msgspec.json.Decoder(envelope.line_type(Raw)).decode
         self._fields = msgspec.json.Decoder(dict[str, Raw]).decode
         numbers = {field.source: number for number, field in enumerate(job.fields)}
         self._extra = f"f{numbers[job.extra]}" if job.extra in numbers else None
 
-    def read(self, block: bytes, count: int, *, is_exact: bool) -> Records:
+    def read(self, block: bytes, count: int, *, is_exact: bool) -> BlockRecords:
         """Return the records of a block of `count` lines.
 
         Args:
             is_exact: numbers that become doubles are taken as they stand in the line.
         """
         self._seen += count
-        records = Records(BlockChanges(self._job.key_paths), is_exact)
+        records = BlockRecords(BlockChanges(self._job.key_paths), is_exact)
         if self._read_lines(block, count, records):
             return records
         lines = _lines(block)
@@ -109,7 +109,7 @@ class RecordReader:
                     records.lines.append(self._read_alone(line, number, records))
         return records
 
-    def _read_lines(self, block: bytes, count: int, records: Records) -> bool:
+    def _read_lines(self, block: bytes, count: int, records: BlockRecords) -> bool:
         """Decode whole lines at once; return whether the decoder accepts all of them."""
         if not _is_whole(block, count):
             return False
@@ -153,13 +153,13 @@ class RecordReader:
                 data = object_type(
                     fields, frozenset(self.raw), is_closed=is_closed, is_exact=is_exact
                 )
-                decoder = msgspec.json.Decoder(self._envelope.type_of(data)).decode_lines
+                decoder = msgspec.json.Decoder(self._envelope.line_type(data)).decode_lines
             except ValueError:
                 decoder = decode_nothing
             self._decoders[is_exact, is_closed] = decoder
         return decoder
 
-    def _read_alone(self, line: bytes, number: int, records: Records) -> Any:
+    def _read_alone(self, line: bytes, number: int, records: BlockRecords) -> Any:
         """Return a decoded line, each of its values decoded alone; None if it has no record."""
         try:
             whole, data, marks = self._open_line(line)
@@ -183,7 +183,7 @@ class RecordReader:
             for position, converter in self._converters.items()
             for name in (converter.field.source,)
         )
-        self._envelope.put(whole, tree)
+        self._envelope.put_data(whole, tree)
         self._take_raw()
         return whole
 
@@ -212,7 +212,7 @@ class RecordReader:
         return whole, bytes(self._envelope.data(whole)), marks
 
     def _split(
-        self, values: dict[str, Raw], data: bytes, marks: Marks | None, records: Records
+        self, values: dict[str, Raw], data: bytes, marks: Marks | None, records: BlockRecords
     ) -> dict[str, Raw]:
         """Return the fields by their declared names; the undeclared ones as one field, if they are kept."""
         declared = self._job.declared
@@ -228,7 +228,7 @@ class RecordReader:
         count_names(records.undeclared, extra)
         return values if self._extra is None else {**values, str(self._job.extra): _encode(extra)}
 
-    def _read_undeclared(self, line: bytes, number: int, records: Records) -> None:
+    def _read_undeclared(self, line: bytes, number: int, records: BlockRecords) -> None:
         """Count and keep the undeclared fields of a decoded line; read it alone if fields were renamed."""
         extra = find_undeclared(self._envelope.data(self._whole(line)), self._job.declared)
         if extra is None:

@@ -70,7 +70,7 @@ class DeadLetterRows:
 
     def __init__(self, job: ParseJob, envelope: Envelope):
         self._job, self._envelope = job, envelope
-        self._decode = msgspec.json.Decoder(envelope.type_of(Raw)).decode
+        self._decode = msgspec.json.Decoder(envelope.line_type(Raw)).decode
 
     def batch(
         self, block: bytes, numbers: np.ndarray, part: SegmentPart, reasons: Mapping[int, str]
@@ -93,7 +93,7 @@ class DeadLetterRows:
         except DECODING_ERRORS:  # the line is not JSON besides its texts
             return {"record": line.decode("utf-8", "replace"), "place": int(part.first + number[0])}
         data = bytes(self._envelope.data(whole))
-        head = self._envelope.head([whole], number, part)
+        head = self._envelope.read_heads([whole], number, part)
         sequence, (meta,) = int(head.sequence[0]), head.metas
         is_object = data[:1] == b"{"
         return {
