@@ -179,7 +179,7 @@ class PlainCounter:
     def __init__(self) -> None:
         self.rows = 0
 
-    def over(self, frame: Frame) -> Frame:
+    def count(self, frame: Frame) -> Frame:
         self.rows = len(frame.rows)
         return frame
 
@@ -322,7 +322,7 @@ REPLACED: tuple[Replacement, ...] = (
     (dedup, "RowCounter", PlainCounter),
     (dedup, "is_delete", is_delete),
     (dedup, "begins_era", begins_era),
-    (dedup, "latest", latest),
+    (dedup, "select_latest", latest),
     (dedup, "union_rows", union_rows),
     (dedup, "write_rows", write_rows),
     (partition_files, "RowCounter", PlainCounter),

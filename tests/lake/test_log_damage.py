@@ -78,7 +78,7 @@ def test_an_entry_that_is_cut_off_and_older_than_the_checkpoint_harms_only_the_p
     with pytest.raises(ConfigError, match="is not whole"):
         list(table.past_commits())
     with pytest.raises(ConfigError, match="is not whole"):
-        table.find_needed_since(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc))
+        table.find_needed(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc))
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, cut_off])

@@ -30,7 +30,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
-from elt_assets.lake.delta.row_counts import discard_unless_complete, row_count
+from elt_assets.lake.delta.row_counts import row_count, verify_or_discard
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
 from elt_assets.lake.merge.file_splitting import (
     MAX_BYTES,
@@ -124,7 +124,7 @@ def expire(
         files = table.write_files(fresh) if old < file.records else []
         reach(Failpoint.FRESH_RECORDS_WRITTEN)
         try:
-            discard_unless_complete(
+            verify_or_discard(
                 table, file.records - old, row_count(table, files), "rejected records", files
             )
             with discard_if_unpublished(table, files):
@@ -189,9 +189,7 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
         the number of removed files.
     """
     old = {*table.find_unreferenced(retention), *_hidden(table.storage, retention)}
-    paths = (
-        old - table.find_needed_since(dt.datetime.now(dt.timezone.utc) - retention) if old else old
-    )
+    paths = old - table.find_needed(dt.datetime.now(dt.timezone.utc) - retention) if old else old
     reach(Failpoint.VACUUM_PLANNED)
     return table.discard_files(DataFile(path, 0, 0) for path in paths)
 
@@ -226,7 +224,7 @@ def _combine(spark: SparkSession, table: Table, group: list[DataFile]) -> list[D
         schema=table.arrow_schema(),
     )
     files = table.storage.describe(run_split(spark, job)[split_tasks.REST])
-    discard_unless_complete(
+    verify_or_discard(
         table,
         row_count(table, group),
         row_count(table, files),

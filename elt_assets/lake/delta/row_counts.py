@@ -41,7 +41,7 @@ def row_count(table: Table, files: Sequence[DataFile]) -> int:
     return sum(file.records for file in counted)
 
 
-def discard_unless_complete(
+def verify_or_discard(
     table: Table, expected: int, counted: int, what: str, files: Sequence[DataFile] = ()
 ) -> None:
     """Compare two counts of rows.
@@ -71,5 +71,5 @@ def write_all(table: Table, rows: DataFrame, kind: str = VISIBLE) -> list[DataFi
     """
     counter = RowCounter()
     files = table.write_files(counter.count(rows), kind)
-    discard_unless_complete(table, counter.rows, row_count(table, files), "rows written", files)
+    verify_or_discard(table, counter.rows, row_count(table, files), "rows written", files)
     return files

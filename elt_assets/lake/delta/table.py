@@ -447,7 +447,7 @@ class Table:
     def find_unreferenced(self, retention: dt.timedelta) -> list[str]:
         """Return the paths of visible files, older than the retention, that no version within it uses.
 
-        Files that only older versions use are among them. Check the result with `find_needed_since`: a
+        Files that only older versions use are among them. Check the result with `find_needed`: a
         checkpoint of another engine omits removed files after `delta.deletedFileRetentionDuration`, so that
         files which are still needed may be among them too.
         """
@@ -457,7 +457,7 @@ class Table:
             retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True
         )
 
-    def find_needed_since(self, oldest: dt.datetime) -> set[str]:
+    def find_needed(self, oldest: dt.datetime) -> set[str]:
         """Return the paths of files, also hidden ones, that the present version or any since a time needs."""
         assert self._delta is not None
         time = int(oldest.timestamp() * 1000)

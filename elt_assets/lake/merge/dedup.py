@@ -148,7 +148,7 @@ def _merge_by_window(
     rows = read.count(union_rows(spark, inputs.batch, inputs.matching, by, schema))
     rows = select_latest(rows, by, begins_era(inputs, by, schema))
     files = write_rows(inputs.table, rows, is_delete(schema), schema.names)
-    key_merge.discard_unless_read(inputs, read.rows, files)
+    key_merge.verify_read(inputs, read.rows, files)
     return files
 
 

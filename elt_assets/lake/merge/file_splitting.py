@@ -26,7 +26,7 @@ from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile
-from elt_assets.lake.delta.row_counts import discard_unless_complete, row_count
+from elt_assets.lake.delta.row_counts import row_count, verify_or_discard
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark import split_tasks
@@ -298,7 +298,7 @@ def _verify_split(table: Table, result: Split) -> Split:
     """
     files = [*result.rest, *result.matching]
     taken = row_count(table, result.taken)
-    discard_unless_complete(table, taken, row_count(table, files), "rows of the split files", files)
+    verify_or_discard(table, taken, row_count(table, files), "rows of the split files", files)
     return result
 
 

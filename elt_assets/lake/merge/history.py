@@ -220,7 +220,7 @@ def _merge_by_window(
     names = [*history_schema(schema).names, EPOCH]
     ends = is_end(schema, may_close=may_close)
     files = dedup.write_rows(inputs.table, rows, ends, names)
-    key_merge.discard_unless_read(inputs, read.rows, files)
+    key_merge.verify_read(inputs, read.rows, files)
     return files
 
 

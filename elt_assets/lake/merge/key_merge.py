@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import HIDDEN, DataFile
-from elt_assets.lake.delta.row_counts import discard_unless_complete
+from elt_assets.lake.delta.row_counts import verify_or_discard
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.file_splitting import (
     MAX_BYTES,
@@ -63,7 +63,7 @@ def task_count(batch: Batch, matching: Batch) -> int:
     return max(ceil(records / ROWS_PER_TASK), ceil(size / BYTES_PER_TASK))
 
 
-def discard_unless_read(inputs: MergeInputs, rows: int, new_files: WrittenFiles) -> None:
+def verify_read(inputs: MergeInputs, rows: int, new_files: WrittenFiles) -> None:
     """Check that a merge read all rows of its input; if it did not, remove the files that it has `new_files`.
 
     Raises:
@@ -71,7 +71,7 @@ def discard_unless_read(inputs: MergeInputs, rows: int, new_files: WrittenFiles)
     """
     expected = inputs.batch.records + inputs.matching.records
     files = [*new_files[0], *new_files[1]]
-    discard_unless_complete(inputs.table, expected, rows, "rows read by a merge", files)
+    verify_or_discard(inputs.table, expected, rows, "rows read by a merge", files)
 
 
 def merge_in_one_task(
@@ -137,10 +137,10 @@ def _verify(inputs: MergeInputs, results: dict[str, list[str]]) -> WrittenFiles:
     """
     describe = inputs.table.storage.describe
     new_files = describe(results[merge_tasks.VISIBLE]), describe(results[merge_tasks.HIDDEN])
-    discard_unless_read(inputs, int(results[merge_tasks.ROWS_READ][0]), new_files)
+    verify_read(inputs, int(results[merge_tasks.ROWS_READ][0]), new_files)
     files = [*new_files[0], *new_files[1]]
     rows = sum(file.records for file in files)
-    discard_unless_complete(
+    verify_or_discard(
         inputs.table, int(results[merge_tasks.ROWS_WRITTEN][0]), rows, "rows written", files
     )
     return new_files

@@ -11,12 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.files import DataFile, TableChange
-from elt_assets.lake.delta.row_counts import (
-    RowCounter,
-    discard_unless_complete,
-    row_count,
-    write_all,
-)
+from elt_assets.lake.delta.row_counts import RowCounter, row_count, verify_or_discard, write_all
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark.expressions import value_at
@@ -90,7 +85,5 @@ def plan_removal(
     rows = read.count(table.read_files(session(), files.mixed, schema))
     rest = write_all(table, rows.where(~value_at([PARTITION]).eqNullSafe(f.lit(partition))))
     expected = row_count(table, files.mixed)
-    discard_unless_complete(
-        table, expected, read.rows, "rows read of files with other partitions", rest
-    )
+    verify_or_discard(table, expected, read.rows, "rows read of files with other partitions", rest)
     return TableChange(rest, [*files.own, *files.mixed])

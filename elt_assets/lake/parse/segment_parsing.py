@@ -19,20 +19,14 @@ from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.parse.undeclared import collect_names
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.schema.logical_types import (
-    Array,
-    Column,
-    Scalar,
-    Struct,
-    describe_type,
-)
+from elt_assets.lake.schema.logical_types import Array, Column, Scalar, Struct, describe_type
 from elt_assets.lake.spark.parsing.job import (
     DeadLetter,
     KeyPart,
+    LineRange,
     ParseJob,
     ParseResult,
     ParseTask,
-    SegmentPart,
 )
 from elt_assets.lake.spark.parsing.task import RESULT, batch_runner, runner
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
@@ -244,7 +238,7 @@ def tasks_of(segment: Segment, location: Location, cores: int) -> Iterator[Parse
     """Yield tasks of about equal sizes: one for each core, unless they would be too small or too large."""
     source = location.file_system()
     size = min(max(-(-segment.size // cores), MIN_TASK_BYTES), MAX_TASK_BYTES)
-    parts: list[SegmentPart] = []
+    parts: list[LineRange] = []
     room = size
     for part in _parts(segment, size):
         if parts and part.size > room:
@@ -256,7 +250,7 @@ def tasks_of(segment: Segment, location: Location, cores: int) -> Iterator[Parse
         yield ParseTask(source, tuple(parts))
 
 
-def _parts(segment: Segment, size: int) -> Iterator[SegmentPart]:
+def _parts(segment: Segment, size: int) -> Iterator[LineRange]:
     """Yield the pieces of a segment, those that are too large in parts of whole lines."""
     with segment.path.open("rb", buffering=0) as source:
         for number, piece in enumerate(segment.pieces):
@@ -266,7 +260,7 @@ def _parts(segment: Segment, size: int) -> Iterator[SegmentPart]:
                 [whole] if piece.size <= size + size // 4 else _ranges(source, piece, size)
             ):
                 if lines:
-                    yield SegmentPart(
+                    yield LineRange(
                         number,
                         piece.form.value,
                         offset,

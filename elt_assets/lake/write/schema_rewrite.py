@@ -22,7 +22,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import HIDDEN, DataFile, TableChange
 from elt_assets.lake.delta.opening import find_retyped
-from elt_assets.lake.delta.row_counts import discard_unless_complete, row_count
+from elt_assets.lake.delta.row_counts import row_count, verify_or_discard
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
 from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, pack_files, run_tasks
 from elt_assets.lake.merge.validity import HIDDEN_FIELDS, IS_CURRENT, history_schema
@@ -217,7 +217,7 @@ def _rewritten(
         table.storage.discard_folder(folder)
         raise
     written = table.storage.describe(found[widening_tasks.NEW_FILE])
-    discard_unless_complete(
+    verify_or_discard(
         table, row_count(table, files), row_count(table, written), "rows in wider types", written
     )
     return written

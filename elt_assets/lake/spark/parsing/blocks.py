@@ -10,8 +10,8 @@ from itertools import compress
 import numpy as np
 import pyarrow as pa
 
-from elt_assets.lake.spark.parsing.envelopes import RecordHeads, make_envelope
-from elt_assets.lake.spark.parsing.job import ParseJob, SegmentPart
+from elt_assets.lake.spark.parsing.envelopes import Heads, make_envelope
+from elt_assets.lake.spark.parsing.job import LineRange, ParseJob
 from elt_assets.lake.spark.parsing.records import BlockRecords, RecordReader
 from elt_assets.lake.spark.parsing.rejects import DeadLetterRows, find_rejects
 from elt_assets.lake.spark.parsing.stamp import Entry, build_metadata_columns, read_reported_changes
@@ -48,7 +48,7 @@ class BlockParser:
         part: a part with lines of this stream and form.
     """
 
-    def __init__(self, job: ParseJob, part: SegmentPart):
+    def __init__(self, job: ParseJob, part: LineRange):
         self._job = job
         self._envelope = make_envelope(part)
         self._reader = RecordReader(job, part.form, self._envelope)
@@ -58,7 +58,7 @@ class BlockParser:
         self._schema = pa.schema([*map(pa.field, names, types), *job.metadata])
 
     def parse(
-        self, block: bytes, numbers: np.ndarray, part: SegmentPart, *, is_exact: bool = False
+        self, block: bytes, numbers: np.ndarray, part: LineRange, *, is_exact: bool = False
     ) -> BlockRows:
         """Parse a block of whole lines.
 
@@ -101,7 +101,7 @@ class BlockParser:
 
 
 def _entries(
-    head: RecordHeads, positions: Sequence[int], records: BlockRecords
+    head: Heads, positions: Sequence[int], records: BlockRecords
 ) -> list[list[Entry]] | None:
     """Return the changes of each record, those that the source reports first; None if there are none."""
     if not records.changes.by_line and not any(head.metas):

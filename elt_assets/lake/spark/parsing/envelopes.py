@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Raw
 
-from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, SINGER, SegmentPart
+from elt_assets.lake.spark.parsing.job import AIRBYTE, ROWS, SINGER, LineRange
 from elt_assets.lake.spark.types.changes import WHOLE_RECORD
 from elt_assets.lake.spark.types.columns import ColumnBuilder
 from elt_assets.lake.spark.types.fields import Field
@@ -29,7 +29,7 @@ _TIME = Field("", "", "TIMESTAMP", pa.timestamp("us", "UTC"))
 
 
 @dataclass
-class RecordHeads:
+class Heads:
     """The properties of some lines besides their data, each in the order of the lines.
 
     Attributes:
@@ -54,7 +54,7 @@ class Envelope:
 
     _path = "data"
 
-    def __init__(self, part: SegmentPart):
+    def __init__(self, part: LineRange):
         self._stream: Any = Literal[part.stream]
         self._namespace: Any = None if part.namespace is None else Literal[part.namespace]
         self.data = attrgetter(self._path)
@@ -78,16 +78,14 @@ class Envelope:
         """Remove the marks of a repaired line from what the source itself says of the record."""
         line.meta = line.meta and Raw(marks.remove_from(bytes(line.meta)))
 
-    def read_heads(
-        self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart
-    ) -> RecordHeads:
+    def read_heads(self, lines: Sequence[Any], numbers: np.ndarray, part: LineRange) -> Heads:
         """Return the properties of decoded lines. `numbers`: of these lines in the piece of the part."""
         times = np.array([line.emitted_at for line in lines], np.int64)
         metas = [line.meta for line in lines]
         if not lines or lines[0].row_id is None:
-            return RecordHeads(part.first + numbers, times, metas)
+            return Heads(part.first + numbers, times, metas)
         sequence = np.array([line.place for line in lines], np.int64)
-        return RecordHeads(sequence, times, metas, [line.row_id for line in lines])
+        return Heads(sequence, times, metas, [line.row_id for line in lines])
 
 
 class AirbyteEnvelope(Envelope):
@@ -110,9 +108,7 @@ class AirbyteEnvelope(Envelope):
     def unmark(self, line: Any, marks: Marks) -> None:
         super().unmark(line.record, marks)
 
-    def read_heads(
-        self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart
-    ) -> RecordHeads:
+    def read_heads(self, lines: Sequence[Any], numbers: np.ndarray, part: LineRange) -> Heads:
         bodies = [line.record for line in lines]
         times: list[Any] = [body.emitted_at for body in bodies]
         try:
@@ -120,9 +116,7 @@ class AirbyteEnvelope(Envelope):
         except (TypeError, ValueError, OverflowError):
             millis = np.array([_whole_millis(time) for time in times], np.int64)
         metas = [body.meta for body in bodies]
-        return RecordHeads(
-            part.first + numbers, _replace_bad_times(millis, part.received_at), metas
-        )
+        return Heads(part.first + numbers, _fix_times(millis, part.received_at), metas)
 
 
 class SingerEnvelope(Envelope):
@@ -137,21 +131,19 @@ class SingerEnvelope(Envelope):
     def unmark(self, line: Any, marks: Marks) -> None:
         """Do nothing: a tap says nothing of its records."""
 
-    def read_heads(
-        self, lines: Sequence[Any], numbers: np.ndarray, part: SegmentPart
-    ) -> RecordHeads:
+    def read_heads(self, lines: Sequence[Any], numbers: np.ndarray, part: LineRange) -> Heads:
         times = [line.time_extracted for line in lines]
         texts = [(time if isinstance(time, str) else None,) for time in times]
         columns = ColumnBuilder(lambda *_: None, has_long_values=False, is_exact=False)
         (instants,) = columns.build([_TIME], texts, WHOLE_RECORD, range(len(texts)))
         micros = instants.cast(pa.int64()).fill_null(_NO_TIME).to_numpy()
         millis = np.rint(micros / 1000).astype(np.int64)
-        return RecordHeads(
-            part.first + numbers, _replace_bad_times(millis, part.received_at), [None] * len(lines)
+        return Heads(
+            part.first + numbers, _fix_times(millis, part.received_at), [None] * len(lines)
         )
 
 
-def make_envelope(part: SegmentPart) -> Envelope:
+def make_envelope(part: LineRange) -> Envelope:
     """Return the envelope of a part's lines."""
     return {ROWS: Envelope, AIRBYTE: AirbyteEnvelope, SINGER: SingerEnvelope}[part.form](part)
 
@@ -160,7 +152,7 @@ def _struct(name: str, fields: Sequence[Any]) -> Any:
     return msgspec.defstruct(name, fields, kw_only=True, gc=False)
 
 
-def _replace_bad_times(millis: np.ndarray, default: int) -> np.ndarray:
+def _fix_times(millis: np.ndarray, default: int) -> np.ndarray:
     """Return times; the default for one that is absent, in another unit, or no number."""
     return np.where((millis >= 0) & (millis < _MAX_TIME), millis, default)
 

@@ -82,7 +82,7 @@ class ParseJob:
 
 
 @dataclass(frozen=True)
-class SegmentPart:
+class LineRange:
     """Whole lines of one form in a segment.
 
     Attributes:
@@ -107,7 +107,7 @@ class ParseTask:
     """The parts that one task parses. `source`: pyarrow's file system, and the path in it of the segment."""
 
     source: tuple[Any, str]
-    parts: tuple[SegmentPart, ...]
+    parts: tuple[LineRange, ...]
 
 
 @dataclass

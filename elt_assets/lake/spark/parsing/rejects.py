@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from elt_assets.lake.spark.parsing.envelopes import Envelope
-from elt_assets.lake.spark.parsing.job import KeyPart, ParseJob, SegmentPart
+from elt_assets.lake.spark.parsing.job import KeyPart, LineRange, ParseJob
 from elt_assets.lake.spark.types.changes import BlockChanges
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS
 from elt_assets.protocol.airbyte.recovery.texts import read
@@ -73,7 +73,7 @@ class DeadLetterRows:
         self._decode = msgspec.json.Decoder(envelope.line_type(Raw)).decode
 
     def batch(
-        self, block: bytes, numbers: np.ndarray, part: SegmentPart, reasons: Mapping[int, str]
+        self, block: bytes, numbers: np.ndarray, part: LineRange, reasons: Mapping[int, str]
     ) -> pa.RecordBatch:
         """Return the rows of the lines of a block that have a reason, by their position."""
         lines, dead = block.split(b"\n"), self._job.dead_letter
@@ -87,7 +87,7 @@ class DeadLetterRows:
         ]
         return pa.RecordBatch.from_pylist(rows, dead.schema)
 
-    def _row(self, line: bytes, number: np.ndarray, part: SegmentPart) -> dict[str, Any]:
+    def _row(self, line: bytes, number: np.ndarray, part: LineRange) -> dict[str, Any]:
         try:
             whole = read(self._decode, line)
         except DECODING_ERRORS:  # the line is not JSON besides its texts

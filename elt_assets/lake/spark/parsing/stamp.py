@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from elt_assets.lake.spark.parsing.envelopes import RecordHeads
+from elt_assets.lake.spark.parsing.envelopes import Heads
 from elt_assets.lake.spark.parsing.job import ParseJob
 
 _WIDTH = 36
@@ -22,7 +22,7 @@ Entry = tuple[str | None, str | None, str | None]
 
 
 def build_metadata_columns(
-    job: ParseJob, head: RecordHeads, changes: Sequence[Sequence[Entry]] | None
+    job: ParseJob, head: Heads, changes: Sequence[Sequence[Entry]] | None
 ) -> list[pa.Array]:
     """Return the metadata columns, in the order of `ParseJob.metadata`.
 
@@ -65,7 +65,7 @@ def _ids(prefix: str, sequence: np.ndarray) -> pa.Array:
     )
 
 
-def _restore_ids(prefix: str, head: RecordHeads, own: pa.Array) -> pa.Array:
+def _restore_ids(prefix: str, head: Heads, own: pa.Array) -> pa.Array:
     """Return the ids of replayed rows: their own, or ones as if their sync had started when they were
     extracted."""
     assert head.row_ids is not None

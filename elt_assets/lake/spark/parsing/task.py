@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from elt_assets.lake.spark.parsing.blocks import BlockParser
-from elt_assets.lake.spark.parsing.job import ParseJob, ParseResult, ParseTask, SegmentPart
+from elt_assets.lake.spark.parsing.job import LineRange, ParseJob, ParseResult, ParseTask
 from elt_assets.lake.spark.parsing.statistics import statistics
 from elt_assets.lake.spark.task_io import FileWriter, discard_on_error
 
@@ -101,7 +101,7 @@ def run(job: ParseJob, task: ParseTask) -> ParseResult:
     return result
 
 
-def _blocks(source: Any, part: SegmentPart) -> Iterator[tuple[bytes, np.ndarray]]:
+def _blocks(source: Any, part: LineRange) -> Iterator[tuple[bytes, np.ndarray]]:
     """Yield blocks of whole lines, and the numbers of their lines in the piece."""
     source.seek(part.offset)
     remaining, line = part.size, part.line
