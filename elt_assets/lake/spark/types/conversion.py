@@ -89,7 +89,8 @@ class Converter:
         self, values: Sequence[Any], path: FieldPath, rows: Sequence[int], add: AddChange
     ) -> Sequence[Any]:
         """Return clean values that are decoded at once; raise an error if they are not all clean."""
-        text = b"[%b]" % b",".join([b"null" if value is None else value for value in values])
+        # `has_rounded` looks at every second byte: a comma alone would join two numbers into a long one.
+        text = b"[%b]" % b", ".join([b"null" if value is None else value for value in values])
         decoded: list[Any] = self._decode_all(text)
         if len(decoded) != len(values):
             raise ValueError("a value is not one JSON value")
