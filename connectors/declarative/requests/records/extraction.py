@@ -33,10 +33,6 @@ _ERRORS = ("error", "errors")
 """Fields whose presence says that a body explains an error."""
 
 
-class ErrorInBody(SystemFailure):
-    """The body of a response explains an error, in place of records."""
-
-
 class RecordExtractor(ABC):
     """Finds the records in the values of a response.
 
@@ -47,6 +43,9 @@ class RecordExtractor(ABC):
     place: str
 
     @abstractmethod
+    def find(self, values: list[Any]) -> list[Any] | None:
+        """Return the records in some values of a response; None if the place of the records is missing."""
+
     def values(self, values: list[Any], response: Response) -> list[Any]:
         """Return what is found in some values of a response, whether or not it is an object. `DROPPED` stands
         for a record that is left out, and counts for the size of the page.
@@ -54,6 +53,18 @@ class RecordExtractor(ABC):
         Raises:
             SystemFailure: the response explains an error in its place.
         """
+        records = self.find(values)
+        if records is not None:
+            return records
+        is_error = any(isinstance(body, dict) and any(map(body.get, _ERRORS)) for body in values)
+        if is_error and not may_lack_records(response):
+            raise SystemFailure(
+                f"{place(response.request)} answered with an error in place of records "
+                f"({response.status_code}): {excerpt(response)}",
+                guidance="see what the API says; if it means that there are no records, add an "
+                "HttpResponseFilter with the action IGNORE to the manifest",
+            )
+        return []
 
     def records(self, values: list[Any], response: Response) -> list[Any]:
         """Return the records in some values of a response, and `DROPPED`.
@@ -95,26 +106,18 @@ class _CombinedExtractor(RecordExtractor):
         self._is_union = component.mode == "union"
         self._skips_empty = component.skip_empty_records
 
-    def values(self, values: list[Any], response: Response) -> list[Any]:
-        combined: list[Any] = []
-        errors = []
+    def find(self, values: list[Any]) -> list[Any] | None:
+        combined: list[Any] | None = None
         for part in self._parts:
-            try:
-                records = part.values(values, response)
-            except (
-                ErrorInBody
-            ) as error:  # it counts only if no other part of the response has records
-                errors.append(error)
+            records = part.find(values)
+            if records is None:
                 continue
             if self._skips_empty:
                 records = [record or DROPPED for record in records]
             has_records = any(record is not DROPPED for record in records)
-            if self._is_union or has_records:
-                combined += records
             if has_records and not self._is_union:
-                break
-        if errors and not combined:
-            raise errors[0]
+                return records
+            combined = [*(combined or ()), *(records if self._is_union else ())]
         return combined
 
 
@@ -135,32 +138,25 @@ class Extractor(RecordExtractor):
         if component.record_expander is not None:
             self._expand = _expander(component.record_expander, variables, retrieve)
 
-    def values(self, values: list[Any], response: Response) -> list[Any]:
+    def find(self, values: list[Any]) -> list[Any] | None:
         if len(values) == 1 and self._is_plain and type(values[0]) is dict:
-            found = self._of_object(values[0], response)
-        elif not self._path and not any(type(each) is list for each in values):
-            found = [each for each in values if each]
+            records = self._find_in_object(values[0])
+        elif not self._path and not any(type(value) is list for value in values):
+            records = [value for value in values if value]
         else:
-            found = [record for value in values for record in self._of(value)]
-        if self._expand is not None:
-            found = [record for each in found for record in self._expand(each)]
-        return found
+            records = [record for value in values for record in self._of(value)]
+        if self._expand is not None and records is not None:
+            records = [item for record in records for item in self._expand(record)]
+        return records
 
-    def _of_object(self, body: dict[str, Any], response: Response) -> list[Any]:
+    def _find_in_object(self, body: dict[str, Any]) -> list[Any] | None:
         """Return the records in a JSON object, which is what most responses are."""
-        found = paths.value_at_names(body, self._path)
-        if type(found) is list:
-            return list(found)
-        if found is paths.MISSING or found is None:
-            if any(body.get(name) for name in _ERRORS) and not may_lack_records(response):
-                raise ErrorInBody(
-                    f"{place(response.request)} answered with an error in place of records "
-                    f"({response.status_code}): {excerpt(response)}",
-                    guidance="see what the API says; if it means that there are no records, add an "
-                    "HttpResponseFilter with the action IGNORE to the manifest",
-                )
-            return []
-        return [found] if found else []
+        content = paths.value_at_names(body, self._path)
+        if type(content) is list:
+            return list(content)
+        if content is paths.MISSING or content is None:
+            return None
+        return [content] if content else []
 
     def _of(self, value: Any) -> list[Any]:
         if not self._path:
