@@ -28,7 +28,7 @@ from elt_assets.lake.spark.parsing.job import (
     ParseResult,
     ParseTask,
 )
-from elt_assets.lake.spark.parsing.task import RESULT, batch_runner, runner
+from elt_assets.lake.spark.parsing.task import RESULT, make_batch_runner, make_runner
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
 from elt_assets.lake.spark.worker_code import make_sendable
 from elt_assets.storage.location import Location
@@ -221,12 +221,12 @@ def run(spark: SparkSession, job: ParseJob, tasks: Sequence[ParseTask]) -> list[
     """
     if is_remote():
         numbers = spark.range(0, len(tasks), 1, len(tasks))
-        frame = numbers.mapInArrow(make_sendable(batch_runner, job, tasks), RESULT)
+        frame = numbers.mapInArrow(make_sendable(make_batch_runner, job, tasks), RESULT)
         return [ParseResult(*json.loads(row["result"])) for row in frame.collect()]
     numbered = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
     return [
         ParseResult(*values)
-        for values in numbered.mapPartitions(make_sendable(runner, job, tasks)).collect()
+        for values in numbered.mapPartitions(make_sendable(make_runner, job, tasks)).collect()
     ]
 
 

@@ -163,6 +163,6 @@ def _number(text: str | None) -> Any:
 def _as_json(text: str) -> Any:
     """Return a JSON text in the one form; another engine may have written a text that is none."""
     try:
-        return Raw(JsonTexts().texts([text.encode()])[0].encode())
+        return Raw(JsonTexts().normalize([text.encode()])[0].encode())
     except DECODING_ERRORS:
         return text

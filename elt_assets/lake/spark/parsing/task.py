@@ -29,7 +29,9 @@ _RECURSION = 4_000
 """The decoder counts a level of nesting as a level of Python's stack, which has 1,000 by default."""
 
 
-def runner(job: ParseJob, tasks: Sequence[ParseTask]) -> Callable[[Iterable[int]], Iterator[Plain]]:
+def make_runner(
+    job: ParseJob, tasks: Sequence[ParseTask]
+) -> Callable[[Iterable[int]], Iterator[Plain]]:
     """Return the function that runs the tasks of some numbers.
 
     It yields plain values, in the order of the attributes of a `ParseResult`: a worker cannot return objects
@@ -50,11 +52,11 @@ def runner(job: ParseJob, tasks: Sequence[ParseTask]) -> Callable[[Iterable[int]
     return work
 
 
-def batch_runner(
+def make_batch_runner(
     job: ParseJob, tasks: Sequence[ParseTask]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of `runner` for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
-    work = runner(job, tasks)
+    """Return the function of `make_runner` for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
+    work = make_runner(job, tasks)
 
     def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

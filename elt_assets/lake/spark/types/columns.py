@@ -141,7 +141,7 @@ class ColumnBuilder:
         fits = not opening or all(v.startswith(opening) or v == b"null" for v in raw)
         if fits and max(map(len, raw), default=0) <= 2 * MAX_DEPTH:
             with suppress(*DECODING_ERRORS):
-                return [None if text == "null" else text for text in self._texts.texts(raw)]
+                return [None if text == "null" else text for text in self._texts.normalize(raw)]
         read = partial(self._json_text, opening)
         return [reader.read(read, value, number) for number, value in enumerate(raw)]
 
@@ -152,7 +152,7 @@ class ColumnBuilder:
             raise Misfit(*MISFIT)
         try:
             if not is_too_deep(raw):
-                return self._texts.texts([raw])[0]
+                return self._texts.normalize([raw])[0]
         except DECODING_ERRORS:  # a number of too many digits
             pass
         raise Misfit(*OVERSIZE)

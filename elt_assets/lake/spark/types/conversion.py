@@ -1,4 +1,4 @@
-"""The conversion of values from their texts as they stand in the line: those that are not clean."""
+"""Conversion of the values that the decoder refuses, from their texts as they stand in the line."""
 
 from __future__ import annotations
 
