@@ -57,7 +57,7 @@ def run_mixed(work: Path, records: int, peers_folder: Path | None) -> Report:
     results = _contests(entrants, records, work)
     speed = _speed(results)
     bar = Bar(
-        "with a decimal and JSON text, less start, of PyAirbyte's speed", speed, 6, least=True
+        "with a decimal and JSON text, less start, of PyAirbyte's speed", speed, 8, least=True
     )
     return _report(results, "one stream with a decimal and a JSON-text column, append", [bar])
 
@@ -125,8 +125,8 @@ def _bars(results: Results) -> list[Bar]:
         for name in (DESTINATION, TARGET)
     ]
     return [
-        Bar("ingest less start, of PyAirbyte's speed", _speed(results), 8, least=True),
-        Bar("ingest less start, of the limit's time", _times(results, OURS, LIMIT), 5),
+        Bar("ingest less start, of PyAirbyte's speed", _speed(results), 9, least=True),
+        Bar("ingest less start, of the limit's time", _times(results, OURS, LIMIT), 3),
         *beside,
         Bar("peak memory of the Python process", peak, 300, " MB"),
     ]
