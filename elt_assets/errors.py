@@ -10,6 +10,9 @@ from typing import ClassVar, TypeVar
 
 T = TypeVar("T")
 
+NEEDS_AIRBYTE = 75
+"""The exit code of a manifest's process, if it needs Airbyte's engine and was started without it."""
+
 
 class EltError(Exception):
     """The base class of all errors that are shown to a user.
@@ -22,10 +25,12 @@ class EltError(Exception):
     Attributes:
         is_machine_fault: whether the machine failed, for example because its disk is full. Then everything
             else that the run would do fails in the same way.
+        exit_code: the exit code of the process whose failure it is, if there is one.
     """
 
     failure_type: ClassVar[str] = "system_error"
     is_machine_fault = False
+    exit_code: int | None = None
 
     def __init__(self, message: str, *, guidance: str | None = None, detail: str | None = None):
         super().__init__(message)

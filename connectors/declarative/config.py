@@ -26,9 +26,6 @@ from elt_assets.errors import ConfigError
 from elt_assets.protocol.specification import violations
 
 Config = dict[str, Any]
-Custom = Callable[[components.Custom], Callable[[Any], object]]
-"""Function that returns what a component in Python does: it changes a config in place, or checks a value and
-raises ConfigError."""
 Rule = Callable[[Any, str], list[str]]
 """Function that takes a value and its place, and returns a line for each violation."""
 
@@ -38,16 +35,13 @@ _CONFIG = re.compile(r"(^|; nearest: )config\b")
 """The name of the value in a line about a violation."""
 
 
-def migrate(
-    spec: components.Spec | None, written: Mapping[str, Any], custom: Custom | None = None
-) -> Config:
+def migrate(spec: components.Spec | None, written: Mapping[str, Any]) -> Config:
     """Return a copy of a config after the migrations of a manifest. If they change it, it is reported, and so
     it is saved.
 
     Args:
         spec: the specification of the manifest; None if it has none.
         written: the config.
-        custom: makes components in Python; None to refuse them.
 
     Raises:
         ConfigError: a rule cannot be applied. The message names its place in the manifest.
@@ -55,38 +49,28 @@ def migrate(
     config = deepcopy(dict(written))
     for migration in _rules(spec).config_migrations:
         for each in migration.transformations:
-            _transform(each, config, custom or components.Custom.refuse)
+            _transform(each, config)
     if config != written:
         report_config(deepcopy(config))
     return config
 
 
-def transform(
-    spec: components.Spec | None, migrated: Mapping[str, Any], custom: Custom | None = None
-) -> Config:
+def transform(spec: components.Spec | None, migrated: Mapping[str, Any]) -> Config:
     """Return a copy of a config after the transformations of a manifest, which are not saved. Arguments and
     errors are those of `migrate`; the config is the one that it returns."""
     config = deepcopy(dict(migrated))
     for each in _rules(spec).transformations:
-        _transform(each, config, custom or components.Custom.refuse)
+        _transform(each, config)
     return config
 
 
-def check_config(
-    spec: components.Spec | None, config: Mapping[str, Any], custom: Custom | None = None
-) -> None:
-    """Check a config, as `transform` returns it, by the validations of a manifest. The other arguments are
-    those of `migrate`.
+def check_config(spec: components.Spec | None, config: Mapping[str, Any]) -> None:
+    """Check a config, as `transform` returns it, by the validations of a manifest.
 
     Raises:
-        ConfigError: the config is not valid. The message names every violation. It quotes no value, unless a
-            component in Python does.
+        ConfigError: the config is not valid. The message names every violation, and quotes no value.
     """
-    lines = [
-        line
-        for each in _rules(spec).validations
-        for line in _violations(each, config, custom or components.Custom.refuse)
-    ]
+    lines = [line for each in _rules(spec).validations for line in _violations(each, config)]
     if lines:
         raise ConfigError(
             f"the config violates the rules of the manifest: {'; '.join(dict.fromkeys(lines))}",
@@ -108,23 +92,18 @@ def _rules(spec: components.Spec | None) -> components.ConfigNormalizationRules:
 
 
 @singledispatch
-def _transform(component: Any, config: Config, custom: Custom) -> None:
+def _transform(component: Any, config: Config) -> None:
     """Change a config in place.
 
     Raises:
         ConfigError: a template fails, or the change is not possible.
     """
-    del config, custom
+    del config
     raise ConfigError(f"{component.place}: {type(component).__name__} is not supported")
 
 
 @_transform.register
-def _(component: components.CustomConfigTransformation, config: Config, custom: Custom) -> None:
-    custom(component)(config)
-
-
-@_transform.register
-def _(component: components.ConfigAddFields, config: Config, _custom: Custom) -> None:
+def _(component: components.ConfigAddFields, config: Config) -> None:
     condition = component.condition
     for each in component.fields:
         if not each.path:
@@ -155,7 +134,7 @@ def _put(config: Config, field: components.AddedFieldDefinition, found: Any) -> 
 
 
 @_transform.register
-def _(component: components.ConfigRemoveFields, config: Config, _custom: Custom) -> None:
+def _(component: components.ConfigRemoveFields, config: Config) -> None:
     condition = component.condition
     if not condition.text or condition.is_true({"config": config}):
         for pointer in component.field_pointers:
@@ -163,7 +142,7 @@ def _(component: components.ConfigRemoveFields, config: Config, _custom: Custom)
 
 
 @_transform.register
-def _(component: components.ConfigRemapField, config: Config, _custom: Custom) -> None:
+def _(component: components.ConfigRemapField, config: Config) -> None:
     variables = {"config": config}
     *above, name = [part.text_of(variables) for part in component.field_path] or [""]
     parent = paths.value_at_names(config, above)
@@ -197,26 +176,24 @@ def _replacements(
 
 
 @singledispatch
-def _violations(component: Any, config: Mapping[str, Any], custom: Custom) -> Iterator[str]:
+def _violations(component: Any, config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each violation of a validator.
 
     Raises:
         ConfigError: the validator cannot be applied.
     """
-    del config, custom
+    del config
     raise ConfigError(f"{component.place}: {type(component).__name__} is not supported")
 
 
 @_violations.register
-def _(
-    component: components.DpathValidator, config: Mapping[str, Any], custom: Custom
-) -> Iterator[str]:
+def _(component: components.DpathValidator, config: Mapping[str, Any]) -> Iterator[str]:
     path = [part.text_of({"config": config}) for part in component.field_path]
     if not path:
         raise ConfigError(
             f"{component.place}.field_path is empty", guidance="write the name of a field"
         )
-    rule = _rule(component.validation_strategy, config, custom)
+    rule = _rule(component.validation_strategy, config)
     for found in _values_at(component, config, path):
         yield from rule(found, f"config.{'.'.join(path)}")
 
@@ -238,30 +215,18 @@ def _values_at(
 
 
 @_violations.register
-def _(
-    component: components.PredicateValidator, config: Mapping[str, Any], custom: Custom
-) -> Iterator[str]:
-    rule = _rule(component.validation_strategy, config, custom)
+def _(component: components.PredicateValidator, config: Mapping[str, Any]) -> Iterator[str]:
+    rule = _rule(component.validation_strategy, config)
     yield from rule(_evaluated(component.value, {"config": config}), f"{component.place}.value")
 
 
 def _rule(
     strategy: components.ValidateAdheresToSchema | components.CustomValidationStrategy,
     config: Mapping[str, Any],
-    custom: Custom,
 ) -> Rule:
     """Return the function that checks values."""
     if isinstance(strategy, components.CustomValidationStrategy):
-        validate = custom(strategy)
-
-        def violations_of(found: Any, place: str) -> list[str]:
-            try:
-                validate(found)
-            except ConfigError as error:
-                return [f"{place}: {error.message}"]
-            return []
-
-        return violations_of
+        raise strategy.refusal()
     schema = {"$schema": _DIALECT, **_schema(strategy, config)}
     return lambda found, place: _schema_violations(found, schema, place)
 

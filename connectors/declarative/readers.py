@@ -35,7 +35,7 @@ class Readers:
     def __init__(self, environment: Environment, streams: Iterable[AnyStream] = ()):
         self.environment = environment
         self._selected: dict[str, Mapping[str, Any]] = {}
-        self.cursors = Cursors(environment.config, self.pages, environment.custom)
+        self.cursors = Cursors(environment.config, self.pages)
         environment.selected = self._selected.get
         needed = Counter(each.name for stream in streams for each in (stream, *_parents(stream)))
         self._shared = {name for name, number in needed.items() if number > 1}

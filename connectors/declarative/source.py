@@ -13,7 +13,6 @@ from typing import Any
 
 from connectors.declarative.check import check_streams, overlap_advice
 from connectors.declarative.config import advanced_auth, check_config, migrate, transform
-from connectors.declarative.custom import PythonComponents
 from connectors.declarative.dynamic import mapping_warnings
 from connectors.declarative.manifest.components import (
     AsyncRetriever,
@@ -43,11 +42,15 @@ class ManifestSource(Source):
         manifest: the path of the manifest, or its text.
         trusted: what the user trusts: modules whose Python the manifest may name, and the URLs of origins
             that get credentials when the API links to them.
+
+    Attributes:
+        modules: the trusted modules. Airbyte's engine runs their Python; this source refuses the streams
+            that use it.
     """
 
     def __init__(self, manifest: Path | str, trusted: Sequence[str] = ()):
         self._written = manifest
-        self._modules = [each for each in trusted if "://" not in each]
+        self.modules = [each for each in trusted if "://" not in each]
         self._origins = [each for each in trusted if "://" in each]
         self.name = _name(manifest)
         self._migrated: dict[str, Any] | None = None
@@ -60,7 +63,7 @@ class ManifestSource(Source):
         Raises:
             ConfigError: it cannot be used. The error lists all problems, each with its place.
         """
-        return load(self._written, trusted=self._modules)
+        return load(self._written, trusted=self.modules)
 
     @property
     def warnings(self) -> Sequence[str]:  # type: ignore[override]
@@ -87,10 +90,10 @@ class ManifestSource(Source):
             ConfigError: the config is not valid. The message names every violation, and quotes no value.
         """
         spec = self.manifest.spec
-        self._migrated = migrate(spec, written, self._custom(written))
-        found = transform(spec, self._migrated, self._custom(self._migrated))
+        self._migrated = migrate(spec, written)
+        found = transform(spec, self._migrated)
         validate(found, self.specification())
-        check_config(spec, found, self._custom(found))
+        check_config(spec, found)
         return found
 
     def check(self, config: Any) -> None:
@@ -119,9 +122,6 @@ class ManifestSource(Source):
     def _folder(self) -> Path | None:
         return None if self.manifest.path is None else self.manifest.path.parent
 
-    def _custom(self, config: Mapping[str, Any]) -> PythonComponents:
-        return PythonComponents(config, self._folder)
-
     def close(self) -> None:
         """Wait for tokens that are being fetched, and close all connections."""
         while self._environments:
@@ -137,7 +137,6 @@ class ManifestSource(Source):
             self._migrated,
             budget=None if budget is None else Budget(budget, config),
             folder=self._folder,
-            custom=self._custom(config),
             job_slots=Semaphore(_jobs(manifest.source, config)),
             trusted_origins=self._origins,
             on_config=report_config,

@@ -165,6 +165,7 @@ class _Connector(ConfigModel):
     )
     user: str | None = None
     trust: Annotated[list[TrustedName], Field(min_length=1)] | None = None
+    engine: Literal["airbyte", "ours"] | None = None
 
     @field_validator("install")
     @classmethod
@@ -207,7 +208,7 @@ class _Connector(ConfigModel):
             kind.command(self.value, Installed(Path(), trusted=self.trust or ()))
         except ConfigError as error:
             raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
-        options = ("install", "container", "user", "trust")
+        options = ("install", "container", "user", "trust", "engine")
         given = {option for option in options if getattr(self, option) is not None}
         if misplaced := kind.misplaced(self.value, given):
             raise ValueError(misplaced)

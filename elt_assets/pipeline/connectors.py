@@ -46,7 +46,9 @@ def connect_destination(
 def package_to_install(connection: Connection) -> str | None:
     """Return the package to install before the connection's connectors can run; None if none is missing."""
     for settings in filter(None, (connection.source, connection.destination)):
-        found = to_install(settings.kind, settings.value, paths.packages(), settings.install)
+        found = to_install(
+            settings.kind, settings.value, paths.packages(), settings.install, settings.engine
+        )
         if found is not None:
             return found
     return None
@@ -80,4 +82,5 @@ def _open(
         on_log=on_log,
         deadlines=connection.deadlines.seconds(),
         trusted=settings.trust or (),
+        engine=settings.engine,
     )

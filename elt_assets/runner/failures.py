@@ -43,13 +43,16 @@ def connector_failure(
     """
     head = f"its output is not a message:\n{output}\n" if output else ""
     tail = head + (f"its stderr ended with:\n{stderr}" if stderr else "") or None
+    failure: EltError
     if error is None:
-        kind = UsageFailure if code == USAGE_ERROR else SystemFailure
-        return kind(problem, detail=tail)
-    parts = [error.internal_message, error.stack_trace, tail]
-    return error_class(error.failure_type)(
-        f"{error.text} ({problem})", detail="\n".join(filter(None, parts)) or None
-    )
+        failure = (UsageFailure if code == USAGE_ERROR else SystemFailure)(problem, detail=tail)
+    else:
+        parts = [error.internal_message, error.stack_trace, tail]
+        failure = error_class(error.failure_type)(
+            f"{error.text} ({problem})", detail="\n".join(filter(None, parts)) or None
+        )
+    failure.exit_code = code
+    return failure
 
 
 def deadline_failure(verb: str, name: str, seconds: float) -> TransientError:

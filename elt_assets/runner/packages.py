@@ -47,16 +47,25 @@ class Installation:
             none (False), or those in a list.
         lock_file: a requirements file with the version and hash of every package. Nothing else is installed.
         seconds: time limit for pip.
+        packages: further packages of exact versions, such as those that the Python of a manifest imports.
     """
 
     source_distributions: bool | list[str] = False
     lock_file: Path | None = None
     seconds: float = 1800
+    packages: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name in self._built_from_source:
             if not _NAME.fullmatch(name):
                 raise ValueError(f"source_distributions: {name!r} is not a package name")
+        for package in self.packages:
+            if not _PINNED.fullmatch(package):
+                raise ValueError(
+                    f"packages: {package!r} names no exact version; write name==version"
+                )
+        if self.packages and self.lock_file is not None:
+            raise ValueError("packages: the lock file already names every package; add them there")
         if self.seconds <= 0:
             raise ValueError("seconds: write a number greater than 0")
 
@@ -65,7 +74,8 @@ class Installation:
         wheels = [] if self.source_distributions is True else ["--only-binary=:all:"]
         built = [f"--no-binary={name}" for name in self._built_from_source]
         locked = ["--require-hashes", f"--requirement={self.lock_file}"]
-        return [*wheels, *built, *([requirement] if self.lock_file is None else locked)]
+        named = [requirement, *self.packages]
+        return [*wheels, *built, *(named if self.lock_file is None else locked)]
 
     def key(self) -> str:
         """Return a suffix that separates the environments of different options; empty for the defaults.
@@ -74,9 +84,10 @@ class Installation:
             ConfigError: the lock file cannot be read.
         """
         lock = b"" if self.lock_file is None else _read(self.lock_file)
-        if not lock and not self.source_distributions:
+        if not lock and not self.source_distributions and not self.packages:
             return ""
-        options = f"{self.source_distributions}\n".encode() + lock
+        packages = "".join(f"{package}\n" for package in self.packages)
+        options = f"{self.source_distributions}\n{packages}".encode() + lock
         return f"-{hashlib.sha256(options).hexdigest()[:16]}"
 
     @property

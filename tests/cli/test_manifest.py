@@ -224,29 +224,6 @@ def test_a_manifest_in_a_package_stays_there(
     assert found[f"manifest: {name}"] == str(package / "manifest.yaml")
 
 
-def test_components_in_python_run_if_they_are_trusted(
-    own: Project, elt: Elt, manifest: Path, api: JsonApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    document = yaml.safe_load(manifest_text("stores"))
-    document["definitions"]["stores"]["transformations"] = [
-        {"type": "CustomTransformation", "class_name": "components.Shout"}
-    ]
-    manifest.write_text(yaml.safe_dump(document))
-    (manifest.parent / "components.py").write_text(
-        "class Shout:\n"
-        "    def transform(self, record, **_):\n"
-        "        record['city'] = record['city'].upper()\n"
-    )
-    words = ["new", "shop", "--manifest", str(manifest), "--config", json.dumps(settings(api))]
-    error = elt.refused(*words)
-    assert "streams[0].transformations[0]" in error["message"] and "trust" in str(error)
-    answer = elt.json(*words, "--trust", "components")
-    assert answer["source"] == {"manifest": "manifest.yaml", "trust": ["components"]}
-    monkeypatch.setenv("SHOP_API_KEY", "a-test-key")
-    records = elt.json("preview", "shop", "stores", "-n", "1")["records"]
-    assert records == [{"id": "a", "city": "CITY OF A"}]
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -254,7 +231,8 @@ def test_components_in_python_run_if_they_are_trusted(
         (["--manifest", "no_package:x.yaml"], "there is no package 'no_package'"),
         (["--manifest", "FILE", "--source", "faker"], "write one of --source and --manifest"),
         ([], "write one of --source and --manifest"),
-        (["--source", "faker", "--trust", "x"], "--trust goes with --manifest"),
+        (["--source", "faker", "--trust", "x"], "--trust and --engine go with --manifest"),
+        (["--source", "faker", "--engine", "ours"], "--trust and --engine go with --manifest"),
         (["--manifest", "FILE", "--trust", "-x"], "'-x' is neither the name of a Python module"),
         (["--manifest", "FILE", "--config", '{"start_date": 5}'], "config.start_date"),
     ],

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
+from elt_assets.runner.kinds.registry import KINDS, to_install
 from elt_assets.runner.kinds.source_kind import Installed
 from tests.connection.test_connection import load, refusal, written
 
@@ -29,8 +30,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def command(value: str, *trusted: str) -> list[str]:
-    found, _ = MANIFEST.command(value, Installed(Path(), trusted=trusted))
+def command(value: str, *trusted: str, engine: str | None = None) -> list[str]:
+    found, _ = MANIFEST.command(value, Installed(Path(), trusted=trusted, engine=engine))
     return list(found())
 
 
@@ -43,6 +44,7 @@ def test_a_manifest_is_run_by_the_engine_of_this_python(tmp_path: Path) -> None:
     trusted = ("acme.components", "https://files.example.com")
     options = ["--trust", "acme.components", "--trust", "https://files.example.com"]
     assert command(str(file), *trusted) == [*engine, *options]
+    assert command(str(file), engine="ours") == [*engine, "--engine", "ours"]
 
 
 def test_a_path_starts_at_the_folder_of_the_connection(tmp_path: Path) -> None:
@@ -101,16 +103,25 @@ def test_a_manifest_that_is_missing_is_an_error_when_the_connection_is_loaded(
     assert "source: manifest: " in refused
 
 
-def test_trusted_names_go_with_a_manifest_only(tmp_path: Path) -> None:
+def test_trusted_names_and_an_engine_go_with_a_manifest_only(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").touch()
     names = ["acme", "acme.components", "https://files.example.com:8443"]
-    source = {"manifest": "manifest.yaml", "trust": names}
-    assert load(tmp_path, written(source=source)).source.trust == names
-    refused = refusal(tmp_path, written(source={"connector": "faker", "trust": names}))
-    assert "`trust` is only for `manifest`" in refused
-    for key in ("install", "container"):
-        refused = refusal(tmp_path, written(source={"manifest": "manifest.yaml", key: {}}))
-        assert f"`{key}` is only for" in refused
+    install = {"packages": ["pendulum==3.0.0"]}
+    source = {"manifest": "manifest.yaml", "trust": names, "engine": "airbyte", "install": install}
+    loaded = load(tmp_path, written(source=source)).source
+    assert (loaded.trust, loaded.engine) == (names, "airbyte")
+    for key, value in (("trust", names), ("engine", "ours")):
+        refused = refusal(tmp_path, written(source={"connector": "faker", key: value}))
+        assert f"`{key}` is only for `manifest`" in refused
+    refused = refusal(tmp_path, written(source={"manifest": "manifest.yaml", "container": {}}))
+    assert "`container` is only for" in refused
+    refused = refusal(tmp_path, written(source={"manifest": "manifest.yaml", "engine": "cdk"}))
+    assert "source.engine: " in refused and "'airbyte' or 'ours'" in refused
+
+
+def test_a_manifest_may_need_a_package_that_is_installed_before(tmp_path: Path) -> None:
+    assert to_install("manifest", "manifest.yaml", tmp_path, engine="airbyte") == AIRBYTE_ENGINE
+    assert to_install("manifest", "manifest.yaml", tmp_path) is None
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,15 @@ import venv
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from elt_assets.errors import ConfigError, TransientError
-from elt_assets.runner.packages import Installation, install
+from elt_assets.errors import ConfigError, EltError, TransientError
+from elt_assets.runner.kinds import manifest
+from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.packages import Installation, install, is_installed
+from tests.programs.python_manifest import python_manifest, write_manifest
 
 
 def wheel(folder: Path, name: str, programs: tuple[str, ...], pth: str = "") -> None:
@@ -223,3 +227,56 @@ def test_a_lock_file_determines_the_installed_packages(index: Path, tmp_path: Pa
     lock.unlink()
     with pytest.raises(ConfigError, match=r"requirements\.lock cannot be read"):
         install("source-x==1.0", home, how)
+
+
+def test_further_packages_are_installed_in_an_environment_of_their_own(
+    index: Path, tmp_path: Path
+) -> None:
+    wheel(index, "source-x", ("source-x",))
+    wheel(index, "other", ())
+    plain = install("source-x==1.0", tmp_path / "home")
+    program = install("source-x==1.0", tmp_path / "home", Installation(packages=["other==1.0"]))
+    assert program.parent != plain.parent
+    subprocess.check_call([program.with_name("python"), "-c", "import other"])
+    with pytest.raises(ValueError, match="packages: 'other' names no exact version"):
+        Installation(packages=["other"])
+    with pytest.raises(ValueError, match="the lock file already names every package"):
+        Installation(packages=["other==1.0"], lock_file=tmp_path / "lock")
+
+
+def test_the_engine_of_airbyte_is_installed_when_a_manifest_needs_it(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package here is empty: its Python is started after the installation, and has no engine."""
+    requirement = "airbyte-cdk==1.0"
+    monkeypatch.setattr(manifest, "AIRBYTE_ENGINE", requirement)
+    document = python_manifest()
+    file, home = write_manifest(tmp_path, document), tmp_path / "home"
+    log: list[Any] = []
+
+    def start(**options: Any) -> EltError:
+        connector = open_connector(
+            "manifest",
+            str(file),
+            {},
+            tmp_path,
+            home,
+            on_log=lambda *line: log.append(line),
+            **options,
+        )
+        with pytest.raises(EltError) as caught:
+            connector.specification  # noqa: B018
+        return caught.value
+
+    trusted = ("components", "source_declarative_manifest")
+    assert "runs only if its module is trusted" in start().message
+    assert not any("installing" in text for _, text in log)
+    refused = start(trusted=trusted, engine="ours")
+    assert "is Python, for Airbyte's engine" in refused.message
+    missing = start(trusted=trusted)
+    assert f"installing {requirement} failed: there is no compatible wheel" in missing.message
+    assert any(f"installing {requirement}" in text for _, text in log)
+    assert isinstance(start(engine="airbyte"), ConfigError)
+    wheel(index, "airbyte-cdk", ("airbyte-cdk",))
+    assert "No module named 'airbyte_cdk." in str(start(trusted=trusted))
+    assert is_installed(requirement, home)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -23,9 +23,6 @@ from connectors.declarative.cursors.settings import Settings
 from connectors.declarative.manifest import clock, components
 from elt_assets.errors import ConfigError
 
-Custom = Callable[[components.Custom], Any]
-"""Function that makes a Router, a Cursor or a Migration from a component in Python."""
-
 
 class Cursors:
     """Makes the cursors of streams. All of them end at the time at which the first one was made, unless the
@@ -34,13 +31,11 @@ class Cursors:
     Args:
         config: the config of the source.
         pages: requests the pages of parent streams.
-        custom: makes cursors, routers and migrations from components in Python; None to refuse those.
     """
 
-    def __init__(self, config: Mapping[str, Any], pages: Pages, custom: Custom | None = None):
+    def __init__(self, config: Mapping[str, Any], pages: Pages):
         self._config = config
         self._pages = pages
-        self._custom = custom or components.Custom.refuse
         self._began: datetime | None = None
         self._made: dict[tuple[Stream, str | None], Cursor] = {}
 
@@ -115,8 +110,7 @@ class Cursors:
         if isinstance(written, components.IncrementingCountCursor):
             return CountCursor(written, self._config, cursor_field)
         assert isinstance(written, components.Custom)
-        made: Cursor = self._custom(written)
-        return made
+        raise written.refusal()
 
     def _router(self, written: components.Component) -> Router:
         if isinstance(written, components.ListPartitionRouter):
@@ -129,16 +123,13 @@ class Cursors:
             routers = [self._router(each) for each in written.partition_routers]
             return UnionRouter(written, routers, self._config)
         assert isinstance(written, components.Custom)
-        made: Router = self._custom(written)
-        return made
+        raise written.refusal()
 
-    def _migrations(self, stream: Stream) -> list[Migration]:
-        return [
-            self._custom(each)
-            if isinstance(each, components.Custom)
-            else legacy_migration(each, stream, self._config)
-            for each in stream.state_migrations
-        ]
+    def _migrations(self, stream: Stream) -> Iterator[Migration]:
+        for written in stream.state_migrations:
+            if isinstance(written, components.Custom):
+                raise written.refusal()
+            yield legacy_migration(written, stream, self._config)
 
     def _delegated(
         self, stream: components.StateDelegatingStream, state: State

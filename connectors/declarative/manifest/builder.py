@@ -37,6 +37,10 @@ _NO_FIELDS = frozenset({"type", "$schema", PARAMETERS})
 _TEMPLATES = "dynamic_streams"
 _STREAMS = re.compile(rf"({_TEMPLATES}|(streams\[\d+\]\.)?streams)")
 """The places of lists whose items are refused one by one."""
+_AIRBYTE_ACTIONS = frozenset({"REDUCE_PAGE_SIZE", "SPLIT_REQUEST_WINDOW"})
+"""The actions of error handlers that Airbyte's engine knows and this one does not."""
+_DROPPED = "CustomIncrementalSync"
+"""The component in Python that manifests may name, and that Airbyte's engine does not have any more."""
 _MAX_SHOWN = 80
 
 
@@ -191,9 +195,8 @@ class Builder:
                 self._report.problem(place, f"the required field `{name}` is missing")
                 values[name] = BROKEN
         if issubclass(cls, Custom):
-            values["options"] = self._options(cls, content, place)
-        else:
-            self._check_names(cls, content, place)
+            return self._refuse_python(cls, str(content.get("class_name")), place)
+        self._check_names(cls, content, place)
         if "stream_template" in fields:
             self.templates_of_streams[place] = content.get("stream_template", {})
         if BROKEN in values.values():
@@ -201,34 +204,24 @@ class Builder:
         return cls(place=place, parameters=parameters, **values)
 
     def _refuse(self, place: str, what: str) -> Any:
-        self._report.problem(place, f"{what} is not supported by this engine, but by Airbyte's")
+        self._report.beyond_ours(place, f"{what} is not supported by this engine, but by Airbyte's")
         return BROKEN
 
-    def _options(self, cls: type[Component], content: Json, place: str) -> Any:
-        """Return the options of a component that Python implements; `BROKEN` if it is not trusted."""
-        name = str(content.get("class_name"))
+    def _refuse_python(self, cls: type[Component], name: str, place: str) -> Any:
+        """Report a component that a class in Python implements."""
         module = name.rpartition(".")[0]
-        if not any(module == part or module.startswith(f"{part}.") for part in self._trusted):
+        if NAMES[cls] == _DROPPED:
+            text = (
+                f"{_DROPPED} is not supported, since airbyte-cdk 7 does not have it; use "
+                "DatetimeBasedCursor, or run the connector as a `package` or an `image`"
+            )
+            self._report.refusal(place, text)
+        elif any(module == part or module.startswith(f"{part}.") for part in self._trusted):
+            self._report.beyond_ours(place, f"the class {name!r} is Python, for Airbyte's engine")
+        else:
             text = f"the class {name!r} is Python; it runs only if its module is trusted"
             self._report.refusal(place, text)
-            return BROKEN
-        fields = shape(cls)
-        options = {
-            key: self._option(part, f"{place}.{key}")
-            for key, part in content.items()
-            if key not in _NO_FIELDS and key not in fields
-        }
-        return BROKEN if BROKEN in options.values() else options
-
-    def _option(self, value: Any, place: str) -> Any:
-        if isinstance(value, list):
-            return tuple(self._option(part, f"{place}[{n}]") for n, part in enumerate(value))
-        if not isinstance(value, dict):
-            return value
-        if value.get("type") is None:
-            return {key: self._option(part, f"{place}.{key}") for key, part in value.items()}
-        cls = TYPES.get(str(value["type"]))
-        return value if cls is None else self._build_component(cls, value, place)
+        return BROKEN
 
     def _check_names(self, cls: type[Component], content: Json, place: str) -> None:
         for name in content:
@@ -277,6 +270,8 @@ class Builder:
     # --- problems -------------------------------------------------------------------------------
 
     def _report_misfit(self, hint: Any, value: Any, place: str) -> Any:
+        if isinstance(value, str) and value in _AIRBYTE_ACTIONS:
+            return self._refuse(place, value)
         self._report.problem(place, f"{_short(value)} is not {describe(hint)}")
         return BROKEN
 

@@ -61,12 +61,14 @@ class Manifest:
         warnings: what is ignored, doubtful or refused in it, each with its place.
         path: its file; None if it was loaded from a text.
         refusals: what has problems, and is not in the source.
+        reasons_for_airbyte: what only Airbyte's engine can run, each with its places.
     """
 
     source: DeclarativeSource
     warnings: list[str]
     path: Path | None = None
     refusals: Sequence[Refusal] = ()
+    reasons_for_airbyte: Sequence[str] = ()
     _trusted: tuple[str, ...] = ()
     _templates: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
 
@@ -127,24 +129,10 @@ def load(manifest: Path | str, *, trusted: Sequence[str] = ()) -> Manifest:
     Raises:
         ConfigError: the manifest cannot be used. The error lists all problems, each with its place.
     """
-    is_text = isinstance(manifest, str) and ("\n" in manifest or manifest.lstrip()[:1] == "{")
-    path = None if is_text else Path(manifest)
-    text = str(manifest) if path is None else _read(path)
-    name = _TEXT_NAME if path is None else str(path)
-    document = parse(text, name)
-    if not isinstance(document.value, dict):
-        raise ConfigError(f"{name} is not a manifest: it must be a mapping")
-    report = Report()
-    for place, key in document.repeated:
-        report.warning(place, f"the key {key!r} is there twice; the last one counts")
-    builder = Builder(report, trusted)
-    try:
-        resolved = resolve(document, report, without="definitions")
-        source = _source(builder, report, resolved, document.value.get("definitions"))
-    except RecursionError:
-        raise ConfigError(f"{name} nests its references too deep") from None
+    report, path = Report(), _path(manifest)
+    source, builder = _build(manifest, report, trusted)
     if report.refuses("") or source is None or not (source.streams or source.dynamic_streams):
-        report.raise_problems(name)
+        report.raise_problems(_name(path))
     assert source is not None  # there is no problem of the whole manifest
     refusals = [
         Refusal(place, builder.names.get(place), problems)
@@ -155,9 +143,52 @@ def load(manifest: Path | str, *, trusted: Sequence[str] = ()) -> Manifest:
         [*report.warnings, *map(str, refusals)],
         path,
         refusals,
+        report.reasons_for_airbyte,
         tuple(trusted),
         builder.templates_of_streams,
     )
+
+
+def refuse_for_all_engines(manifest: Path | str, trusted: Sequence[str]) -> None:
+    """Check that a manifest has nothing that no engine may or can run, such as Python that is not trusted.
+
+    What only the engine of this project refuses is passed over. The arguments are those of `load`.
+
+    Raises:
+        ConfigError: it has, or it is not YAML. The error lists each of these with its place.
+    """
+    report = Report()
+    _build(manifest, report, trusted)
+    report.raise_refusals(_name(_path(manifest)))
+
+
+def _path(manifest: Path | str) -> Path | None:
+    """Return the path of a manifest; None for the text of one."""
+    is_text = isinstance(manifest, str) and ("\n" in manifest or manifest.lstrip()[:1] == "{")
+    return None if is_text else Path(manifest)
+
+
+def _name(path: Path | None) -> str:
+    return _TEXT_NAME if path is None else str(path)
+
+
+def _build(
+    manifest: Path | str, report: Report, trusted: Sequence[str]
+) -> tuple[DeclarativeSource | None, Builder]:
+    """Return the component of a manifest, None if it has problems, which are reported; and its builder."""
+    path = _path(manifest)
+    name = _name(path)
+    document = parse(str(manifest) if path is None else _read(path), name)
+    if not isinstance(document.value, dict):
+        raise ConfigError(f"{name} is not a manifest: it must be a mapping")
+    for place, key in document.repeated:
+        report.warning(place, f"the key {key!r} is there twice; the last one counts")
+    builder = Builder(report, trusted)
+    try:
+        resolved = resolve(document, report, without="definitions")
+        return _source(builder, report, resolved, document.value.get("definitions")), builder
+    except RecursionError:
+        raise ConfigError(f"{name} nests its references too deep") from None
 
 
 def _read(path: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from elt_assets.errors import ConfigError
 
@@ -27,6 +27,8 @@ class Report:
 
     def __init__(self) -> None:
         self._problems: dict[str, list[tuple[str, str]]] = {}
+        self._refusals: list[tuple[str, str]] = []
+        self._beyond_ours: list[tuple[str, str]] = []
         self._warnings: list[tuple[str, str]] = []
         self.number_of_problems = 0
 
@@ -44,9 +46,17 @@ class Report:
         self._add_problem(stream[0] if stream else "", place, what)
 
     def refusal(self, place: str, what: str) -> None:
-        """Add a problem that refuses the whole manifest, wherever it is; the arguments are those of
-        `problem`."""
+        """Add a problem that refuses the whole manifest, wherever it is, whatever engine runs it.
+
+        The arguments are those of `problem`.
+        """
+        self._refusals.append((place, what))
         self._add_problem("", place, what)
+
+    def beyond_ours(self, place: str, what: str) -> None:
+        """Add a problem that is none for Airbyte's engine; the arguments are those of `problem`."""
+        self._beyond_ours.append((place, what))
+        self.problem(place, what)
 
     def _add_problem(self, refused: str, place: str, what: str) -> None:
         self._problems.setdefault(refused, []).append((place, what))
@@ -62,6 +72,11 @@ class Report:
     def warnings(self) -> list[str]:
         """The warnings in the order in which they were found, each with its places."""
         return _lines(self._warnings)
+
+    @property
+    def reasons_for_airbyte(self) -> list[str]:
+        """What only Airbyte's engine can run, each with its places; nothing if that may not run it either."""
+        return [] if self._refusals else _lines(self._beyond_ours)
 
     @property
     def refused(self) -> Mapping[str, list[str]]:
@@ -80,14 +95,36 @@ class Report:
             name: the name of the manifest, such as its path.
 
         Raises:
-            ConfigError: there is a problem.
+            ManifestError: there is a problem.
         """
         lines = _lines(itertools.chain.from_iterable(self._problems.values()))
-        if not lines:
-            return
+        if lines:
+            raise ManifestError(name, lines, self.reasons_for_airbyte)
+
+    def raise_refusals(self, name: str) -> None:
+        """Raise an error that lists the problems with which no engine runs the manifest, if there are any.
+
+        Raises:
+            ManifestError: there is one.
+        """
+        if self._refusals:
+            raise ManifestError(name, _lines(self._refusals))
+
+
+class ManifestError(ConfigError):
+    """The error that lists the problems of a manifest.
+
+    Args:
+        name: the name of the manifest.
+        lines: the problems, each with its places.
+        reasons_for_airbyte: why Airbyte's engine could run it; nothing if it could not.
+    """
+
+    def __init__(self, name: str, lines: Sequence[str], reasons_for_airbyte: Sequence[str] = ()):
         number = "a problem" if len(lines) == 1 else f"{len(lines)} problems"
         listed = "\n".join(f"  - {line}" for line in lines)
-        raise ConfigError(f"{name} has {number}:\n{listed}", guidance=GUIDANCE)
+        super().__init__(f"{name} has {number}:\n{listed}", guidance=GUIDANCE)
+        self.reasons_for_airbyte = reasons_for_airbyte
 
 
 def _lines(problems: Iterable[tuple[str, str]]) -> list[str]:

@@ -25,7 +25,7 @@ ANY = Component
 """A component of any class."""
 RAW = Any
 """A value that is taken as it is."""
-_BASE = frozenset({"place", "parameters", "options"})
+_BASE = frozenset({"place", "parameters"})
 _WORDS: Mapping[Any, str] = {
     bool: "true or false",
     int: "a whole number",

@@ -72,7 +72,6 @@ def build_retriever(
     Raises:
         ConfigError: a component is not supported, or contradicts itself.
     """
-    component = environment.custom(component)
     if not isinstance(component, components.SimpleRetriever | components.AsyncRetriever):
         raise ConfigError(
             f"{getattr(component, 'place', 'the retriever')}: {type(component).__name__} is not supported",
@@ -90,7 +89,7 @@ def build_retriever(
         component.record_selector,
         environment.config,
         decodes,
-        transformations=[environment.custom(each) for each in transformations],
+        transformations=transformations,
         schema=schema,
         is_client_side=is_client_side,
         retrieve=retrieve,
@@ -120,7 +119,6 @@ def build_requester(
     Raises:
         ConfigError: a component is not supported, or contradicts itself.
     """
-    component = environment.custom(component)
     written = getattr(component, "authenticator", None)
     url = getattr(component, "url", None) or getattr(component, "url_base", None)
     key = _key(written)
@@ -182,7 +180,7 @@ def _properties(sends: Requester, environment: Environment, name: str) -> Proper
 
 @singledispatch
 def build_credentials(
-    component: Any, environment: Environment, _url: Template | None
+    component: Any, _environment: Environment, _url: Template | None
 ) -> Credentials:
     """Return the credentials that a component describes; None stands for no authentication.
 
@@ -196,9 +194,6 @@ def build_credentials(
     """
     if component is None:
         return Absent()
-    found = environment.custom(component)
-    if isinstance(found, Credentials):
-        return found
     raise ConfigError(
         f"{getattr(component, 'place', 'the authenticator')}: {type(component).__name__} is not supported",
         guidance="use another authenticator, such as BearerAuthenticator or OAuthAuthenticator",

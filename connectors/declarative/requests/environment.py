@@ -17,8 +17,6 @@ from connectors.sdk.http.client import OnWait
 from connectors.sdk.reports import report_wait
 from elt_assets.errors import EltError
 
-Custom = Callable[[Any], Any]
-"""Returns what replaces a component in Python; any other component with its inner ones in Python replaced."""
 TIMEOUT_SECONDS = 120.0
 """Time for which an API may send nothing. The Airbyte CDK waits for ever, so manifests know no limit."""
 OnConfig = Callable[[Mapping[str, Any]], object]
@@ -42,7 +40,6 @@ class Environment:
         on_wait: called before each wait.
         sleep: waits for a number of seconds.
         cache: the responses of requesters with `use_cache`.
-        custom: makes what stands for components in Python. By default they are left, and are then refused.
         named_origins: the origins that manifest and config name, of all requesters.
         job_slots: limits the jobs that run at the same time, of all streams together.
         selected: returns the JSON schema with the properties of a stream that the catalog selects; None
@@ -59,7 +56,6 @@ class Environment:
     on_wait: OnWait | None = report_wait
     sleep: Callable[[float], None] = pause
     cache: ResponseCache = field(default_factory=ResponseCache)
-    custom: Custom = lambda component: component
     job_slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
     selected: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     named_origins: set[str] = field(default_factory=set)

@@ -1,29 +1,97 @@
-"""The kind `manifest:`, an Airbyte low-code manifest, run by the declarative engine of this project."""
+"""The kind `manifest:`, an Airbyte low-code manifest, run by the declarative engine of this project, or by
+Airbyte's, which is installed on first use.
+
+The process of the manifest chooses the engine, because it parses the file. If it needs Airbyte's and did
+not get it, it ends with the exit code `NEEDS_AIRBYTE`. The engine is then installed, and the command starts
+again.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass
 from importlib.machinery import FileFinder
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
-from elt_assets.errors import ConfigError
+from elt_assets.errors import NEEDS_AIRBYTE, ConfigError, EltError
+from elt_assets.protocol.airbyte.messages import Received
 from elt_assets.runner.config.environment import Declared, Environment
+from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.builtin import PYTHON_VARIABLES
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
+from elt_assets.runner.packages import install, is_installed
 
 MANIFEST_FILE = "manifest.yaml"
 """The usual name of a manifest."""
 ENGINE = "connectors.declarative"
 """The module that runs manifests."""
+AIRBYTE, OURS = "airbyte", "ours"
+"""The engines that a connection can choose."""
+AIRBYTE_ENGINE = "airbyte-cdk==7.39.1"
+"""The package that is Airbyte's engine."""
 _IN_PACKAGE = re.compile(r"(?P<package>[A-Za-z_]\w*):(?P<path>[^/].*)")
 
 
+@dataclass(frozen=True)
+class ManifestCommand:
+    """Returns the command line that runs a manifest.
+
+    Args:
+        path: the path of the manifest.
+        packages: where Airbyte's engine is installed, and which engine is chosen.
+    """
+
+    path: Path
+    packages: Installed
+
+    def __call__(self) -> list[str]:
+        command = [sys.executable, "-m", ENGINE, "--manifest", str(self.path)]
+        command += [word for name in self.packages.trusted for word in ("--trust", name)]
+        engine = self.packages.engine
+        if engine is not None:
+            command += ["--engine", engine]
+        if engine == AIRBYTE or (engine is None and self._has_airbyte_engine):
+            command += ["--airbyte-python", str(self.install_airbyte_engine())]
+        return command
+
+    @property
+    def _has_airbyte_engine(self) -> bool:
+        return is_installed(AIRBYTE_ENGINE, self.packages.folder, self.packages.options)
+
+    def install_airbyte_engine(self) -> Path:
+        """Install Airbyte's engine if it is missing, and return the Python of its environment.
+
+        Raises:
+            EltError: as for `install`.
+        """
+        program = install(AIRBYTE_ENGINE, self.packages.folder, self.packages.options)
+        return program.with_name("python")
+
+
+class ManifestConnector(Connector):
+    """Runs a manifest, with the engine that it needs."""
+
+    def _messages(
+        self, verb: str, files: Mapping[str, Any], **options: Any
+    ) -> Generator[Received, None, None]:
+        try:
+            yield from super()._messages(verb, files, **options)
+        except EltError as error:
+            command = self._program.command
+            if error.exit_code != NEEDS_AIRBYTE or not isinstance(command, ManifestCommand):
+                raise
+            self._on_log("INFO", f"{self.name} needs Airbyte's engine; installing {AIRBYTE_ENGINE}")
+            command.install_airbyte_engine()
+            yield from super()._messages(verb, files, **options)
+
+
 class Manifest(SourceKind):
-    """Runs a manifest with this Python: a file, or `PACKAGE:FILE`, a file in an installed package."""
+    """Runs a manifest: a file, or `PACKAGE:FILE`, a file in an installed package."""
 
     key = "manifest"
     value_type = str
@@ -31,12 +99,14 @@ class Manifest(SourceKind):
         ("manifest: manifest.yaml", "an Airbyte low-code manifest: a file beside defs.yaml"),
         ("manifest: source_x:manifest.yaml", "a manifest in an installed Python package"),
     )
-    takes_trust = True
+    connector_class = ManifestConnector
+    runs_manifests = True
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
-        command = [sys.executable, "-m", ENGINE, "--manifest", str(find_manifest(value))]
-        command += [word for name in packages.trusted for word in ("--trust", name)]
-        return lambda: command, self.display(value)
+        return ManifestCommand(find_manifest(value), packages), self.display(value)
+
+    def package(self, value: Value, engine: str | None = None) -> str | None:
+        return AIRBYTE_ENGINE if engine == AIRBYTE else None
 
     def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
         finders = [(each.name, each.module_finder) for each in iter_modules() if each.ispkg]

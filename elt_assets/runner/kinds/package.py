@@ -38,7 +38,7 @@ class Package(SourceKind):
     def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
         return [(each, INSTALLED) for each in installed(packages) if not TAP_NAME.search(each)]
 
-    def package(self, value: Value) -> str | None:
+    def package(self, value: Value, engine: str | None = None) -> str | None:
         return str(value)
 
 

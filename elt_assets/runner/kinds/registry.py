@@ -38,10 +38,14 @@ KINDS: Mapping[str, SourceKind] = MappingProxyType({kind.key: kind for kind in _
 
 
 def to_install(
-    kind: str, value: Value, packages: Path, installation: Installation | None = None
+    kind: str,
+    value: Value,
+    packages: Path,
+    installation: Installation | None = None,
+    engine: str | None = None,
 ) -> str | None:
     """Return the package that must be installed before a connector starts; None if there is none."""
-    package = KINDS[kind].package(value)
+    package = KINDS[kind].package(value, engine)
     if package is None or is_installed(package, packages, installation):
         return None
     return package
@@ -75,6 +79,7 @@ def open_connector(
     on_log: LogFunction = ignore,
     deadlines: Mapping[str, float] = DEADLINES,
     trusted: Sequence[str] = (),
+    engine: str | None = None,
 ) -> Connector:
     """Return the connector of a connection's `source`. Nothing is started or installed yet.
 
@@ -93,6 +98,7 @@ def open_connector(
         on_log: as for `Connector`.
         deadlines: as for `Connector`.
         trusted: the Python modules and the origins that a manifest may use.
+        engine: the engine of a manifest; None for the one that it needs.
 
     Raises:
         ConfigError: there is no such kind; or as for `SourceKind.command`.
@@ -102,7 +108,7 @@ def open_connector(
             f"`source.{kind}` is not a kind of source", guidance=f"write one of {', '.join(KINDS)}"
         )
     known = KINDS[kind]
-    command, name = known.command(value, Installed(packages, installation, trusted))
+    command, name = known.command(value, Installed(packages, installation, trusted, engine))
     return known.connector_class(
         command,
         config,

@@ -21,12 +21,19 @@ Command = Callable[[], Sequence[str]]
 
 @dataclass(frozen=True)
 class Installed:
-    """The directory of installed packages, the options for installing them, and what the user trusts: Python
-    modules and origins."""
+    """The directory of installed packages, and how they are installed and used.
+
+    Args:
+        folder: the directory.
+        options: the options for installing packages.
+        trusted: the Python modules and the origins that a manifest may use.
+        engine: the engine of a manifest; None for the one that it needs.
+    """
 
     folder: Path
     options: Installation | None = None
     trusted: Sequence[str] = ()
+    engine: str | None = None
 
 
 class SourceKind(ABC):
@@ -42,7 +49,7 @@ class SourceKind(ABC):
         can_change_schema: whether the schema of a stream may change during a read.
         reports_new_data: whether the connector can be probed for new data.
         lists_partitions: whether the connector may be able to list the partitions of its streams.
-        takes_trust: whether the connector can be given the names of what the user trusts.
+        runs_manifests: whether `trust` and `engine` can be written beside the kind's key.
     """
 
     key: ClassVar[str]
@@ -54,7 +61,7 @@ class SourceKind(ABC):
     can_change_schema: ClassVar[bool] = False
     reports_new_data: ClassVar[bool] = False
     lists_partitions: ClassVar[bool] = True
-    takes_trust: ClassVar[bool] = False
+    runs_manifests: ClassVar[bool] = False
 
     @abstractmethod
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
@@ -87,8 +94,12 @@ class SourceKind(ABC):
         """Return the text that represents the value in Dagster."""
         return value if isinstance(value, str) else value[0]
 
-    def package(self, value: Value) -> str | None:
-        """Return the PyPI package that the connector needs; None if it needs none."""
+    def package(self, value: Value, engine: str | None = None) -> str | None:
+        """Return the PyPI package that the connector needs; None if it needs none, or that is not known yet.
+
+        Args:
+            engine: the engine of a manifest, if it is chosen.
+        """
         return None
 
     def image(self, value: Value, options: ContainerOptions | None) -> Image | None:
@@ -97,12 +108,16 @@ class SourceKind(ABC):
 
     def misplaced(self, value: Value, options: set[str]) -> str | None:
         """Return why an option beside the kind's key is not valid for it; None if all are valid."""
-        if "install" in options and self.package(value) is None:
-            return "`install` is only for a package from PyPI: `package`, or `tap: name==version`"
+        if "install" in options and self.package(value) is None and not self.runs_manifests:
+            return (
+                "`install` is only for what is installed from PyPI: `package`, `tap: name==version`, and "
+                "Airbyte's engine of a `manifest`"
+            )
         if "container" in options and self.image(value, None) is None:
             return "`container` is only for `image`"
         if "user" in options and self.image(value, None) is not None:
             return "`user` is only for a program; a container runs as the user of this process"
-        if "trust" in options and not self.takes_trust:
-            return "`trust` is only for `manifest`"
+        for option in sorted({"trust", "engine"} & options):
+            if not self.runs_manifests:
+                return f"`{option}` is only for `manifest`"
         return None

@@ -45,5 +45,5 @@ class Tap(SourceKind):
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared, closed=isinstance(value, str))
 
-    def package(self, value: Value) -> str | None:
+    def package(self, value: Value, engine: str | None = None) -> str | None:
         return value if isinstance(value, str) else None

@@ -20,9 +20,9 @@ from elt_assets.errors import ConfigError
 Json = dict[str, Any]
 
 
-def prepared(spec: Any, written: Any, custom: Any = None) -> dict[str, Any]:
+def prepared(spec: Any, written: Any) -> dict[str, Any]:
     """Return a config after the migrations and transformations of a specification."""
-    return transform(spec, migrate(spec, written, custom), custom)
+    return transform(spec, migrate(spec, written))
 
 
 def spec(trusted: str = "trusted", **parts: Any) -> components.Spec:
@@ -218,19 +218,6 @@ def test_only_the_values_of_a_mapping_that_are_used_are_evaluated() -> None:
     assert changed({"a": "x"}, step) == {"a": "y"}
 
 
-def test_a_component_in_python_changes_the_config_if_it_is_trusted() -> None:
-    def upper(config: Json) -> None:
-        config["name"] = config["name"].upper()
-
-    described = rules(
-        transformations=[{"type": "CustomConfigTransformation", "class_name": "trusted.Upper"}]
-    )
-    assert prepared(described, {"name": "a"}, lambda _: upper) == {"name": "A"}
-    text = error_in(lambda: prepared(described, {"name": "a"}))
-    assert "spec.config_normalization_rules.transformations[0]" in text
-    assert "'trusted.Upper'" in text
-
-
 @pytest.mark.parametrize(
     ("step", "place", "what"),
     [
@@ -383,20 +370,6 @@ def test_a_value_of_the_manifest_can_be_checked() -> None:
     check({"a": [1, 2]}, step)
     text = error_in(lambda: check({"a": [1]}, step))
     assert "spec.config_normalization_rules.validations[0].value: " in text
-
-
-def test_a_component_in_python_checks_a_value_if_it_is_trusted() -> None:
-    def short(value: str) -> None:
-        if len(value) > 3:
-            raise ConfigError("it is too long")
-
-    strategy = {"type": "CustomValidationStrategy", "class_name": "trusted.Short"}
-    validator = {"type": "DpathValidator", "field_path": ["a"], "validation_strategy": strategy}
-    described = rules(validations=[validator])
-    check_config(described, {"a": "abc"}, lambda _: short)
-    text = error_in(lambda: check_config(described, {"a": "abcd"}, lambda _: short))
-    assert "config.a: it is too long" in text
-    assert "'trusted.Short'" in error_in(lambda: check_config(described, {"a": "abc"}))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from elt_assets.errors import ConfigError
 
@@ -66,16 +66,14 @@ class Component(_Declared):
 
 
 class Custom(Component):
-    """The base class of components that a Python class implements."""
+    """The base class of components that a Python class implements, which Airbyte's engine runs."""
 
     class_name: str
     """The class with its module, such as "source_x.components.Extractor"."""
-    options: Json = field(default_factory=dict)
-    """The other fields; mappings with a known `type` are components, all else is as written."""
 
-    def refuse(self) -> NoReturn:
-        """Raise the error for a class that is not trusted."""
-        raise ConfigError(
+    def refusal(self) -> ConfigError:
+        """Return the error for a component that the engine of this project cannot run."""
+        return ConfigError(
             f"{self.place} is implemented in Python, by {self.class_name!r}",
-            guidance="name its module as trusted, or use a manifest without it",
+            guidance="run the manifest on Airbyte's engine, or use one without it",
         )

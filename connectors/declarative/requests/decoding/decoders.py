@@ -131,13 +131,11 @@ class XmlBody(Decoder):
 
 
 def decoder(component: Any) -> Decoder:
-    """Return the decoder that a component describes; for None that of JSON, and a decoder as it is.
+    """Return the decoder that a component describes; for None that of JSON.
 
     Raises:
         ConfigError: the component is not a decoder that is supported.
     """
-    if isinstance(component, Decoder):
-        return component
     if component is None or isinstance(component, components.JsonDecoder):
         return JsonBody()
     if isinstance(component, components.XmlDecoder):

@@ -32,14 +32,11 @@ _MARGIN_SECONDS = 1.0
 
 @singledispatch
 def backoff(component: Any, _config: Mapping[str, Any]) -> Backoff:
-    """Return the strategy that a component describes; a function as it is.
+    """Return the strategy that a component describes.
 
     Raises:
         ConfigError: the component is not a strategy, or one of its numbers is none.
     """
-    if callable(component):
-        made: Backoff = component
-        return made
     raise ConfigError(
         f"{getattr(component, 'place', 'the backoff strategy')}: {type(component).__name__} is not supported",
         guidance="use ConstantBackoffStrategy, ExponentialBackoffStrategy, WaitTimeFromHeader, "

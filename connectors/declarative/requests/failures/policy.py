@@ -217,16 +217,13 @@ def may_lack_records(response: Response) -> bool:
 
 
 def handlers(component: Any, config: Mapping[str, Any]) -> list[Handler]:
-    """Return the handlers of a component, in the order in which they are asked; for None the default one, and
-    a handler as it is.
+    """Return the handlers of a component, in the order in which they are asked; for None the default one.
 
     Raises:
         ConfigError: the component is not an error handler.
     """
     if component is None:
         return [Handler((), (), MAX_RETRIES)]
-    if isinstance(component, Handler):
-        return [component]
     if isinstance(component, components.CompositeErrorHandler):
         found = [each for one in component.error_handlers for each in handlers(one, config)]
         if not found:

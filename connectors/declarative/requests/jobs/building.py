@@ -110,8 +110,6 @@ def _download(
 
 
 def _values(extractor: Any, config: Mapping[str, Any], decodes: Decoder) -> Values:
-    if callable(extractor):
-        return lambda response: [each for found in extractor(response) for each in found]
     found = build_extractor(extractor, config)
 
     def values(response: Response) -> list[Any]:

@@ -135,13 +135,11 @@ def _is_last(page: View, limit: int | None) -> bool:
 
 @singledispatch
 def strategy(component: Any, _config: Mapping[str, Any]) -> Strategy:
-    """Return the strategy that a component describes; a strategy as it is.
+    """Return the strategy that a component describes.
 
     Raises:
         ConfigError: the component is not a strategy, or its page size is not a number.
     """
-    if isinstance(component, Strategy):
-        return component
     raise ConfigError(
         f"{getattr(component, 'place', 'the pagination strategy')}: {type(component).__name__} is not "
         "supported",

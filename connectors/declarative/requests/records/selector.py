@@ -6,7 +6,7 @@ Spec: RecordSelector, RecordFilter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from connectors.declarative.manifest import components
@@ -17,7 +17,6 @@ from connectors.declarative.requests.records.extraction import (
     DROPPED,
     Retrieve,
     build_extractor,
-    objects,
 )
 from connectors.declarative.requests.records.normalization import Convert, normalizer
 from connectors.declarative.requests.records.transformations import Transform, transformation
@@ -27,10 +26,6 @@ from elt_assets.errors import ConfigError
 
 _RECORD = frozenset({"record"})
 LoadSchema = Callable[[], Mapping[str, Any]]
-Read = Callable[[Response], Iterator[list[Record]]]
-"""Yields the records that a response has, in lists."""
-Cast = Callable[[Mapping[str, Any], Record], Record]
-"""Returns a record whose values have the types of a schema."""
 
 
 class Selector:
@@ -65,7 +60,7 @@ class Selector:
         retrieve: Retrieve | None = None,
     ):
         self._decoder = decoder
-        self._read = self._reader(component, config, retrieve)
+        self._extractor = build_extractor(component.extractor, config, retrieve)
         self._schema = schema
         self.changes_records = bool(transformations)
         steps = [transformation(each) for each in transformations]
@@ -74,9 +69,7 @@ class Selector:
         if is_first is None:
             is_first = is_client_side
         self._steps = [*steps, *kept] if is_first else [*kept, *steps]
-        normalization: Any = component.schema_normalization
-        self._cast: Cast | None = normalization if callable(normalization) else None
-        self._normalizes = self._cast is not None or _normalizes(component)
+        self._normalizes = _normalizes(component)
         self.changes_records |= self._normalizes
 
     def extract(self, response: Response) -> Iterator[list[Record]]:
@@ -85,7 +78,8 @@ class Selector:
         Raises:
             EltError: the response has no records in the expected form.
         """
-        yield from self._read(response)
+        for values in self._decoder.values(response):
+            yield self._extractor.records(values, response)
 
     def select(self, records: list[Record], variables: Variables) -> list[Record]:
         """Return the records that are left, filtered and transformed.
@@ -108,25 +102,7 @@ class Selector:
     @cached_property
     def _normalizer(self) -> Convert | None:
         schema = self._schema() if self._schema is not None else None
-        if not schema:
-            return None
-        return normalizer(schema) if self._cast is None else partial(self._cast, schema)
-
-    def _reader(
-        self,
-        component: components.RecordSelector,
-        config: Mapping[str, Any],
-        retrieve: Retrieve | None,
-    ) -> Read:
-        written: Any = component.extractor
-        if callable(written):
-            at = f"{component.place}.extractor"
-            return lambda response: (objects(found, response, at) for found in written(response))
-        found = build_extractor(written, config, retrieve)
-        decodes = self._decoder
-        return lambda response: (
-            found.records(values, response) for values in decodes.values(response)
-        )
+        return normalizer(schema) if schema else None
 
 
 def _normalizes(component: components.RecordSelector) -> bool:
@@ -147,8 +123,6 @@ def record_filter(component: Any) -> list[Transform]:
     """
     if component is None:
         return []
-    if callable(component):
-        return [component]
     if not isinstance(component, components.RecordFilter):
         raise ConfigError(
             f"{getattr(component, 'place', 'the filter')}: {type(component).__name__} is not supported",

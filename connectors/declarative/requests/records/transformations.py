@@ -37,14 +37,11 @@ MAX_CONDITIONS = 10_000
 
 @singledispatch
 def transformation(component: Any) -> Transform:
-    """Return the function that a component describes; a function as it is.
+    """Return the function that a component describes.
 
     Raises:
         ConfigError: the component is not a transformation that is supported.
     """
-    if callable(component):
-        made: Transform = component
-        return made
     raise ConfigError(
         f"{getattr(component, 'place', 'the transformation')}: {type(component).__name__} is not supported",
         guidance="remove it, or write the transformation with AddFields and RemoveFields",

@@ -49,11 +49,7 @@ def load_schema(component: Any, environment: Environment, name: str) -> Schema:
             return _default(environment, name)
         return _of_file(component.file_path, environment, component.place, name)
     if isinstance(component, components.DynamicSchemaLoader):
-        return DynamicSchema(environment.custom(component), environment).load()
-    if isinstance(component, components.CustomSchemaLoader):
-        found = environment.custom(component)
-        if callable(found):
-            return dict(found())
+        return DynamicSchema(component, environment).load()
     raise ConfigError(
         f"{getattr(component, 'place', 'the schema loader')}: {type(component).__name__} is not supported",
         guidance="use InlineSchemaLoader, JsonFileSchemaLoader or DynamicSchemaLoader",

@@ -32,8 +32,8 @@ _FORMS = (Tap.key, Package.key, Program.key)
 """The kinds that can be written before a source, with a colon."""
 _SCHEMAS = "schemas"
 """The folder beside a manifest with the JSON schemas of its streams, if they are not in the manifest."""
-_COMPONENTS = "components.py"
-"""The file beside a manifest with components in Python."""
+_OF_PYTHON = ("components.py", "spec.yaml", "spec.json")
+"""The files beside a manifest for Airbyte's engine: components in Python, and a specification."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class ChosenSource:
         kind: the key of its kind.
         value: the value of that key in `defs.yaml`.
         trusted: the Python modules and the origins that a manifest may use.
+        engine: the engine of a manifest; None for the one that it needs.
         folder: a folder with copies of the files that the connection's folder gets; None if there are none.
         original: the file of which the value is a copy in this folder.
     """
@@ -51,6 +52,7 @@ class ChosenSource:
     kind: str
     value: str | list[str]
     trusted: Sequence[str] = ()
+    engine: str | None = None
     folder: Path | None = None
     original: Path | None = None
 
@@ -62,7 +64,8 @@ class ChosenSource:
     @property
     def attributes(self) -> dict[str, Any]:
         """The attributes of the source in `defs.yaml`, without its config."""
-        return {self.kind: self.value, **({"trust": list(self.trusted)} if self.trusted else {})}
+        options = {"trust": list(self.trusted), "engine": self.engine}
+        return {self.kind: self.value, **{name: value for name, value in options.items() if value}}
 
     def with_original(self, text: str) -> str:
         """Return a text that names the original file instead of its copy."""
@@ -80,6 +83,7 @@ class ChosenSource:
             paths.packages(),
             on_log=lambda level, text: out.log(level, self.with_original(text)),
             trusted=self.trusted,
+            engine=self.engine,
         )
 
 
@@ -148,11 +152,13 @@ def _kind_of_program(words: list[str], out: Output) -> str:
     return Tap.key if tap.is_tap else Program.key
 
 
-def choose_manifest(written: str, trusted: Sequence[str], folder: Path) -> ChosenSource:
+def choose_manifest(
+    written: str, trusted: Sequence[str], engine: str | None, folder: Path
+) -> ChosenSource:
     """Return the source that `--manifest` names: a file, or `PACKAGE:FILE`.
 
     A file is copied into `folder`, which must not exist, with the folder of JSON schemas beside it, and, if
-    something is trusted, its components in Python.
+    something is trusted, what belongs to its components in Python.
 
     Raises:
         ConfigError: there is no such file, it cannot be read, or a name in `trusted` is not valid.
@@ -163,17 +169,18 @@ def choose_manifest(written: str, trusted: Sequence[str], folder: Path) -> Chose
         raise ConfigError(f"--trust: {error}", guidance="correct --trust") from None
     source = find_manifest(written)
     if is_in_package(written):
-        return ChosenSource(Manifest.key, written, trusted)
+        return ChosenSource(Manifest.key, written, trusted, engine)
     try:
         folder.mkdir()
         shutil.copyfile(source, folder / MANIFEST_FILE)
         if (source.parent / _SCHEMAS).is_dir():
             shutil.copytree(source.parent / _SCHEMAS, folder / _SCHEMAS)
-        if trusted and (source.parent / _COMPONENTS).is_file():
-            shutil.copyfile(source.parent / _COMPONENTS, folder / _COMPONENTS)
+        for name in _OF_PYTHON if trusted else ():
+            if (source.parent / name).is_file():
+                shutil.copyfile(source.parent / name, folder / name)
     except OSError as error:
         raise ConfigError(
             f"--manifest: {source} cannot be copied: {error.strerror or error}",
             guidance="make the file readable, and make room on the disk",
         ) from error
-    return ChosenSource(Manifest.key, MANIFEST_FILE, trusted, folder, source)
+    return ChosenSource(Manifest.key, MANIFEST_FILE, trusted, engine, folder, source)

@@ -27,7 +27,7 @@ from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
 from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.config.validation import validate
-from elt_assets.runner.kinds.manifest import Manifest
+from elt_assets.runner.kinds.manifest import AIRBYTE, OURS, Manifest
 from elt_assets.runner.kinds.registry import to_install
 
 Json = dict[str, Any]
@@ -78,6 +78,11 @@ class _Answers:
     metavar="MODULE",
     help="A Python module that the manifest may use. It can be repeated.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice([AIRBYTE, OURS]),
+    help="Engine that runs the manifest; default: the one that it needs.",
+)
 @click.option("--config", metavar="JSON", help="Config of the source: JSON, or @FILE.")
 def command(
     out: Output,
@@ -85,6 +90,7 @@ def command(
     source: str | None,
     manifest: str | None,
     trust: Sequence[str],
+    engine: str | None,
     config: str | None,
 ) -> int:
     """Create the connection NAME with every stream that its source has.
@@ -101,12 +107,12 @@ def command(
         )
     with tempfile.TemporaryDirectory() as temporary:
         if manifest is not None and source is None:
-            chosen = choose_manifest(manifest, trust, Path(temporary) / name)
-        elif source is not None and manifest is None and not trust:
+            chosen = choose_manifest(manifest, trust, engine, Path(temporary) / name)
+        elif source is not None and manifest is None and not trust and engine is None:
             chosen = choose_source(source, out)
         else:
             raise ConfigError(
-                "write one of --source and --manifest; --trust goes with --manifest",
+                "write one of --source and --manifest; --trust and --engine go with --manifest",
                 guidance="for example `elt new shop --source faker`",
             )
         try:
@@ -138,7 +144,9 @@ def _ask(source: ChosenSource, given: Json, name: str, out: Output) -> _Answers:
     Raises:
         EltError: the config is not valid, or the source fails.
     """
-    out.announce_installation(to_install(source.kind, source.current, paths.packages()))
+    out.announce_installation(
+        to_install(source.kind, source.current, paths.packages(), engine=source.engine)
+    )
     connector = source.open(given, out)
     out.note(f"starting {connector.name}")
     schema = connector.specification.connectionSpecification

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from connectors.declarative.cursors.build import Cursors
 from connectors.declarative.cursors.count_cursor import CountCursor
 from connectors.declarative.cursors.cursor import WholeStream
 from connectors.declarative.cursors.datetime_cursor import DatetimeCursor
@@ -50,21 +49,14 @@ def test_a_stream_has_the_cursor_that_its_components_describe(of: Any, kind: typ
     assert cursors.of(of) is cursors.of(of)
 
 
-def test_components_in_python_are_made_by_a_function_or_refused() -> None:
+def test_components_in_python_are_refused() -> None:
     sync = made(components.CustomIncrementalSync, place="s", class_name="source_x.Sync")
     with pytest.raises(ConfigError, match=r"s is implemented in Python, by 'source_x\.Sync'"):
         Api(nothing).cursors.of(stream(sync=sync))
-    cursor = WholeStream()
-    assert Cursors({}, Api(nothing).pages, lambda _: cursor).of(stream(sync=sync)) is cursor
-
-
-def test_migrations_in_python_are_made_by_a_function_or_refused() -> None:
     migration = made(components.CustomStateMigration, place="m", class_name="source_x.Migration")
     of = stream(sync=dated(), state_migrations=(migration,))
     with pytest.raises(ConfigError, match="m is implemented in Python"):
         Api(nothing).cursors.choose(of, {})
-    cursors = Cursors({}, Api(nothing).pages, lambda _: lambda state: {"updated_at": state["old"]})
-    assert cursors.choose(of, {"old": "2024-01-01"})[2] == {"updated_at": "2024-01-01"}
 
 
 # --- streams that a state chooses -----------------------------------------------------------------

@@ -296,7 +296,7 @@ def test_a_router_that_is_not_valid_is_an_error(router: Any, message: str) -> No
         partitions(source(), router)
 
 
-def test_a_router_in_python_is_refused_unless_it_is_made() -> None:
+def test_a_router_in_python_is_refused() -> None:
     custom = made(components.CustomPartitionRouter, place="r", class_name="source_x.Router")
     with pytest.raises(ConfigError, match=r"r is implemented in Python, by 'source_x\.Router'"):
         partitions(source(), custom)

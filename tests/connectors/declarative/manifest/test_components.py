@@ -52,7 +52,7 @@ def test_components_cannot_be_changed(of: type[Component]) -> None:
         built.place = "there"  # type: ignore[misc]
 
 
-def test_every_custom_component_keeps_its_options() -> None:
+def test_every_custom_component_names_a_class() -> None:
     custom = [of for name, of in TYPES.items() if name.startswith("Custom")]
     assert len(custom) > 15
     assert all(issubclass(of, Custom) and "class_name" in shape(of) for of in custom)

@@ -17,9 +17,6 @@ from connectors.declarative.manifest.components import (
     CheckStream,
     CompositeErrorHandler,
     ConditionalStreams,
-    CustomPartitionRouter,
-    CustomRecordExtractor,
-    CustomRequester,
     DatetimeBasedCursor,
     DeclarativeStream,
     DefaultErrorHandler,
@@ -42,7 +39,13 @@ from connectors.declarative.manifest.components import (
     Spec,
     SubstreamPartitionRouter,
 )
-from connectors.declarative.manifest.loader import KNOWN_VERSION, Manifest, load
+from connectors.declarative.manifest.loader import (
+    KNOWN_VERSION,
+    Manifest,
+    load,
+    refuse_for_all_engines,
+)
+from connectors.declarative.manifest.report import ManifestError
 from connectors.declarative.manifest.template import Template, TemplateMap
 from elt_assets.errors import ConfigError
 
@@ -114,9 +117,10 @@ def first(manifest: dict[str, Any]) -> DeclarativeStream:
     return stream_of(loaded(manifest))
 
 
-def problems(manifest: dict[str, Any] | str) -> str:
+def problems(manifest: dict[str, Any] | str, **options: Any) -> str:
+    text = manifest if isinstance(manifest, str) else yaml.safe_dump(manifest, sort_keys=False)
     with pytest.raises(ConfigError) as caught:
-        load(manifest if isinstance(manifest, str) else yaml.safe_dump(manifest, sort_keys=False))
+        load(text, **options)
     return str(caught.value)
 
 
@@ -455,44 +459,78 @@ def test_python_is_refused_unless_its_module_is_trusted() -> None:
     text = problems(source(stream))
     assert "streams[0].retriever.record_selector.extractor" in text
     assert "'source_x.components.Extractor'" in text
-    for trusted in ("source_x", "source_x.components"):
-        selector = retriever_of(
-            stream_of(loaded(source(stream), trusted=[trusted]))
-        ).record_selector
-        extractor = selector.extractor
-        assert isinstance(extractor, CustomRecordExtractor)
-        assert extractor.options["depth"] == 3
-        assert isinstance(extractor.options["requester"], HttpRequester)
-        assert isinstance(extractor.options["nested"]["options"][0], HttpRequester)
-        assert extractor.options["nested"]["schema"] == {"type": "object"}
     for other in ("source", "source_x.comp", "source_x.components.Extractor", "components"):
-        with pytest.raises(ConfigError):
-            loaded(source(stream), trusted=[other])
+        assert "runs only if its module is trusted" in problems(source(stream), trusted=[other])
+
+
+def reasons_for_airbyte(manifest: dict[str, Any], **options: Any) -> list[str]:
+    """Return why Airbyte's engine runs a manifest without other streams."""
+    with pytest.raises(ManifestError) as caught:
+        loaded(manifest, **options)
+    return list(caught.value.reasons_for_airbyte)
+
+
+@pytest.mark.parametrize("trusted", ["source_x", "source_x.components"])
+def test_python_that_is_trusted_is_for_the_engine_of_airbyte(trusted: str) -> None:
+    """With `engine: ours`, it refuses only the streams that use it."""
+    stream = changed(STREAM, retriever__record_selector__extractor=EXTRACTOR)
+    (reason,) = reasons_for_airbyte(source(stream), trusted=[trusted])
+    place, _, what = reason.partition(": ")
+    assert place == "streams[0].retriever.record_selector.extractor"
+    assert what == "the class 'source_x.components.Extractor' is Python, for Airbyte's engine"
+    manifest = loaded(source(stream, {**STREAM, "name": "other"}), trusted=[trusted])
+    assert manifest.reasons_for_airbyte == [reason]
+    assert len(manifest.source.streams) == 1 and stream_of(manifest).name == "other"
+    assert "is Python, for Airbyte's engine" in str(manifest.refusal("orders"))
 
 
 def test_a_class_name_without_a_type_is_python_of_the_kind_that_stands_there() -> None:
     stream = changed(STREAM, retriever__requester={"class_name": "x.Requester", "a": 1})
-    found = retriever_of(stream_of(loaded(source(stream), trusted=["x"]))).requester
-    assert isinstance(found, CustomRequester) and found.options == {"a": 1}
+    (reason,) = reasons_for_airbyte(source(stream), trusted=["x"])
+    assert "requester: the class 'x.Requester' is Python" in reason
 
 
-def test_python_gets_the_parameters_as_options() -> None:
-    stream = changed(
-        STREAM,
-        retriever__partition_router={
-            "type": "CustomPartitionRouter",
-            "class_name": "x.Router",
-            "parent_stream_configs": [
-                {"stream": STREAM, "parent_key": "id", "partition_field": "p"}
-            ],
-        },
-    )
-    stream["$parameters"] = {"entity": "a"}
-    found = retriever_of(stream_of(loaded(source(stream), trusted=["x"]))).partition_router
-    assert isinstance(found, CustomPartitionRouter)
-    assert found.options == {"entity": "a"}
-    assert found.parent_stream_configs is not None
-    assert isinstance(found.parent_stream_configs[0].stream, DeclarativeStream)
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        (
+            {"retriever__page_size_reduction": {"type": "PageSizeReduction"}},
+            "streams[0].retriever.page_size_reduction: `page_size_reduction` of SimpleRetriever",
+        ),
+        (
+            {
+                "retriever__requester__error_handler": {
+                    "type": "DefaultErrorHandler",
+                    "response_filters": [
+                        {"type": "HttpResponseFilter", "action": "REDUCE_PAGE_SIZE"}
+                    ],
+                }
+            },
+            "response_filters[0].action: REDUCE_PAGE_SIZE",
+        ),
+    ],
+)
+def test_what_only_the_engine_of_airbyte_knows_is_named(
+    fields: dict[str, Any], reason: str
+) -> None:
+    """Other problems are for that engine to judge, but never Python that is not trusted."""
+    stream = changed(STREAM, **fields)
+    for faulty in (stream, {**stream, "transformations": [{"type": "NoTransformation"}]}):
+        (line,) = reasons_for_airbyte(source(faulty))
+        assert f"{reason} is not supported by this engine, but by Airbyte's" in line
+        refuse_for_all_engines(yaml.safe_dump(source(faulty)), [])
+    python = {**stream, "transformations": [{"type": "CustomTransformation", "class_name": "x.Y"}]}
+    assert reasons_for_airbyte(source(python)) == []
+    with pytest.raises(
+        ConfigError, match=r"'x\.Y' is Python; it runs only if its module is trusted"
+    ):
+        refuse_for_all_engines(yaml.safe_dump(source(python)), [])
+
+
+def test_a_component_that_no_engine_has_is_refused() -> None:
+    sync = {"type": "CustomIncrementalSync", "class_name": "x.Sync", "cursor_field": "a"}
+    text = problems(source(changed(STREAM, incremental_sync=sync)), trusted=["x"])
+    assert "streams[0].incremental_sync: CustomIncrementalSync is not supported" in text
 
 
 # --- problems -------------------------------------------------------------------------------------
