@@ -6,6 +6,7 @@ the data in a line, `types.columns` makes the columns, `stamp` those of metadata
 dead letter. `undeclared` finds the fields that no column has, `statistics` describes a written file to Delta.
 `job` is what a task gets and returns.
 
-A worker needs pyarrow, numpy and msgspec, but not this project. So these modules import nothing else, and
-import names from each other, not modules.
+A worker needs pyarrow, numpy and msgspec, but not this project. So these modules import only these, and
+names (never modules) from each other and from what `lake.spark.worker_code` sends with them: `task_io`, and
+the repair of texts in `protocol.airbyte.recovery`.
 """

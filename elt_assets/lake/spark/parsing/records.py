@@ -1,4 +1,7 @@
-"""The decoding of lines: blocks of them at once, and what does not fit value by value.
+"""The decoding of lines: of a block at once; if it is refused, of its chunks, then their lines, then values.
+
+A line that is no record of the stream is foreign, and fails the segment. A record that is not readable is
+rejected.
 
 1. A block is decoded into typed objects, one for each line.
 2. If the decoder refuses it, chunks of its lines are decoded, and the lines of a refused chunk one by one.

@@ -1,7 +1,8 @@
 """Rejected records: the reasons for which a record has no row, and its row in the dead letter.
 
-A record is rejected if it is not readable, lacks its key, or has a value in its key or in a strict column
-that is not kept as it is. The dead letter has it as received.
+A record is rejected if it is not readable; if it lacks all parts of its key, or an object that has one; or if
+a value in its key or in a strict column is not kept as it is. The dead letter has its data as received, and
+the whole line only if that cannot be read.
 """
 
 from __future__ import annotations

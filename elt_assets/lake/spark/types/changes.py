@@ -1,4 +1,6 @@
-"""Changes to the values of records on the way to their rows, as `_airbyte_meta.changes` records them.
+"""What a row does not keep of its record, as `_airbyte_meta.changes` records it.
+
+Values became null, were rounded, or had bad characters replaced.
 
 Spec: AirbyteRecordMessage.meta.changes (0.6).
 """

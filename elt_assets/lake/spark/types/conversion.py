@@ -1,4 +1,7 @@
-"""Conversion of the values that the decoder refuses, from their texts as they stand in the line."""
+"""Conversion of values from their texts as they stand in the line.
+
+These are the values that the decoder refuses, those of fields that keep misfitting, and doubles of which all
+digits count."""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ class Converter:
         self, values: Sequence[Any], path: FieldPath, rows: Sequence[int], add: AddChange
     ) -> Sequence[Any]:
         """Return clean values that are decoded at once; raise an error if they are not all clean."""
-        # `has_rounded` looks at every second byte: a comma alone would join two numbers into a long one.
+        # `has_long_number` looks at every second byte: a comma alone would join two numbers into a long one.
         text = b"[%b]" % b", ".join([b"null" if value is None else value for value in values])
         decoded: list[Any] = self._decode_all(text)
         if len(decoded) != len(values):

@@ -135,7 +135,7 @@ def shortest_text(text: str) -> str:
 
 def double_text(number: float) -> str:
     """Return the text of a double: the number is that of its shortest repr. What is not finite has the text
-    that `number_text` reads."""
+    that `read_number_text` reads."""
     if math.isfinite(number):
         return shortest_text(repr(number))
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

@@ -1,7 +1,10 @@
-"""Lines that the decoder refuses, though only a value in them is bad: they are repaired, the value is marked.
+"""Repair of lines that the decoder refuses, though only a value in them is bad.
 
-A bad text has half of a surrogate pair, or bytes that are not UTF-8: U+FFFD replaces them. A value that is
-nested too deeply is left out. A control character in a text, which JSON wants escaped, is kept: it is no
+Marks in the line tell `types.conversion` which values were repaired.
+
+A bad text has half of a surrogate pair, or bytes that are not UTF-8: a text or JSON column keeps it with
+U+FFFD, recorded as TRUNCATED; in any other column it is a misfit. A value that is nested too deeply becomes
+null. A control character in a text, which JSON wants escaped, is kept: it is no
 change. A number that is not finite (`NaN`, `Infinity`) becomes a string of that name: it is a value of other
 types than numbers. What else is not JSON stays as it is.
 

@@ -1,5 +1,7 @@
 """Dates, times and instants in text: their forms, and what a column keeps of them.
 
+What a column does not keep of a text is recorded as rounded.
+
 A clean form is one that pyarrow casts exactly; a pattern says which texts have it, so that a column of them
 is cast at once. Any other form is read alone.
 
