@@ -15,10 +15,10 @@ from elt_assets.protocol.airbyte.sync_modes import SyncMode
 MODE = SyncMode("newest", is_standard=False)
 
 def merge(spark, table, target, batch, by, schema):
-    from elt_assets.lake.delta.files import Change
+    from elt_assets.lake.delta.files import TableChange
     from elt_assets.lake.merge.dedup import MergeResult
     gone = target.files if batch.files else []
-    return MergeResult(Change(batch.files, gone), target.tombstones)
+    return MergeResult(TableChange(batch.files, gone), target.tombstones)
 '''
 
 
