@@ -19,7 +19,7 @@ from connectors.declarative.requests.stopping import Stopped, stopped_by
 from connectors.sdk.http.failures import AccessRefused
 from connectors.sdk.items import Checkpoint, Item, Page, Record, Warn
 from connectors.sdk.reports import report_wait, reporting_waits
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 
 MAX_FAILURES = 10
 """Number of partitions that may fail before the other ones are not read any more."""
@@ -217,6 +217,10 @@ class _Team:
             return
         except Exception as error:  # noqa: BLE001 - raised in the thread that uses the pages
             self._put_if_wanted(error)
+        except BaseException as error:  # noqa: BLE001 - or that thread would wait for ever
+            self._put_if_wanted(
+                SystemFailure(f"a thread has ended: {type(error).__name__}: {error}")
+            )
 
     def _take(self) -> Slice | None:
         with self._next:
