@@ -25,7 +25,7 @@ PACKAGE = "source-x==1.0"
         ({"package": "source-x>=1"}, "name==version"),
         ({"image": "--volume=/:/host"}, "image: '--volume=/:/host' is not an image reference"),
         ({"package": PACKAGE, "container": {}}, "`container` is only for `image`"),
-        ({"command": ["x"], "install": {}}, "`install` is only for a package"),
+        ({"command": ["x"], "install": {}}, "`install` is only for what is installed"),
         ({"image": "x:1", "user": "me"}, "`user` is only for a program"),
         ({"image": "x:1", "container": {"netwrk": "none"}}, "did you mean 'network'?"),
         ({"image": "x:1", "container": {"memory": "much"}}, "memory: 'much' is not a size"),
@@ -54,7 +54,7 @@ def test_invalid_connectors_are_refused_at_load(
         ),
         ({"manifest": "manifest.yaml"}, "manifest: there is no manifest "),
         ({"tap": "tap-x"}, "names no exact version"),
-        ({"tap": ["tap-x"], "install": {}}, "`install` is only for a package"),
+        ({"tap": ["tap-x"], "install": {}}, "`install` is only for what is installed"),
     ],
 )
 def test_invalid_kinds_of_source_are_refused_at_load(
