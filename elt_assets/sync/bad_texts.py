@@ -23,12 +23,6 @@ _decode_changes = msgspec.json.Decoder(list[Raw]).decode
 _encode = msgspec.json.encode
 
 
-def has_bad_text(line: bytes) -> bool:
-    """Return whether JSON has half of a surrogate pair, or bytes that are not UTF-8."""
-    readable = as_read(line)
-    return readable is not line and readable != repair(line)
-
-
 def replace_bad_texts(record: Record, key: Collection[str]) -> list[str]:
     """Replace bad texts outside of a record's key, in place; return the names of the changed fields.
 
@@ -37,13 +31,14 @@ def replace_bad_texts(record: Record, key: Collection[str]) -> list[str]:
     """
     if record.meta is not None:
         record.meta = Raw(as_read(bytes(record.meta)))
-    fields = read(_decode_fields, record.data)
-    changed = [
-        name for name, value in fields.items() if name not in key and has_bad_text(bytes(value))
-    ]
+    fields, changed = read(_decode_fields, record.data), []
+    for name, value in fields.items():
+        readable = as_read(bytes(value))
+        if name not in key and readable != repair(bytes(value)):
+            fields[name] = Raw(readable)
+            changed.append(name)
     if changed:
-        replaced = {name: Raw(as_read(bytes(fields[name]))) for name in changed}
-        record.data = Raw(_encode({**fields, **replaced}))
+        record.data = Raw(_encode(fields))
         record.meta = _with_changes(record.meta, changed)
     return changed
 

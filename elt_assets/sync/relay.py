@@ -35,9 +35,9 @@ from elt_assets.protocol.airbyte.messages import (
     StateStats,
     root_error,
 )
-from elt_assets.protocol.airbyte.recovery.texts import repair
+from elt_assets.protocol.airbyte.recovery.texts import as_read, repair
 from elt_assets.protocol.airbyte.states import check_contents, stream_of
-from elt_assets.sync.bad_texts import has_bad_text, replace_bad_texts
+from elt_assets.sync.bad_texts import replace_bad_texts
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
@@ -161,7 +161,7 @@ class Relay:
             for message in messages:
                 assert isinstance(message, Message)
                 if self._accept(message):
-                    yield repair(encode(message)) if message.record is None else self._line(message)
+                    yield self._line(message)
         except EltError:
             yield from self._final_statuses(
                 [run for run in self._status.runs if not run.is_complete]
@@ -170,12 +170,12 @@ class Relay:
         yield from self._final_statuses(self._status.incomplete_runs())
 
     def _line(self, message: Message) -> bytes:
-        """Return the line of a record, in which a destination can read all texts outside of the key."""
-        line = encode(message)
-        record = message.record
-        assert record is not None
-        if not has_bad_text(line):
+        """Return the line of a message. A destination can read all texts of a record outside of its key."""
+        line, record = encode(message), message.record
+        if record is None:
             return repair(line)
+        if as_read(line) is line:
+            return line
         relayed = self._streams[StreamId(record.stream, record.namespace)]
         with contextlib.suppress(msgspec.MsgspecError):  # no object: the destination rejects it
             changed = replace_bad_texts(record, {path[0] for path in relayed.run.configured.key})
