@@ -15,6 +15,7 @@ from typing import Any
 
 from connectors.declarative.manifest import clock, components
 from connectors.declarative.manifest.template import Template
+from connectors.declarative.requests.decoding.json_body import json_body_if_any
 from connectors.declarative.requests.expressions import text
 from connectors.sdk.http import Request, Response
 from connectors.sdk.http.failures import Outcome, place
@@ -92,7 +93,8 @@ def _(component: components.WaitTimeFromResponse, config: Mapping[str, Any]) -> 
 
     def wait(outcome: Outcome, _attempt: int) -> float | None:
         response = outcome if isinstance(outcome, Response) else Response(0)
-        variables = {"config": config, "response": _json(response), "headers": response.headers}
+        body = json_body_if_any(response)
+        variables = {"config": config, "response": body, "headers": response.headers}
         try:
             seconds = float(template.evaluate(variables))
         except (ConfigError, TypeError, ValueError):  # a body of another form: the next one decides
@@ -101,13 +103,6 @@ def _(component: components.WaitTimeFromResponse, config: Mapping[str, Any]) -> 
         return limited(seconds, outcome) if is_time else None
 
     return wait
-
-
-def _json(response: Response) -> Any:
-    try:
-        return response.json()
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _reader(component: Any, config: Mapping[str, Any]) -> Callable[[Outcome], float | None]:
