@@ -109,12 +109,12 @@ def _download(
     return decodes, Selector(written, config, decodes)
 
 
-def _values(extractor: Any, config: Mapping[str, Any], decodes: Decoder) -> Values:
-    found = build_extractor(extractor, config)
+def _values(component: Any, config: Mapping[str, Any], decodes: Decoder) -> Values:
+    extractor = build_extractor(component, config)
 
     def values(response: Response) -> list[Any]:
         chunks = decodes.values(response)
-        parts = itertools.chain.from_iterable(found.values(chunk, response) for chunk in chunks)
+        parts = itertools.chain.from_iterable(extractor.values(chunk, response) for chunk in chunks)
         return [part for part in parts if part is not DROPPED]
 
     return values

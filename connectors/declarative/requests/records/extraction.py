@@ -72,7 +72,14 @@ class RecordExtractor(ABC):
         Raises:
             SystemFailure: a record is not an object, or the response explains an error in their place.
         """
-        return objects(self.values(values, response), response, self.place)
+        records = self.values(values, response)
+        for record in records:
+            if type(record) is not dict and record is not DROPPED:
+                raise SystemFailure(
+                    f"a record of {place(response.request)} is not an object but {kind(record)}",
+                    guidance=f"correct {self.place}",
+                )
+        return records
 
 
 def build_extractor(
@@ -131,7 +138,7 @@ class Extractor(RecordExtractor):
         retrieve: Retrieve | None = None,
     ):
         variables = {"config": config}
-        self._path = tuple(str(part.evaluate(variables)) for part in component.field_path)
+        self._path = _texts(component.field_path, variables)
         self._is_plain = not any(map(paths.is_glob, self._path))
         self.place = f"{component.place}.field_path"
         self._expand: Expand | None = None
@@ -177,26 +184,6 @@ class Extractor(RecordExtractor):
                 f"the path {'.'.join(self._path)!r} of the records matches several values",
                 guidance=f"correct {self.place}; the part '*' alone may match several",
             ) from None
-
-
-def objects(found: list[Any], response: Response, at: str) -> list[Any]:
-    """Return records, after a check that they are objects.
-
-    Args:
-        found: the records, and `DROPPED`.
-        response: the response that has them.
-        at: the place in the manifest that finds them, for the error.
-
-    Raises:
-        SystemFailure: a record is not an object.
-    """
-    if not all(type(each) is dict or each is DROPPED for each in found):
-        wrong = next(each for each in found if type(each) is not dict and each is not DROPPED)
-        raise SystemFailure(
-            f"a record of {place(response.request)} is not an object but {kind(wrong)}",
-            guidance=f"correct {at}",
-        )
-    return found
 
 
 def _expander(
