@@ -1,5 +1,5 @@
-"""Limits of responses: the size of a body, how much it may grow when it is decompressed, and the time. And
-the limit of the memory of a process.
+"""Limits of responses, which are the size of a body, how much it may grow when it is decompressed, and the
+time; and the limit of the memory of a process.
 
 An API may send a small body that becomes any size, or a byte a second for ever: the timeout of an HTTP client
 holds for each read alone. A user raises the limits by environment variables of the connector.

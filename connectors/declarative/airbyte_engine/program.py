@@ -73,12 +73,12 @@ def _source(
     """
     manifest = safe_load_yaml(text)
     manifest.setdefault("spec", read_specification(folder))
-    made = ConcurrentDeclarativeSource
-    config = _read(made.read_config, arguments, "config")
-    catalog = _read(made.read_catalog, arguments, "catalog")
-    state = _read(made.read_state, arguments, "state")
+    engine = ConcurrentDeclarativeSource
+    config = _read(engine.read_config, arguments, "config")
+    catalog = _read(engine.read_catalog, arguments, "catalog")
+    state = _read(engine.read_state, arguments, "state")
     try:
-        return made(
+        return engine(
             config=config,
             catalog=catalog,
             state=state,
@@ -107,15 +107,12 @@ def read_specification(folder: Path) -> dict[str, Any]:
     for file in (folder / "spec.yaml", folder / "spec.json"):
         if file.is_file():
             specification = safe_load_yaml(file.read_text(encoding="utf-8"))
+    authorization = specification.get("advanced_auth")
     return {
         "type": "Spec",
         "connection_specification": specification.get("connectionSpecification", {}),
         "documentation_url": specification.get("documentationUrl", ""),
-        **{
-            name: _remove_nulls(specification[name])
-            for name in ("advanced_auth",)
-            if specification.get(name)
-        },
+        **({"advanced_auth": _remove_nulls(authorization)} if authorization else {}),
     }
 
 

@@ -156,7 +156,7 @@ def link(header: str, relation: str) -> str | None:
 
 
 def links(header: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the target of each link in a header `Link`, and its parameters, of which the first one of a name
+    """Yield the target of each link in a header `Link`, and its parameters. The first parameter of a name
     counts.
 
     Spec: RFC 8288.
