@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from connectors.declarative.manifest import components
@@ -44,6 +43,6 @@ def _texts(written: Any) -> Iterator[str]:
         for value in written:
             yield from _texts(value)
     elif isinstance(written, components.Component):
-        for each in fields(written):
-            if each.name not in _NOT_SENT:
-                yield from _texts(getattr(written, each.name))
+        for name in written.__struct_fields__:
+            if name not in _NOT_SENT:
+                yield from _texts(getattr(written, name))

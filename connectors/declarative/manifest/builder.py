@@ -10,7 +10,7 @@ from typing import Any, TypeVar, Union
 import msgspec
 from jinja2.exceptions import TemplateSyntaxError
 
-from connectors.declarative.manifest.components import Component, Custom, Json
+from connectors.declarative.manifest.components import Component, Custom, Json, Unsupported
 from connectors.declarative.manifest.evaluation.programs import VARIABLES, check
 from connectors.declarative.manifest.propagation import PARAMETERS, Propagation
 from connectors.declarative.manifest.references import BROKEN
@@ -160,7 +160,7 @@ class Builder:
     def _find_class(self, hint: Any, content: Json, place: str) -> type[Component] | None:
         """Return the class of a mapping; None if a problem was reported."""
         possible = classes(hint)
-        if len(possible) == 1 and not possible[0].has_type:
+        if len(possible) == 1 and not possible[0].has_type():
             return possible[0]
         expected = " or ".join(sorted(NAMES[cls] for cls in possible if cls in NAMES))
         name = content.get("type")
@@ -187,10 +187,10 @@ class Builder:
         for name, field in fields.items():
             value = content.get(name)
             inner = f"{place}.{name}" if place else name
-            if value is not None and not field.is_supported:
+            if value is not None and field.type is Unsupported:
                 values[name] = self._refuse(inner, f"`{name}` of {NAMES[cls]}")
             elif value is not None:
-                values[name] = self.convert(field.hint, value, inner, parameters)
+                values[name] = self.convert(field.type, value, inner, parameters)
             elif field.required:
                 self._report.problem(place, f"the required field `{name}` is missing")
                 values[name] = BROKEN

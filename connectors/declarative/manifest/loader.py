@@ -106,7 +106,7 @@ class Manifest:
         Raises:
             ConfigError: the stream has problems; the error lists them.
         """
-        hint = shape(DynamicDeclarativeStream)["stream_template"].hint
+        hint = shape(DynamicDeclarativeStream)["stream_template"].type
         place = f"{dynamic.place}.stream_template"
         report = Report()
         propagation = Propagation(report, parents_win=dynamic.use_parent_parameters)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import FieldInfo
+
 from connectors.declarative.manifest.components import Component, Custom, Json
 from connectors.declarative.manifest.report import Report
 from connectors.declarative.manifest.shapes import (
@@ -17,7 +19,6 @@ from connectors.declarative.manifest.shapes import (
     NAMES,
     RAW,
     TYPES,
-    Field,
     choices,
     classes,
     components_in_templates,
@@ -92,7 +93,7 @@ class Propagation:
         parameters = {**own, **inherited} if self._parents_win else {**inherited, **own}
         fields = shape(cls)
         values = {name: value for name, value in content.items() if name != PARAMETERS}
-        if cls.has_type:
+        if cls.has_type():
             values["type"] = NAMES[cls]
             values |= {
                 name: value
@@ -102,15 +103,15 @@ class Propagation:
         for name, value in values.items():
             if isinstance(value, (dict, list)) and (name in fields or issubclass(cls, Custom)):
                 below = {key: part for key, part in parameters.items() if key != name}
-                hint = fields[name].hint if name in fields else ANY
+                hint = fields[name].type if name in fields else ANY
                 inner = f"{place}.{name}" if place else name
                 values[name] = self.apply(hint, value, inner, below)
         values[PARAMETERS] = parameters
         return values
 
-    def _fits(self, field: Field | None, parameter: Any, place: str) -> bool:
+    def _fits(self, field: FieldInfo | None, parameter: Any, place: str) -> bool:
         """Return False for a parameter that has a field's name by chance: its value is of another type."""
-        if field is None or parameter is None or _accepts(field.hint, parameter):
+        if field is None or parameter is None or _accepts(field.type, parameter):
             return True
         text = f"the parameter `{field.name}` is not used here, because its value has another type"
         self._report.warning(place, text)
@@ -129,7 +130,7 @@ def _class_of(hint: Any, content: Json) -> type[Component] | None:
     cls = TYPES.get(str(name).rpartition(".")[2])
     if cls is not None and issubclass(cls, possible):
         return cls
-    return possible[0] if len(possible) == 1 and not possible[0].has_type else None
+    return possible[0] if len(possible) == 1 and not possible[0].has_type() else None
 
 
 def _accepts(hint: Any, value: Any) -> bool:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec.structs import FieldInfo
 
 from connectors.declarative.manifest.components import (
     UNSUPPORTED,
     USUAL,
     Component,
     Custom,
-    Unsupported,
 )
 from connectors.declarative.manifest.template import Template, TemplateMap
 
@@ -40,50 +41,20 @@ def _subclasses(cls: type[Component]) -> list[type[Component]]:
     return [inner for sub in cls.__subclasses__() for inner in (sub, *_subclasses(sub))]
 
 
-TYPES: Mapping[str, type[Component]] = {
-    cls.type_name or cls.__name__: cls for cls in _subclasses(Component) if cls is not Custom
+NAMES: Mapping[type[Component], str] = {
+    cls: str(cls.__struct_config__.tag or cls.__name__)
+    for cls in _subclasses(Component)
+    if cls is not Custom
 }
-"""The component classes by the `type` that a manifest gives them."""
-NAMES: Mapping[type[Component], str] = {cls: name for name, cls in TYPES.items()}
 """The `type` of each component class."""
+TYPES: Mapping[str, type[Component]] = {name: cls for cls, name in NAMES.items()}
+"""The component classes by the `type` that a manifest gives them."""
 
 
-@dataclass(frozen=True)
-class Field:
-    """A field of a component class."""
-
-    name: str
-    hint: Any
-    """The type annotation, which says what the value may be."""
-    required: bool
-
-    @property
-    def is_supported(self) -> bool:
-        """False for a field that Airbyte's engine knows and this one does not."""
-        return self.hint is not Unsupported
-
-
-def shape(cls: type[Component]) -> Mapping[str, Field]:
+@cache
+def shape(cls: type[Component]) -> Mapping[str, FieldInfo]:
     """Return the fields of a component class by name."""
-    if cls not in _SHAPES:
-        _SHAPES[cls] = _read_shape(cls)
-    return _SHAPES[cls]
-
-
-_SHAPES: dict[type[Component], Mapping[str, Field]] = {}
-
-
-def _read_shape(cls: type[Component]) -> Mapping[str, Field]:
-    hints = get_type_hints(cls, include_extras=True)
-    return {
-        item.name: Field(
-            item.name,
-            hints[item.name],
-            required=item.default is MISSING and item.default_factory is MISSING,
-        )
-        for item in fields(cls)
-        if item.name not in _BASE
-    }
+    return {field.name: field for field in msgspec.structs.fields(cls) if field.name not in _BASE}
 
 
 @cache

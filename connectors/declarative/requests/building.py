@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from datetime import timedelta
 from functools import partial, singledispatch
 from typing import Any
@@ -346,7 +345,7 @@ def _seconds(component: components.SessionTokenAuthenticator) -> float:
 def _key(written: Any) -> str:
     """Return a text that is equal for components that are written alike, wherever they stand."""
     if isinstance(written, components.Component):
-        named = (each.name for each in fields(written) if each.name not in _POSITION)
+        named = (name for name in written.__struct_fields__ if name not in _POSITION)
         inner = (f"{name}={_key(getattr(written, name))}" for name in named)
         return f"{type(written).__name__}({', '.join(inner)})"
     if isinstance(written, Template):

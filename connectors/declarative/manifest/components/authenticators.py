@@ -53,20 +53,16 @@ class BasicHttpAuthenticator(Component):
     password: Template = Template("")
 
 
-class JwtHeaders(Component):
+class JwtHeaders(Component, tag=False):
     """The standard headers of a JSON web token."""
-
-    has_type = False
 
     kid: Template | None = None
     typ: Template | None = Template("JWT")
     cty: Template | None = None
 
 
-class JwtPayload(Component):
+class JwtPayload(Component, tag=False):
     """The standard claims of a JSON web token."""
-
-    has_type = False
 
     iss: Template | None = None
     sub: Template | None = None
@@ -89,10 +85,8 @@ class JwtAuthenticator(Component):
     request_option: RequestOption | None = None
 
 
-class RefreshTokenUpdater(Component):
+class RefreshTokenUpdater(Component, tag=False):
     """The places in the config where new tokens are kept, for refresh tokens that can be used once."""
-
-    has_type = False
 
     refresh_token_name: str = "refresh_token"  # noqa: S105 - a name
     access_token_config_path: tuple[str, ...] = ("credentials", "access_token")
@@ -144,19 +138,15 @@ class LegacySessionTokenAuthenticator(Component):
     password: Template = Template("")
 
 
-class SessionTokenRequestApiKeyAuthenticator(Component):
+class SessionTokenRequestApiKeyAuthenticator(Component, tag="ApiKey"):
     """A session token as a key in the request."""
-
-    type_name = "ApiKey"
 
     inject_into: RequestOption
     api_token: Template = Template("{{ session_token }}")
 
 
-class SessionTokenRequestBearerAuthenticator(Component):
+class SessionTokenRequestBearerAuthenticator(Component, tag="Bearer"):
     """A session token in the header `Authorization`."""
-
-    type_name = "Bearer"
 
 
 class RateLimitedMultipleTokenAuthenticator(Component):

@@ -13,8 +13,9 @@ The annotations of the fields are the schema of manifests. A field may have thes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+
+import msgspec
 
 from elt_assets.errors import ConfigError
 
@@ -36,33 +37,33 @@ Unsupported = Annotated[Any, UNSUPPORTED]
 """A field whose use refuses the streams that use it."""
 
 
+# For mypy, which does not see that derived classes are frozen as well.
 @dataclass_transform(
-    kw_only_default=True, frozen_default=True, eq_default=False, field_specifiers=(field,)
+    kw_only_default=True, frozen_default=True, eq_default=False, field_specifiers=(msgspec.field,)
 )
-class _Declared:
-    """Makes each class that is derived from it a dataclass."""
+class Component(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True):
+    """The base class of components. Two components are equal only if they are the same object.
 
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
+    The tag of a class is the `type` of its mappings in manifests; it is the name of the class, if the class
+    sets no other. Mappings of a class with `tag=False` have no `type`, and parameters are no values of their
+    fields.
+    """
 
-
-class Component(_Declared):
-    """The base class of components. Two components are equal only if they are the same object."""
-
-    type_name: ClassVar[str] = ""
-    """The `type` in manifests, where it is not the name of the class."""
-    has_type: ClassVar[bool] = True
-    """Whether mappings in manifests have a `type`. Parameters are no values of fields of those without."""
     is_supported: ClassVar[bool] = True
     """False for a component that Airbyte's engine knows and this one does not."""
 
     place: str = ""
     """The path in the manifest, such as "streams[0].retriever.requester"."""
-    parameters: Json = field(default_factory=dict)
+    parameters: Json = {}
     """The `$parameters` that apply, those of the components around it included."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self.place or 'no place'}>"
+
+    @classmethod
+    def has_type(cls) -> bool:
+        """Return whether mappings of the class have a `type` in manifests."""
+        return cls.__struct_config__.tag is not None
 
 
 class Custom(Component):

@@ -16,10 +16,8 @@ class MinMaxDatetime(Component):
     min_datetime: Template | None = None
 
 
-class Clamping(Component):
+class Clamping(Component, tag=False):
     """The period, such as WEEK. The slices begin and end where a period does."""
-
-    has_type = False
 
     target: Template
     target_details: Json | None = None

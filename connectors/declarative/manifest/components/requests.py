@@ -44,10 +44,8 @@ class RequestBodyGraphQL(Component):
     value: TemplateMap
 
 
-class HttpRequestRegexMatcher(Component):
+class HttpRequestRegexMatcher(Component, tag=False):
     """The requests that a policy is for; a field that is not set matches all."""
-
-    has_type = False
 
     method: str | None = None
     url_base: str | None = None
@@ -57,10 +55,8 @@ class HttpRequestRegexMatcher(Component):
     weight: int | Template | None = None
 
 
-class Rate(Component):
+class Rate(Component, tag=False):
     """A number of calls in an interval."""
-
-    has_type = False
 
     limit: int | Template
     interval: str

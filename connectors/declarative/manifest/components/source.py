@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any
+
+from msgspec import field
 
 from connectors.declarative.manifest.components.base import Component, Json, Usual
 from connectors.declarative.manifest.components.dynamic import DynamicDeclarativeStream

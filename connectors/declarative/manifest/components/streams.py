@@ -6,8 +6,9 @@ These classes refer to each other in circles, so they are in one module.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
+
+from msgspec import field
 
 from connectors.declarative.manifest.components.authenticators import (
     ApiKeyAuthenticator,
@@ -402,19 +403,15 @@ class JsonFileSchemaLoader(Component):
     file_path: Template | None = None
 
 
-class ComplexFieldType(Component):
+class ComplexFieldType(Component, tag=False):
     """A type with items."""
-
-    has_type = False
 
     field_type: str
     items: str | ComplexFieldType | None = None
 
 
-class TypesMap(Component):
+class TypesMap(Component, tag=False):
     """A type of an API, and the type of a JSON schema that it stands for."""
-
-    has_type = False
 
     target_type: str | tuple[str, ...] | ComplexFieldType
     current_type: str | tuple[str, ...]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.components import Component
+from connectors.declarative.manifest.components import Component, Unsupported
 from connectors.declarative.manifest.loader import load
 from connectors.declarative.manifest.shapes import TYPES, choices, item, shape
 from tests.connectors.declarative.manifest.component_schema import read_extract
@@ -71,8 +71,8 @@ def _differences_of_fields(
     yield from (f"{name}.{field}" for field in sorted(theirs.keys() - ours.keys()))
     yield from (f"{name}.{field} (ours)" for field in sorted(ours.keys() - theirs.keys()))
     for field in sorted(ours.keys() & theirs.keys()):
-        hint = ours[field].hint
-        if not ours[field].is_supported:
+        hint = ours[field].type
+        if hint is Unsupported:
             yield f"{name}.{field} (refused)"
         texts = frozenset(choices(hint) or choices(item(hint)))
         yield from (f"{name}.{field}={text}" for text in sorted(theirs[field] - texts))
