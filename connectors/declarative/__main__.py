@@ -31,25 +31,24 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--engine", choices=[AIRBYTE, OURS])
     parser.add_argument("--airbyte-python", type=Path, metavar="FILE")
     arguments, words = parser.parse_known_args(argv)
-    try:
-        limit_memory()  # of what templates make
-    except ConfigError as error:
-        parser.error(str(error))
     source = ManifestSource(arguments.manifest, arguments.trust)
     try:
-        reasons = _reasons_for_airbyte(arguments, source)
-        if reasons and arguments.airbyte_python is None:
+        # Templates may make values of any size. Airbyte's engine has no such limit: a process that replaces
+        # this one would inherit it, and the Python of others may need more.
+        with limit_memory():
+            reasons = _reasons_for_airbyte(arguments, source)
+            if not reasons:
+                return run(source, words)
+        if arguments.airbyte_python is None:
             # No failure: whoever started this process may install the engine, and start it again.
             print(f"the manifest needs Airbyte's engine: {'; '.join(reasons)}", file=sys.stderr)
             return NEEDS_AIRBYTE
-        if reasons:
-            start(arguments.airbyte_python, arguments.manifest, source.modules, words, reasons)
+        start(arguments.airbyte_python, arguments.manifest, source.modules, words, reasons)
     except ConfigError as error:
         output = SourceOutput(sys.stdout.buffer)
         output.error(error)
         output.flush()
         return 1
-    return run(source, words)
 
 
 def _reasons_for_airbyte(arguments: argparse.Namespace, source: ManifestSource) -> Sequence[str]:

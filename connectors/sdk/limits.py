@@ -106,16 +106,21 @@ def response_limits() -> ResponseLimits:
     )
 
 
-def limit_memory() -> None:
-    """Limit the memory of this process: what needs more fails with a MemoryError.
+@contextmanager
+def limit_memory() -> Iterator[None]:
+    """Limit the memory of this process while the context is open: what needs more fails with a MemoryError.
 
     Raises:
         ConfigError: the variable is not a whole number of at least 1.
     """
     limit = _number(MEMORY_VARIABLE, MEMORY_MEGABYTES) << 20
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard == resource.RLIM_INFINITY or limit < hard:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _number(name: str, usual: int) -> int:

@@ -102,6 +102,19 @@ def test_credentials_are_not_redirected_to_another_host(
         assert not other.requests and not records(messages)
 
 
+def run_program(
+    folder: Path, *words: str, **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the program of manifests on `manifest.yaml` of a folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "connectors.declarative", "--manifest=manifest.yaml", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
+        capture_output=True,
+        check=False,
+    )
+
+
 @pytest.mark.parametrize("size", [10**9, 10**40, "{{ 10 ** 40 }}"])
 @pytest.mark.parametrize("kind", ["PageIncrement", "OffsetIncrement"])
 def test_a_huge_page_size_is_sent_and_takes_no_memory(
@@ -139,20 +152,32 @@ def test_a_template_that_needs_too_much_memory_fails_its_stream_alone(
         json.dumps(manifest(huge, stream("orders", "/o", NONE)))
     )
     (tmp_path / "catalog.json").write_text(json.dumps(catalog("huge", "orders")))
-    words = ["--manifest", "manifest.yaml", "read", "--config", shell.path.name]
-    done = subprocess.run(
-        [sys.executable, "-m", "connectors.declarative", *words, "--catalog", "catalog.json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        check=False,
-    )
-    messages = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 1
+    process = run_program(tmp_path, "read", "--config", shell.path.name, "--catalog=catalog.json")
+    messages = [json.loads(line) for line in process.stdout.splitlines()]
+    assert process.returncode == 1
     assert "streams[0].retriever.requester.path cannot be evaluated: it needs more" in message(
         messages
     )
     assert records(messages) == [{"id": 1}]
+
+
+def test_the_limit_of_memory_does_not_hold_for_airbytes_engine(tmp_path: Path) -> None:
+    engine = tmp_path / "engine.sh"
+    engine.write_text("#!/bin/sh\nulimit -d\n")
+    engine.chmod(0o755)
+    (tmp_path / "manifest.yaml").write_text(json.dumps(ORDERS))
+    options = ("--engine=airbyte", f"--airbyte-python={engine}", "spec")
+    process = run_program(tmp_path, *options, CONNECTOR_MAX_MEMORY_MEGABYTES="300")
+    own_limit = subprocess.check_output(["/bin/sh", "-c", "ulimit -d"])
+    assert process.stdout.splitlines()[-1] == own_limit.strip() != b"307200"
+
+
+def test_a_limit_of_memory_that_is_no_number_is_an_error_of_the_config(tmp_path: Path) -> None:
+    (tmp_path / "manifest.yaml").write_text(json.dumps(ORDERS))
+    process = run_program(tmp_path, "spec", CONNECTOR_MAX_MEMORY_MEGABYTES="much")
+    error = json.loads(process.stdout)["trace"]["error"]
+    assert process.returncode == 1 and error["failure_type"] == "config_error"
+    assert "CONNECTOR_MAX_MEMORY_MEGABYTES is 'much'" in error["message"]
 
 
 def test_pages_that_are_all_new_are_read_on(api: RecordingApi, shell: Shell) -> None:

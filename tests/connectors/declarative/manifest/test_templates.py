@@ -347,8 +347,7 @@ IN_LITTLE_MEMORY = """
 from connectors.declarative.manifest.template import Template, TemplateError
 from connectors.sdk.limits import limit_memory
 
-limit_memory()
-for text in [
+TEXTS = [
     "{{ 'a' * 10**10 }}",
     "{{ [0] * 10**10 }}",
     "{{ '%999999999d' % 1 }}",
@@ -357,11 +356,13 @@ for text in [
     "{{ ('a' * 20000).replace('', 'a' * 20000) }}",
     "{% set ns = namespace(x='aa') %}{% for i in few %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
     "{% set l = [1] %}{% for i in few %}{% set _ = l.extend(l) %}{% endfor %}",
-]:
-    try:
-        print(len(Template(text, "streams[0]").evaluate({"few": range(60)})))
-    except TemplateError as error:
-        print(error.message)
+]
+with limit_memory():
+    for text in TEXTS:
+        try:
+            print(len(Template(text, "streams[0]").evaluate({"few": range(60)})))
+        except TemplateError as error:
+            print(error.message)
 """
 
 
