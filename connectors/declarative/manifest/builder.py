@@ -180,7 +180,7 @@ class Builder:
 
     def _build_component(self, cls: type[Component], content: Json, place: str) -> Any:
         if not cls.is_supported:
-            return self._refuse(place, NAMES[cls])
+            return self._refuse(place, NAMES[cls], content)
         parameters = content[PARAMETERS]
         fields = shape(cls)
         values: dict[str, Any] = {}
@@ -188,14 +188,14 @@ class Builder:
             value = content.get(name)
             inner = f"{place}.{name}" if place else name
             if value is not None and field.type is Unsupported:
-                values[name] = self._refuse(inner, f"`{name}` of {NAMES[cls]}")
+                values[name] = self._refuse(inner, f"`{name}` of {NAMES[cls]}", value)
             elif value is not None:
                 values[name] = self.convert(field.type, value, inner, parameters)
             elif field.required:
                 self._report.problem(place, f"the required field `{name}` is missing")
                 values[name] = BROKEN
         if issubclass(cls, Custom):
-            return self._refuse_python(cls, str(content.get("class_name")), place)
+            return self._refuse_python(cls, content, place)
         self._check_names(cls, content, place)
         if "stream_template" in fields:
             self.templates_of_streams[place] = content.get("stream_template", {})
@@ -203,25 +203,46 @@ class Builder:
             return BROKEN
         return cls(place=place, parameters=parameters, **values)
 
-    def _refuse(self, place: str, what: str) -> Any:
+    def _refuse(self, place: str, what: str, content: Any) -> Any:
         self._report.beyond_ours(place, f"{what} is not supported by this engine, but by Airbyte's")
+        self._check_trust(content, place)
         return BROKEN
 
-    def _refuse_python(self, cls: type[Component], name: str, place: str) -> Any:
+    def _refuse_python(self, cls: type[Component], content: Json, place: str) -> Any:
         """Report a component that a class in Python implements."""
-        module = name.rpartition(".")[0]
+        name = str(content.get("class_name"))
         if NAMES[cls] == _DROPPED:
             text = (
                 f"{_DROPPED} is not supported, since airbyte-cdk 7 does not have it; use "
                 "DatetimeBasedCursor, or run the connector as a `package` or an `image`"
             )
             self._report.refusal(place, text)
-        elif any(module == part or module.startswith(f"{part}.") for part in self._trusted):
+        elif self._trusts(name):
             self._report.beyond_ours(place, f"the class {name!r} is Python, for Airbyte's engine")
         else:
-            text = f"the class {name!r} is Python; it runs only if its module is trusted"
-            self._report.refusal(place, text)
+            self._refuse_untrusted(place, name)
+        options = {key: part for key, part in content.items() if key not in shape(cls)}
+        self._check_trust(options, place)
         return BROKEN
+
+    def _check_trust(self, content: Any, place: str) -> None:
+        """Report each class in what only Airbyte's engine builds whose module is not trusted."""
+        if isinstance(content, list):
+            for n, part in enumerate(content):
+                self._check_trust(part, f"{place}[{n}]")
+        elif isinstance(content, dict):
+            name = content.get("class_name")
+            if isinstance(name, str) and not self._trusts(name):
+                self._refuse_untrusted(place, name)
+            for key, part in content.items():
+                self._check_trust(part, f"{place}.{key}")
+
+    def _trusts(self, name: str) -> bool:
+        return any(f"{name.rpartition('.')[0]}.".startswith(f"{part}.") for part in self._trusted)
+
+    def _refuse_untrusted(self, place: str, name: str) -> None:
+        text = f"the class {name!r} is Python; it runs only if its module is trusted"
+        self._report.refusal(place, text)
 
     def _check_names(self, cls: type[Component], content: Json, place: str) -> None:
         for name in content:
@@ -271,7 +292,7 @@ class Builder:
 
     def _report_misfit(self, hint: Any, value: Any, place: str) -> Any:
         if isinstance(value, str) and value in _AIRBYTE_ACTIONS:
-            return self._refuse(place, value)
+            return self._refuse(place, value, value)
         self._report.problem(place, f"{_short(value)} is not {describe(hint)}")
         return BROKEN
 

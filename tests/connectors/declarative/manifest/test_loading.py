@@ -484,6 +484,30 @@ def test_python_that_is_trusted_is_for_the_engine_of_airbyte(trusted: str) -> No
     assert "is Python, for Airbyte's engine" in str(manifest.refusal("orders"))
 
 
+@pytest.mark.parametrize("options", [
+    {"requester": {"type": "CustomRequester", "class_name": "x.Inner"}},
+    {"nested": {"options": [{"requester": {"class_name": "x.Inner", "a": 1}}]}},
+    {"$parameters": {"login": {"type": "CustomAuthenticator", "class_name": "x.Inner"}}},
+])  # fmt: skip
+def test_python_in_the_options_of_trusted_python_must_be_trusted_too(
+    options: dict[str, Any],
+) -> None:
+    stream = changed(STREAM, retriever__record_selector__extractor={**EXTRACTOR, **options})
+    text = problems(source(stream), trusted=["source_x"])
+    assert "the class 'x.Inner' is Python; it runs only if its module is trusted" in text
+    with pytest.raises(ConfigError, match=r"'x\.Inner' is Python"):
+        refuse_for_all_engines(yaml.safe_dump(source(stream)), ["source_x"])
+    assert reasons_for_airbyte(source(stream), trusted=["source_x", "x"])
+
+
+def test_python_in_what_only_the_engine_of_airbyte_knows_must_be_trusted() -> None:
+    reduction = {"type": "PageSizeReduction", "strategy": {"class_name": "x.Strategy"}}
+    stream = changed(STREAM, retriever__page_size_reduction=reduction)
+    text = problems(source(stream))
+    assert "page_size_reduction.strategy: the class 'x.Strategy' is Python" in text
+    assert reasons_for_airbyte(source(stream), trusted=["x"])
+
+
 def test_a_class_name_without_a_type_is_python_of_the_kind_that_stands_there() -> None:
     stream = changed(STREAM, retriever__requester={"class_name": "x.Requester", "a": 1})
     (reason,) = reasons_for_airbyte(source(stream), trusted=["x"])
