@@ -232,6 +232,29 @@ def test_exponential_references_are_resolved_in_limited_time() -> None:
     assert set(found["properties"]) == set("abcd")
 
 
+def _make_deep_schema(properties: bytes) -> bytes:
+    """Return a line with a SCHEMA that has more levels than the decoder reads."""
+    nested = b'{"items":' * 5_000 + b"{}" + b"}" * 5_000
+    return (
+        b'{"type":"SCHEMA","stream":"users","key_properties":["id"],'
+        b'"schema":{"properties":{%b,"nested":%b}}}' % (properties, nested)
+    )
+
+
+@pytest.mark.parametrize("bad_text", [rb"\ud83d", b"\xff"], ids=["half pair", "no UTF-8"])
+def test_a_deep_schema_may_have_a_name_that_is_no_text(bad_text: bytes) -> None:
+    line = _make_deep_schema(b'"id":{"type":"integer"},"name %b":{"type":"string"}' % bad_text)
+    catalog = one(line).catalog
+    assert catalog is not None
+    assert list(catalog.streams[0].json_schema["properties"]) == ["id", "name \ufffd", "nested"]
+
+
+def test_a_deep_schema_that_is_no_object_is_malformed() -> None:
+    line = b'{"type":"SCHEMA","stream":"users","schema":%b}' % (b"[" * 5_000 + b"]" * 5_000)
+    with pytest.raises(SystemFailure, match="malformed SCHEMA"):
+        decoded(line)
+
+
 @pytest.mark.parametrize(
     ("declared", "kind"),
     [

@@ -226,16 +226,17 @@ class Translator:
         self._schemas[name] = contents
         return [Message(type="CATALOG", catalog=Catalog(streams=[stream]))]
 
-    def _shallow_schema(self, line: bytes) -> list[Message]:
+    def _shallow_schema(self, line: bytes) -> Iterable[RawRecord | Message]:
         """Return the messages of a line that is nested too deeply, if it is a SCHEMA, of which only a
         `shallow` part is read."""
+        part = shallow(line)
         try:
-            message = msgspec.json.decode(shallow(line), type=_Schema)
-        except (msgspec.MsgspecError, RecursionError):
+            kind = read(_decode_envelope, part).type
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise too_deep(line) from None
-        if message.type != "SCHEMA":
+        if kind != "SCHEMA":
             raise too_deep(line)
-        return self._schema(message)
+        return self._other(part, kind)
 
     def _state(self, value: Raw) -> list[Message]:
         found = None if self._whole_states else bookmarks(value)
