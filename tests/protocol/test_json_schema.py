@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elt_assets.connection.files import save_catalog
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.arguments import load_catalog
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
@@ -278,6 +279,18 @@ def test_a_schema_of_any_depth_is_read(levels: int, tmp_path: Path) -> None:
     for each in streams:
         assert each.json_schema["properties"]["id"] == WHOLE
         assert copy.deepcopy(each) == each and AirbyteStream.from_json(each.to_json()) == each
+
+
+@pytest.mark.parametrize("bad_text", [rb"\ud83d", b"\xff"], ids=["half pair", "no UTF-8"])
+def test_a_deep_catalog_with_a_text_that_is_no_text_can_be_saved(
+    bad_text: bytes, tmp_path: Path
+) -> None:
+    deep = b'{"items":' * 5_000 + b"{}" + b"}" * 5_000
+    stream = b'{"name":"a","note":"%b","json_schema":{"properties":{"deep":%b}}}' % (bad_text, deep)
+    message = decode(b'{"type":"CATALOG","catalog":{"streams":[%b]}}' % stream)
+    assert isinstance(message, Message) and message.catalog is not None
+    saved = json.loads(save_catalog(tmp_path, message.catalog).read_text(encoding="utf-8"))
+    assert saved["streams"][0]["note"] == "\ufffd"
 
 
 def test_other_messages_that_are_nested_too_deeply_are_errors() -> None:

@@ -180,7 +180,7 @@ def _shallow_catalog(line: bytes) -> Message:
         SystemFailure: the line is another message.
     """
     try:
-        message = Message.from_json(shallow(line))
+        message = Message.from_json(as_read(shallow(line)))
     except (msgspec.MsgspecError, RecursionError):
         raise too_deep(line) from None
     if message.type != "CATALOG" or message.catalog is None:
