@@ -14,7 +14,8 @@ from typing import Any
 
 from connectors.declarative.cursors.cursor import read_slice
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.loader import Manifest
+from connectors.declarative.manifest.loader import Manifest, Refusal
+from connectors.declarative.manifest.report import ManifestError
 from connectors.declarative.manifest.value_types import TEXT, types_of
 from connectors.declarative.manifest.yaml_text import parse
 from connectors.declarative.readers import AnyStream, Readers
@@ -34,32 +35,27 @@ Path = tuple[str, ...]
 _NAME = ["name"]
 
 
-def dynamic_streams(manifest: Manifest, environment: Environment) -> Iterator[AnyStream]:
+def make_streams(manifest: Manifest, environment: Environment) -> Iterator[AnyStream | Refusal]:
     """Yield the streams that are made of the templates of a manifest, in the order of what lists them.
 
-    A list that is missing in the config, or that is empty, makes no stream.
+    A list that is missing in the config, or that is empty, makes no stream. In the place of a stream whose
+    values do not fit is a refusal, so that they do not keep the other streams from being listed.
 
     Args:
         manifest: the manifest.
         environment: what the requesters share; it has the config of the source.
 
     Raises:
-        ConfigError: a mapping cannot be applied, or a stream that it makes is not valid. The message names
-            the place in the manifest.
-        EltError: the API that lists streams fails, or two streams have the same name.
+        EltError: the API that lists streams fails, a mapping can never be applied, or two streams have the
+            same name.
     """
     names: set[str] = set()
     for dynamic in manifest.source.dynamic_streams:
-        for filled_in in _filled_in(manifest.stream_template(dynamic), dynamic, environment):
-            stream = manifest.build_stream(dynamic, filled_in)
-            if not stream.name:
-                raise ConfigError(
-                    f"{dynamic.place}: a stream that is made of the template has no name",
-                    guidance="map a value to the field `name` in `components_mapping`",
-                )
-            if stream.name in names:
-                raise _same_name(dynamic, stream.name)
-            names.add(stream.name)
+        for stream in _fill_in(manifest, dynamic, environment):
+            if not isinstance(stream, Refusal):
+                if stream.name in names:
+                    raise _same_name(dynamic, stream.name)
+                names.add(stream.name)
             yield stream
 
 
@@ -96,26 +92,40 @@ def _same_name(dynamic: components.DynamicDeclarativeStream, name: str) -> EltEr
     return ConfigError(text, guidance="give each item of `list_of_parameters_for_stream` its own")
 
 
-def _filled_in(
-    template: dict[str, Any],
-    dynamic: components.DynamicDeclarativeStream,
-    environment: Environment,
-) -> Iterator[dict[str, Any]]:
-    """Yield a copy of the template for each stream, with the values of the stream."""
+def _fill_in(
+    manifest: Manifest, dynamic: components.DynamicDeclarativeStream, environment: Environment
+) -> Iterator[AnyStream | Refusal]:
+    """Yield the stream for each item that a resolver lists, or the reason why it cannot be made."""
     resolver = dynamic.components_resolver
     _check_mappings(resolver)
+    template = manifest.stream_template(dynamic)
     always = {"config": environment.config, "stream_template_config": template}
     for number, values in enumerate(_listed(resolver, dynamic, environment), 1):
         filled_in = deepcopy(template)
+        stream: AnyStream | Refusal
         try:
             for mapping in resolver.components_mapping:
                 _apply(mapping, resolver, filled_in, {**always, **values})
+            stream = _build_stream(manifest, dynamic, filled_in)
+        except ManifestError as error:
+            stream = Refusal(dynamic.place, filled_in.get("name") or None, error.lines)
         except ConfigError as error:
-            raise ConfigError(
-                f"{error.message}; this happens for item {number} of the list of streams",
-                guidance=error.guidance,
-            ) from None
-        yield filled_in
+            # Its name is not known for certain before all mappings are applied.
+            problem = f"{error.message}; this happens for item {number} of the list of streams"
+            stream = Refusal(dynamic.place, None, [problem], error.guidance)
+        yield stream
+
+
+def _build_stream(
+    manifest: Manifest, dynamic: components.DynamicDeclarativeStream, filled_in: dict[str, Any]
+) -> AnyStream:
+    stream = manifest.build_stream(dynamic, filled_in)
+    if not stream.name:
+        raise ConfigError(
+            f"{dynamic.place}: a stream that is made of the template has no name",
+            guidance="map a value to the field `name` in `components_mapping`",
+        )
+    return stream
 
 
 def _check_mappings(resolver: Resolver) -> None:

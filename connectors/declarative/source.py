@@ -5,7 +5,7 @@ Spec: Airbyte's low-code manifests; Incremental sync.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Semaphore
@@ -13,18 +13,18 @@ from typing import Any
 
 from connectors.declarative.check import check_streams, overlap_advice
 from connectors.declarative.config import advanced_auth, check_config, migrate, transform
-from connectors.declarative.dynamic import mapping_warnings
+from connectors.declarative.dynamic import make_streams, mapping_warnings
 from connectors.declarative.manifest.components import (
     AsyncRetriever,
     ConcurrencyLevel,
+    ConditionalStreams,
     DeclarativeSource,
 )
-from connectors.declarative.manifest.loader import Manifest, load
+from connectors.declarative.manifest.loader import Manifest, Refusal, find_refusal, load
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.readers import AnyStream, Readers
 from connectors.declarative.requests import Budget, Environment
 from connectors.declarative.stream import ManifestStream
-from connectors.declarative.streams import listed_streams
 from connectors.sdk.config import validate
 from connectors.sdk.reports import report_config, report_warning
 from connectors.sdk.source import Source
@@ -55,6 +55,8 @@ class ManifestSource(Source):
         self.name = _name(manifest)
         self._migrated: dict[str, Any] | None = None
         self._environments: list[Environment] = []
+        self._refusals: list[Refusal] = []
+        """Why streams that the last config defines cannot be read."""
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -104,19 +106,56 @@ class ManifestSource(Source):
             report_warning(advice)
 
     def refusal(self, name: str) -> EltError | None:
-        return self.manifest.refusal(name)
+        return find_refusal([*self.manifest.refusals, *self._refusals], name)
 
     def streams(self, config: Any) -> list[ManifestStream]:
         environment = self._environment(config)
-        found = listed_streams(self.manifest, environment)
+        self._refusals = []
+        components = self._list_components(environment)
         selected = self.selected
-        read = [each for each in found if selected is None or each.name in selected]
+        read = [
+            component for component in components if selected is None or component.name in selected
+        ]
         readers = Readers(environment, read)
         threads = _threads(self.manifest.source.concurrency_level, config)
         jobs = max(threads, _jobs(self.manifest.source, config))
-        return [
-            ManifestStream(each, readers, jobs if _has_jobs(each) else threads) for each in found
-        ]
+        streams = []
+        for component in components:
+            number = jobs if _has_jobs(component) else threads
+            try:
+                streams.append(ManifestStream(component, readers, number))
+            except ConfigError as error:
+                refusal = Refusal(component.place, component.name, [error.message], error.guidance)
+                self._refusals.append(refusal)
+        if self._refusals and not streams:
+            raise self._refusals[0].error()
+        for refusal in self._refusals:
+            report_warning(f"manifest: {refusal}")
+        return streams
+
+    def _list_components(self, environment: Environment) -> list[AnyStream]:
+        """Return the components of all streams that a config gives access to, and keep the refusals of those
+        that cannot be made.
+
+        Raises:
+            ConfigError: two streams have the same name.
+            EltError: the API that defines streams fails.
+        """
+        streams: dict[str, AnyStream] = {}
+        for stream in (
+            *_list_static(self.manifest, environment),
+            *make_streams(self.manifest, environment),
+        ):
+            if isinstance(stream, Refusal):
+                self._refusals.append(stream)
+            elif stream.name in streams:
+                raise ConfigError(
+                    f"{stream.place}: there are two streams with the name {stream.name!r}",
+                    guidance="rename one of them in the manifest",
+                )
+            else:
+                streams[stream.name] = stream
+        return list(streams.values())
 
     @property
     def _folder(self) -> Path | None:
@@ -143,6 +182,15 @@ class ManifestSource(Source):
         )
         self._environments.append(found)
         return found
+
+
+def _list_static(manifest: Manifest, environment: Environment) -> Iterator[AnyStream]:
+    """Yield the streams that a manifest lists, and those whose condition holds."""
+    for stream in manifest.source.streams:
+        if not isinstance(stream, ConditionalStreams):
+            yield stream
+        elif stream.condition.is_true({"config": environment.config}):
+            yield from stream.streams
 
 
 def _name(manifest: Path | str) -> str:

@@ -9,7 +9,7 @@ Spec: Airbyte's low-code manifests.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,10 +46,24 @@ class Refusal:
     """The name of the stream; None if it is not known, as those that a template makes."""
     problems: Sequence[str]
     """A line for each problem, with its place."""
+    guidance: str | None = GUIDANCE
 
     def __str__(self) -> str:
         subject = self.place if self.name is None else f"the stream {self.name!r}"
         return f"{subject} cannot be read: {'; '.join(self.problems)}"
+
+    def error(self) -> ConfigError:
+        """Return the error of a read of the stream."""
+        return ConfigError(str(self), guidance=self.guidance)
+
+
+def find_refusal(refusals: Iterable[Refusal], name: str) -> ConfigError | None:
+    """Return why a stream that is not listed cannot be read; None if there is no such stream.
+
+    A name that is not known may be that of a stream without a known name.
+    """
+    possible = [refusal for refusal in refusals if refusal.name in (name, None)]
+    return min(possible, key=lambda refusal: refusal.name is None).error() if possible else None
 
 
 @dataclass(frozen=True)
@@ -77,15 +91,6 @@ class Manifest:
         """The specification of the config, if the manifest has one."""
         return self.source.spec
 
-    def refusal(self, name: str) -> ConfigError | None:
-        """Return why a stream that is not in the source cannot be read; None if there is no such stream.
-
-        A name that is not known may be that of a stream without a known name.
-        """
-        possible = [refusal for refusal in self.refusals if refusal.name in (name, None)]
-        possible.sort(key=lambda refusal: refusal.name is None)
-        return ConfigError(str(possible[0]), guidance=GUIDANCE) if possible else None
-
     def stream_template(self, dynamic: DynamicDeclarativeStream) -> dict[str, Any]:
         """Return a copy of what the template of a dynamic stream is built from, to fill it in.
 
@@ -104,7 +109,7 @@ class Manifest:
             filled_in: its template, with values of one stream.
 
         Raises:
-            ConfigError: the stream has problems; the error lists them.
+            ManifestError: the stream has problems; the error lists them.
         """
         hint = shape(DynamicDeclarativeStream)["stream_template"].type
         place = f"{dynamic.place}.stream_template"

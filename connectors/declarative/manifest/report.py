@@ -124,6 +124,7 @@ class ManifestError(ConfigError):
         number = "a problem" if len(lines) == 1 else f"{len(lines)} problems"
         listed = "\n".join(f"  - {line}" for line in lines)
         super().__init__(f"{name} has {number}:\n{listed}", guidance=GUIDANCE)
+        self.lines = lines
         self.reasons_for_airbyte = reasons_for_airbyte
 
 

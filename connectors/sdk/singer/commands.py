@@ -15,7 +15,7 @@ from typing import Any
 
 from connectors.sdk.items import Item, Page
 from connectors.sdk.refused_stream import RefusedStream
-from connectors.sdk.reports import reporting_config
+from connectors.sdk.reports import reporting_config, reporting_warnings
 from connectors.sdk.singer.catalog import SelectedStream, catalog_entry, selected_streams
 from connectors.sdk.singer.output import TapOutput, TapStreamOutput
 from connectors.sdk.singer.state import TapState, load_state_file, require_standard_format
@@ -60,7 +60,8 @@ def run_tap(source: Source, arguments: argparse.Namespace, output: TapOutput) ->
     """
     command = next((run for name, run in _COMMANDS.items() if getattr(arguments, name)), _sync)
     save = partial(_save_config, source, arguments.config, output)
-    with reporting_config(save), closing(source):
+    warn = partial(output.log, "WARNING")
+    with reporting_config(save), reporting_warnings(warn), closing(source):
         return command(source, arguments, output) or 0
 
 

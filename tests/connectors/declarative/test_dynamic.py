@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.declarative.dynamic import dynamic_streams, mapping_warnings
+from connectors.declarative.dynamic import make_streams, mapping_warnings
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.loader import Manifest, load
+from connectors.declarative.manifest.loader import Manifest, Refusal, load
 from connectors.declarative.readers import AnyStream, Readers
 from connectors.declarative.requests import Environment
 from connectors.sdk.http import Connections
@@ -116,8 +116,18 @@ def manifest(*dynamic_streams: Json) -> Manifest:
     return load(yaml.safe_dump(document))
 
 
+def list_streams(loaded: Manifest, environment: Environment) -> list[AnyStream]:
+    """Return the streams that are made of templates; the first refusal is raised."""
+    streams = []
+    for stream in make_streams(loaded, environment):
+        if isinstance(stream, Refusal):
+            raise stream.error()
+        streams.append(stream)
+    return streams
+
+
 def made(*dynamic_parts: Json, **config: Any) -> list[AnyStream]:
-    return list(dynamic_streams(manifest(*dynamic_parts), Environment(config)))
+    return list_streams(manifest(*dynamic_parts), Environment(config))
 
 
 def names(*dynamic_parts: Json, **config: Any) -> list[str]:
@@ -264,7 +274,7 @@ def test_each_record_of_an_api_is_a_stream(api: RecordingApi, environment: Envir
         }
     )
     resolver = from_api(mapping(PATH, "/tables/{{ components_values['id'] }}/rows"))
-    _, orders = dynamic_streams(manifest(dynamic(resolver)), environment)
+    _, orders = list_streams(manifest(dynamic(resolver)), environment)
     assert isinstance(orders, components.DeclarativeStream)
     readers = Readers(environment)
     (each,) = readers.cursors.of(orders).begin({}).slices()
@@ -279,7 +289,7 @@ def test_the_list_of_an_api_is_requested_once(api: RecordingApi, environment: En
     api.script = routes({"/tables": {"data": [{"name": "users"}]}})
     loaded = manifest(dynamic(from_api()))
     for _ in range(3):
-        assert [each.name for each in dynamic_streams(loaded, environment)] == ["users"]
+        assert [each.name for each in list_streams(loaded, environment)] == ["users"]
     assert api.urls == ["/tables"]
 
 
@@ -300,7 +310,7 @@ def test_an_api_may_list_streams_on_several_pages(
         },
         "pagination_strategy": {"type": "PageIncrement", "start_from_page": 1, "page_size": 1},
     }
-    found = dynamic_streams(manifest(dynamic(from_api(paginator=paginator))), environment)
+    found = list_streams(manifest(dynamic(from_api(paginator=paginator))), environment)
     assert [each.name for each in found] == ["table_1", "table_2", "table_3"]
 
 
@@ -335,7 +345,7 @@ def test_an_api_may_list_streams_for_each_record_of_a_parent(
     }
     value = "{{ stream_slice.extra_fields['label'] }}/{{ stream_slice.base }}/"
     resolver["components_mapping"] = [mapping(["name"], value + "{{ components_values['name'] }}")]
-    found = dynamic_streams(manifest(dynamic(resolver)), environment)
+    found = list_streams(manifest(dynamic(resolver)), environment)
     assert [each.name for each in found] == ["First/b1/x", "Second/b2/y", "Second/b2/z"]
     assert api.urls == ["/bases", "/bases/b1/tables", "/bases/b2/tables"]
 
@@ -349,7 +359,7 @@ def test_values_of_an_api_are_not_read_as_yaml_and_create_no_field(
         mapping(PATH, "{{ components_values['path'] }}"),
         mapping([*LIMIT[:-1], "new"], "{{ components_values['new'] }}", create_or_update=True),
     )
-    (found,) = dynamic_streams(manifest(dynamic(resolver)), environment)
+    (found,) = list_streams(manifest(dynamic(resolver)), environment)
     assert path_of(found) == "/x: # y"
     parameters = requester_of(found).request_parameters
     assert isinstance(parameters, Mapping)
@@ -361,7 +371,7 @@ def test_an_api_that_fails_is_an_error_that_names_the_dynamic_stream(
 ) -> None:
     api.script = routes({"/tables": Answer(403, {"message": "no"})})
     with pytest.raises(EltError) as caught:
-        list(dynamic_streams(manifest(dynamic(from_api(), name="tables of a base")), environment))
+        list_streams(manifest(dynamic(from_api(), name="tables of a base")), environment)
     assert "'tables of a base'" in str(caught.value)
     assert "403" in str(caught.value)
 
@@ -370,7 +380,7 @@ def test_an_api_that_lists_nothing_makes_no_stream(
     api: RecordingApi, environment: Environment
 ) -> None:
     api.script = routes({"/tables": {"data": []}})
-    assert list(dynamic_streams(manifest(dynamic(from_api())), environment)) == []
+    assert list_streams(manifest(dynamic(from_api())), environment) == []
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -591,7 +601,7 @@ def test_two_streams_with_one_name_of_an_api_are_an_error_of_the_manifest(
 ) -> None:
     api.script = routes({"/tables": {"data": [{"name": "a"}, {"name": "a"}]}})
     with pytest.raises(SystemFailure, match=r"dynamic_streams\[0\]: two of the streams"):
-        list(dynamic_streams(manifest(dynamic(from_api())), environment))
+        list_streams(manifest(dynamic(from_api())), environment)
 
 
 def test_two_templates_may_not_make_streams_with_one_name() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from connectors.declarative.manifest.loader import load
+from connectors.declarative.manifest.loader import find_refusal, load
 from connectors.declarative.source import ManifestSource
 from elt_assets.errors import ConfigError
 from tests.connectors.support import call, catalog, errors, output_of, records
@@ -77,12 +77,12 @@ def test_only_the_streams_with_problems_are_refused_and_each_is_named_with_its_r
     manifest_of_five = load(manifest(GOOD, *BAD))
     assert [entry.name for entry in manifest_of_five.source.streams] == ["good"]  # type: ignore[union-attr]
     for name, reason in REASONS.items():
-        error = manifest_of_five.refusal(name)
+        error = find_refusal(manifest_of_five.refusals, name)
         assert error is not None and reason in str(error) and f"the stream {name!r}" in str(error)
         assert "engine: airbyte" in str(error.guidance)
         assert any(name in line and reason in line for line in manifest_of_five.warnings)
-    assert manifest_of_five.refusal("good") is None
-    assert manifest_of_five.refusal("other") is None
+    assert find_refusal(manifest_of_five.refusals, "good") is None
+    assert find_refusal(manifest_of_five.refusals, "other") is None
 
 
 def test_a_definition_with_a_problem_refuses_each_stream_that_refers_to_it() -> None:
@@ -117,7 +117,66 @@ def test_conditional_streams_and_templates_are_refused_one_by_one() -> None:
     ]
     assert [entry.name for entry in loaded.source.streams[0].streams] == ["good"]  # type: ignore[union-attr]
     assert loaded.source.dynamic_streams == ()
-    assert "'SING'" in str(loaded.refusal("a stream of the template"))
+    assert "'SING'" in str(find_refusal(loaded.refusals, "a stream of the template"))
+
+
+def test_a_value_of_the_config_that_does_not_fit_refuses_only_the_stream_that_it_defines(
+    tmp_path: Path,
+) -> None:
+    item = "{{ components_values['VALUE'].strip() }}"
+    mappings = {
+        "name": ["name"],
+        "path": ["retriever", "requester", "path"],
+        "method": ["retriever", "requester", "http_method"],
+    }
+    template = {
+        "type": "DynamicDeclarativeStream",
+        "stream_template": stream("", http_method="GET"),
+        "components_resolver": {
+            "type": "ConfigComponentsResolver",
+            "stream_config": {"type": "StreamConfig", "configs_pointer": ["tables"]},
+            "components_mapping": [
+                {
+                    "type": "ComponentMappingDefinition",
+                    "field_path": path,
+                    "value": item.replace("VALUE", field),
+                }
+                for field, path in mappings.items()
+            ],
+        },
+    }
+    tables = [
+        {"name": "sales", "path": "x", "method": "GET"},
+        {"name": "singing", "path": "x", "method": "SING"},
+        {"name": "no_method", "path": "x"},
+    ]
+    with serving(RecordingApi(lambda _: {"data": [{"id": 1}]})) as api:
+        source = ManifestSource(manifest(GOOD, dynamic_streams=[template]))
+        config = {"url": api.url, "tables": tables}
+        code, messages = call(source, tmp_path, "discover", config=config)
+        logs = [entry["log"]["message"] for entry in messages if entry["type"] == "LOG"]
+        names = [entry["name"] for entry in messages[-1]["catalog"]["streams"]]
+        assert code == 0 and names == ["good", "sales"]
+        assert any("'singing' cannot be read" in line and "'SING' is not" in line for line in logs)
+        assert any("item 3 of the list of streams" in line for line in logs)
+
+        _, messages = call(source, tmp_path, "check", config=config)
+        assert messages[-1]["connectionStatus"]["status"] == "SUCCEEDED", messages[-1]
+        selection = catalog("sales", "singing", "no_method")
+        code, messages = call(source, tmp_path, "read", config=config, catalog=selection)
+        failures = {
+            entry["stream_descriptor"]["name"]: entry["message"] for entry in errors(messages)
+        }
+        assert code == 1 and records(messages) == [{"id": 1}]
+        assert failures.keys() == {"singing", "no_method"}
+        assert "'SING' is not one of" in failures["singing"]
+        assert "item 3 of the list of streams" in failures["no_method"]
+
+        config["tables"] = tables[1:]
+        template["name"] = "tables"
+        alone = manifest(checked="sales", dynamic_streams=[template])
+        code, messages = call(ManifestSource(alone), tmp_path, "discover", config=config)
+        assert code == 1 and "'SING' is not one of" in str(messages[-1])
 
 
 def test_a_manifest_without_a_stream_that_can_be_read_is_refused_with_all_problems() -> None:

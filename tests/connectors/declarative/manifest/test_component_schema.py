@@ -13,7 +13,7 @@ import pytest
 
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.components import Component, Unsupported
-from connectors.declarative.manifest.loader import load
+from connectors.declarative.manifest.loader import find_refusal, load
 from connectors.declarative.manifest.shapes import TYPES, choices, item, shape
 from tests.connectors.declarative.manifest.component_schema import read_extract
 from tests.connectors.declarative.test_refused_streams import GOOD, manifest, stream
@@ -119,5 +119,5 @@ def test_what_this_engine_does_not_have_refuses_the_stream_that_uses_it(
 ) -> None:
     loaded = load(manifest(GOOD, refused))
     assert len(loaded.source.streams) == 1
-    error = loaded.refusal("refused")
+    error = find_refusal(loaded.refusals, "refused")
     assert error is not None and name in str(error) and "engine: airbyte" in str(error.guidance)

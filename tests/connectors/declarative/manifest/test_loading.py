@@ -42,6 +42,7 @@ from connectors.declarative.manifest.components import (
 from connectors.declarative.manifest.loader import (
     KNOWN_VERSION,
     Manifest,
+    find_refusal,
     load,
     refuse_for_all_engines,
 )
@@ -481,7 +482,7 @@ def test_python_that_is_trusted_is_for_the_engine_of_airbyte(trusted: str) -> No
     manifest = loaded(source(stream, {**STREAM, "name": "other"}), trusted=[trusted])
     assert manifest.reasons_for_airbyte == [reason]
     assert len(manifest.source.streams) == 1 and stream_of(manifest).name == "other"
-    assert "is Python, for Airbyte's engine" in str(manifest.refusal("orders"))
+    assert "is Python, for Airbyte's engine" in str(find_refusal(manifest.refusals, "orders"))
 
 
 @pytest.mark.parametrize("options", [
