@@ -33,7 +33,7 @@ def find_asset(key: str) -> StreamAsset:
     """
     first = key.partition("/")[0]
     folders = paths.connection_folders()
-    known: list[StreamAsset] = []
+    loadable: list[StreamAsset] = []
     broken: dict[str, ConfigError] = {}
     # The connection that the key begins with is loaded first: usually it has the stream.
     for folder in sorted(folders, key=lambda folder: folder.name != first):
@@ -42,14 +42,14 @@ def find_asset(key: str) -> StreamAsset:
         except ConfigError as error:
             broken[folder.name] = error
             continue
-        keys = [one.key for one in assets]
+        keys = [asset.key for asset in assets]
         if any(key in (k.to_user_string(), k.to_escaped_user_string()) for k in keys):
             return find(assets, key)
-        known += assets
+        loadable += assets
     if first in broken:
         raise broken[first]
     try:
-        return find(known, key)
+        return find(loadable, key)
     except ConfigError as error:
         if broken:
             error.guidance = f"{error.guidance}; not loadable: {', '.join(sorted(broken))}"

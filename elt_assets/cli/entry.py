@@ -62,8 +62,8 @@ class _Commands(click.Group):
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"elt_assets.cli.commands.{name.replace('-', '_')}")
-        found: click.Command = module.command
-        return found
+        subcommand: click.Command = module.command
+        return subcommand
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -71,8 +71,8 @@ class _Commands(click.Group):
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [name for name in COMMANDS if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=COMMANDS[name]) for name in names]
-        return [*found, *click.Command.shell_complete(self, context, incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name]) for name in names]
+        return [*items, *click.Command.shell_complete(self, context, incomplete)]
 
 
 @click.command(cls=_Commands, epilog=_EXIT_CODES)
@@ -108,9 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.Abort:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - errors of Dagster, storage … are shown like all others
-        known = translate(error)
+        translated = translate(error)
         print_error(
-            known
+            translated
             or SystemFailure(
                 f"{type(error).__name__}: {error}",
                 guidance="check that DAGSTER_HOME and the lake can be read and written; otherwise "
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             ),
             machine=machine,
         )
-        return REFUSED if isinstance(known, ConfigError) else FAILED
+        return REFUSED if isinstance(translated, ConfigError) else FAILED
     return code
 
 

@@ -36,18 +36,18 @@ def find_stream(connection: str, streams: Collection[StreamId], name: str) -> St
     Raises:
         ConfigError: no stream has this name, or several streams have it.
     """
-    found = [each for each in streams if name == each.quoted]
-    found = found or [each for each in streams if name == str(each)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    matches = [stream for stream in streams if name == stream.quoted]
+    matches = matches or [stream for stream in streams if name == str(stream)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
         raise ConfigError(
-            f"{connection} has {len(found)} streams {name!r}",
-            guidance=f"write {' or '.join(repr(each.quoted) for each in found)}",
+            f"{connection} has {len(matches)} streams {name!r}",
+            guidance=f"write {' or '.join(repr(match.quoted) for match in matches)}",
         )
-    known = sorted(stream_names(streams).values())
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"its streams: {', '.join(known)}"
+    known_names = sorted(stream_names(streams).values())
+    near = difflib.get_close_matches(name, known_names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"its streams: {', '.join(known_names)}"
     raise ConfigError(f"{connection} has no stream {name!r}", guidance=hint)
 
 
@@ -59,10 +59,12 @@ def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> Conne
     Raises:
         ConfigError: the catalog has no such stream, or the stream cannot be synced with its settings.
     """
-    known = {stream.id: stream for stream in catalog.streams}
-    found = find_stream(connection.name, known, name)
-    default = Stream(name=found.name, namespace=found.namespace)
-    settings = next((one for one in connection.streams if one.id == found), default)
+    catalog_streams = {stream.id: stream for stream in catalog.streams}
+    stream_id = find_stream(connection.name, catalog_streams, name)
+    default = Stream(name=stream_id.name, namespace=stream_id.namespace)
+    settings = next(
+        (settings for settings in connection.streams if settings.id == stream_id), default
+    )
     fields = {name: getattr(connection, name) for name in Connection.model_fields}
     # Not `model_copy`: it would copy `settings_by_stream` too.
     only = Connection.model_construct(**{**fields, "streams": [settings]})
@@ -70,21 +72,21 @@ def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> Conne
     return ConnectionStream(only, stream, default_key(only, stream))
 
 
-def parse_json(written: str, label: str) -> Any:
+def parse_json(argument: str, label: str) -> Any:
     """Parse JSON, or the JSON of a file, which is written `@FILE`.
 
     Raises:
         ConfigError: the text is not JSON, or the file cannot be read. The text is not quoted, since it may
             contain a secret.
     """
-    text = written
-    if written.startswith("@"):
+    text = argument
+    if argument.startswith("@"):
         try:
-            text = Path(written[1:]).expanduser().read_text(encoding="utf-8")
+            text = Path(argument[1:]).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise ConfigError(
-                f"{label}: {written[1:]} cannot be read: {reason}",
+                f"{label}: {argument[1:]} cannot be read: {reason}",
                 guidance="correct the path after @, or make the file readable UTF-8 text",
             ) from None
     try:

@@ -44,8 +44,8 @@ def subcommand(name: str, *examples: str, group: click.Group | None = None) -> C
             out = Output(machine=machine or outer_machine, verbose=verbose or outer_verbose)
             return function(out, **values)
 
-        found: click.Command = make(output_options(run))
-        return found
+        command: click.Command = make(output_options(run))
+        return command
 
     return decorate
 

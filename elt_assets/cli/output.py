@@ -102,20 +102,20 @@ class Output:
     def document(self, answer: Document) -> None:
         """Print the whole answer for machines, with the warnings so far. It is ASCII: every pipe takes it."""
         if self._machine:
-            found = {**answer, "warnings": self._warnings}
-            sys.stdout.write(f"{json.dumps(found, indent=2, default=str)}\n")
+            document = {**answer, "warnings": self._warnings}
+            sys.stdout.write(f"{json.dumps(document, indent=2, default=str)}\n")
 
 
 def print_error(error: EltError, *, machine: bool) -> None:
     """Print an error on stderr: its failure type, what happened, and what to do next."""
     if machine:
-        found = {
+        document = {
             "failure_type": error.failure_type,
             "message": error.message,
             "guidance": error.guidance,
             "detail": error.detail,
         }
-        sys.stderr.write(f"{json.dumps({'error': found}, indent=2)}\n")
+        sys.stderr.write(f"{json.dumps({'error': document}, indent=2)}\n")
         return
     console = _console(stderr=True)
     console.print(f"{error.failure_type}: ", end="", style="bold red")

@@ -67,7 +67,7 @@ class _FigureRecorder:
 def materialize(
     component: ConnectionComponent,
     folder: Path,
-    wanted: Sequence[StreamAsset],
+    selected: Sequence[StreamAsset],
     instance: dg.DagsterInstance,
     *,
     partition: str | None,
@@ -81,7 +81,7 @@ def materialize(
 
     Args:
         folder: the folder of the connection.
-        wanted: the streams to materialise.
+        selected: the streams to materialise.
         partition: the partition of all the streams; None for streams without partitions.
         log: is called with the level (as in `logging`) and the text of each line of the run's log.
         watch: observes each read while it runs.
@@ -89,7 +89,7 @@ def materialize(
     Raises:
         ConfigError: the connection cannot be loaded, or a stream has no such partition.
     """
-    check_partition(wanted, partition, instance)
+    check_partition(selected, partition, instance)
     definitions, logger = component.definitions(folder), _logger(log)
     recorder = _FigureRecorder(watch)
     token = WATCH.set(recorder.watch)
@@ -97,7 +97,7 @@ def materialize(
     failures: list[Any] = []
     is_interrupted = False
     try:
-        for group in by_partitions(wanted):
+        for group in by_partitions(selected):
             result = _execute(_job(definitions, group, logger), group, instance, partition, refresh)
             results.append(result)
             failed = [event.step_failure_data for event in result.get_step_failure_events()]
@@ -110,7 +110,7 @@ def materialize(
     return Materialized(
         [result.run_id for result in results],
         recorder.figures,
-        {stream for result in results for stream in _complete(result, wanted)},
+        {stream for result in results for stream in _complete(result, selected)},
         [_error(failure) for failure in failures],
         is_interrupted,
     )
@@ -138,10 +138,10 @@ def _execute(
 
 
 def _job(
-    definitions: dg.Definitions, wanted: Sequence[StreamAsset], logger: dg.LoggerDefinition
+    definitions: dg.Definitions, selected: Sequence[StreamAsset], logger: dg.LoggerDefinition
 ) -> dg.JobDefinition:
     """Return the job that materialises some streams of a connection."""
-    keys = [key for asset in wanted for key in _keys(asset)]
+    keys = [key for asset in selected for key in _keys(asset)]
     job = dg.define_asset_job(JOB, selection=dg.AssetSelection.assets(*keys))
     merged = dg.Definitions.merge(
         definitions,
@@ -179,9 +179,9 @@ def _logger(log: Callable[[int, str], object]) -> dg.LoggerDefinition:
     return forwarding
 
 
-def _complete(result: dg.ExecuteInProcessResult, wanted: Sequence[StreamAsset]) -> set[StreamId]:
+def _complete(result: dg.ExecuteInProcessResult, selected: Sequence[StreamAsset]) -> set[StreamId]:
     """Return the streams that the run materialised."""
-    streams = {asset.key: asset.stream.id for asset in wanted}
+    streams = {asset.key: asset.stream.id for asset in selected}
     events = result.get_asset_materialization_events()
     return {streams[event.asset_key] for event in events if event.asset_key in streams}
 

@@ -87,7 +87,7 @@ def _other_keys(connection: Connection) -> Iterator[_Levels]:
 
 def _separators(name: str) -> list[int]:
     """Return where a name has separators, which may overlap."""
-    return [found.start() for found in re.finditer(f"(?={_SEPARATOR})", name)]
+    return [match.start() for match in re.finditer(f"(?={_SEPARATOR})", name)]
 
 
 @functools.lru_cache(maxsize=64)

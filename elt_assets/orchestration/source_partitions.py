@@ -54,16 +54,16 @@ def find_contexts(
     Raises:
         EltError: as `Connector.partitions`.
     """
-    found: dict[str, Raw] = {}
-    wanted = set(keys)
+    contexts: dict[str, Raw] = {}
+    missing = set(keys)
     with contextlib.closing(_listed(connector, stream)) as partitions:
         for partition in partitions:
-            if partition.key in wanted:
-                found[partition.key] = partition.context
-                wanted.remove(partition.key)
-            if not wanted:
+            if partition.key in missing:
+                contexts[partition.key] = partition.context
+                missing.remove(partition.key)
+            if not missing:
                 break
-    return PartitionContexts(stream, found)
+    return PartitionContexts(stream, contexts)
 
 
 def list_contexts(
@@ -78,17 +78,17 @@ def list_contexts(
         SystemFailure: the source gives two partitions the same key.
         EltError: as `Connector.partitions`.
     """
-    found: dict[str, Raw] = {}
+    contexts: dict[str, Raw] = {}
     with contextlib.closing(_listed(connector, stream, seconds)) as partitions:
         for partition in partitions:
-            known = found.setdefault(partition.key, partition.context)
-            if not _is_same(known, partition.context):
+            earlier = contexts.setdefault(partition.key, partition.context)
+            if not _is_same(earlier, partition.context):
                 raise SystemFailure(
                     f"the source lists two partitions of stream {str(stream.stream.id)!r} with the key "
                     f"{partition.key!r}",
                     guidance="report it to the maintainer of the connector: a key must name one partition",
                 )
-    return PartitionContexts(stream, found)
+    return PartitionContexts(stream, contexts)
 
 
 def _listed(
@@ -102,5 +102,7 @@ def _listed(
                 yield partition
 
 
-def _is_same(one: Raw, other: Raw) -> bool:
-    return bytes(one) == bytes(other) or msgspec.json.decode(one) == msgspec.json.decode(other)
+def _is_same(context: Raw, other: Raw) -> bool:
+    return bytes(context) == bytes(other) or msgspec.json.decode(context) == msgspec.json.decode(
+        other
+    )

@@ -67,16 +67,18 @@ def rewind(
     refuse_stateless(asset)
     tables = asset.tables(lake_uri, partition)
     commits = state_log.history(tables.main)
-    found = next((one for one in commits if one.metadata.sequence == sequence), None)
-    if found is None or found.metadata.state is None:
-        known = [str(one.metadata.sequence) for one in commits if one.metadata.state is not None]
+    chosen = next((commit for commit in commits if commit.metadata.sequence == sequence), None)
+    if chosen is None or chosen.metadata.state is None:
+        sequences = [
+            str(commit.metadata.sequence) for commit in commits if commit.metadata.state is not None
+        ]
         raise ConfigError(
             f"{asset.key.to_user_string()} has no state with sequence {sequence}",
-            guidance=f"sequences with a state: {', '.join(known)}"
-            if known
+            guidance=f"sequences with a state: {', '.join(sequences)}"
+            if sequences
             else "it has no state yet",
         )
-    return _commit_state(asset, tables, found.metadata.state, instance, partition)
+    return _commit_state(asset, tables, chosen.metadata.state, instance, partition)
 
 
 def reset(
@@ -140,8 +142,8 @@ def partition_of(
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         if requested is not None and asset.partitions.has_partition_key(requested):
             return requested
-        known = asset.partitions.get_partition_keys()
-    guidance = f"its partitions: {_abbreviated(known)}" if known else "it has no partitions yet"
+        keys = asset.partitions.get_partition_keys()
+    guidance = f"its partitions: {_abbreviated(keys)}" if keys else "it has no partitions yet"
     if requested is None:
         raise ConfigError(
             f"{key} has partitions, each with its own state, and no partition is given",
@@ -166,17 +168,17 @@ def find(assets: Sequence[StreamAsset], key: str) -> StreamAsset:
     Raises:
         ConfigError: no stream or several streams have this key; the guidance lists the possible keys.
     """
-    found = [one for one in assets if one.key.to_escaped_user_string() == key]
-    found = found or [one for one in assets if one.key.to_user_string() == key]
-    if len(found) > 1:
+    matches = [asset for asset in assets if asset.key.to_escaped_user_string() == key]
+    matches = matches or [asset for asset in assets if asset.key.to_user_string() == key]
+    if len(matches) > 1:
         raise ConfigError(
-            f"there are {len(found)} streams with the asset key {key!r}",
-            guidance=f"write {' or '.join(one.key.to_escaped_user_string() for one in found)}",
+            f"there are {len(matches)} streams with the asset key {key!r}",
+            guidance=f"write {' or '.join(match.key.to_escaped_user_string() for match in matches)}",
         )
-    if not found:
-        known = ", ".join(sorted(one.key.to_user_string() for one in assets))
+    if not matches:
+        keys = ", ".join(sorted(asset.key.to_user_string() for asset in assets))
         raise ConfigError(
             f"there is no stream with the asset key {key!r}",
-            guidance=f"known asset keys: {known}" if known else "there are no streams",
+            guidance=f"known asset keys: {keys}" if keys else "there are no streams",
         )
-    return found[0]
+    return matches[0]

@@ -78,9 +78,9 @@ def _committed_records(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
     """Return the number of committed records in all materialisations in the event log."""
     total, cursor, has_more = 0, None, True
     while has_more:
-        found = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)
-        for record in found.records:
+        page = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)
+        for record in page.records:
             event = record.asset_materialization
             total += figures_of(event.metadata).committed if event else 0
-        cursor, has_more = found.cursor, found.has_more
+        cursor, has_more = page.cursor, page.has_more
     return total

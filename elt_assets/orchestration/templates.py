@@ -47,7 +47,7 @@ MAX_LENGTH = 10_000
 """Maximum number of characters of a text with templates."""
 _MARKS = ("{{", "{%", "{#")
 TEMPLATE_GUIDANCE = "correct the template; docs/dagster.md describes what a template can do"
-_SHOWN = 200
+_QUOTED = 200
 """Maximum number of characters of a template in an error."""
 FILTERS = frozenset(
     {"capitalize", "d", "default", "first", "int", "join", "last", "length", "lower", "replace"}
@@ -163,7 +163,7 @@ def evaluate(template: str, scope: Mapping[str, Any], place: str) -> Any:
         reason = f"{error.message}; it can use {', '.join(sorted(scope))}"
     except Exception as error:  # noqa: BLE001 - any: of the functions that a template calls
         reason = str(error) or type(error).__name__
-    text = template if len(template) <= _SHOWN else f"{template[:_SHOWN]}…"
+    text = template if len(template) <= _QUOTED else f"{template[:_QUOTED]}…"
     raise ResolutionException(f"{place}: the template {text!r} cannot be evaluated: {reason}")
 
 

@@ -26,18 +26,18 @@ def command(out: Output) -> int:
     and manifests in Python packages and in the folders of connections. The third table shows how each kind of
     source is written. The exit code is 1 if a connector cannot be started.
     """
-    found = [_described(name) for name in built_in()]
+    rows = [_described(name) for name in built_in()]
     out.table(
         ["connector", "description", "config (*: required)"],
-        [(one["connector"], one["description"] or one["error"], _settings(one)) for one in found],
+        [(row["connector"], row["description"] or row["error"], _settings(row)) for row in rows],
     )
     others = [*_others(), *_manifests()]
     if others:
         out.table(["source:", "found at"], others)
     examples = {text: program for kind in KINDS.values() for text, program in kind.examples}
     out.table(["source:", "program"], examples.items())
-    out.document({"connectors": found, "found": dict(others), "kinds": examples})
-    return FAILED if any(one["error"] for one in found) else OK
+    out.document({"connectors": rows, "found": dict(others), "kinds": examples})
+    return FAILED if any(row["error"] for row in rows) else OK
 
 
 def _described(name: str) -> Document:
@@ -86,5 +86,7 @@ def _is_manifest(path: Path) -> bool:
         return False
 
 
-def _settings(one: Document) -> str:
-    return ", ".join(f"{name}{'*' * (name in one['required'])}" for name in one["config"])
+def _settings(description: Document) -> str:
+    return ", ".join(
+        f"{name}{'*' * (name in description['required'])}" for name in description["config"]
+    )

@@ -48,17 +48,19 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
     out.note(f"starting {connector.name}")
     catalog = connector.discover()
     previous = _previous(folder, out)
-    found = changes(previous or Catalog(streams=[]), catalog)
-    names = stream_names({one.id for one in (*catalog.streams, *(previous or catalog).streams)})
+    differences = changes(previous or Catalog(streams=[]), catalog)
+    names = stream_names(
+        {stream.id for stream in (*catalog.streams, *(previous or catalog).streams)}
+    )
     out.table(*_table(catalog, loaded))
     if previous is None:
         out.line(f"there was no {CATALOG_FILE} before")
-    elif not found:
+    elif not differences:
         out.line(f"nothing has changed since {CATALOG_FILE} was written")
     else:
         out.table(
             ["stream", "change", "field", "before", "after"],
-            [(names[c.stream], c.kind, c.field, c.before, c.after) for c in found],
+            [(names[c.stream], c.kind, c.field, c.before, c.after) for c in differences],
         )
     problem = _load_error(loaded, catalog)
     if problem is not None:
@@ -71,10 +73,12 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
             "catalog": str(path),
             "written": not dry_run,
             "streams": _streams(catalog, loaded),
-            "changes": [_change(each, names[each.stream]) for each in found],
+            "changes": [
+                _change(difference, names[difference.stream]) for difference in differences
+            ],
         }
     )
-    return FAILED if exit_code and found else OK
+    return FAILED if exit_code and differences else OK
 
 
 def _table(
@@ -84,14 +88,14 @@ def _table(
     names = ["stream", "sync modes", "primary key", "cursor", "fields", "configured"]
     rows: list[Sequence[object]] = [
         (
-            one["stream"],
-            ", ".join(one["sync_modes"]),
-            ", ".join(map(".".join, one["primary_key"])),
-            ".".join(one["cursor_field"]),
-            one["fields"],
-            "yes" if one["configured"] else "",
+            stream["stream"],
+            ", ".join(stream["sync_modes"]),
+            ", ".join(map(".".join, stream["primary_key"])),
+            ".".join(stream["cursor_field"]),
+            stream["fields"],
+            "yes" if stream["configured"] else "",
         )
-        for one in _streams(catalog, connection)
+        for stream in _streams(catalog, connection)
     ]
     return names, rows
 

@@ -30,8 +30,8 @@ def command(out: Output, connection: str | None) -> int:
         out.document({"connection": connection, "streams": streams})
         return OK
     folders = paths.connection_folders()
-    found = [_connection(folder, out) for folder in folders]
-    loaded = [one for one in found if one is not None]
+    documents = [_connection(folder, out) for folder in folders]
+    loaded = [document for document in documents if document is not None]
     _table(_CONNECTION, loaded, out)
     if not folders:
         out.line(f"there are no connections in {paths.connections()}; create one with `elt new`")
@@ -42,17 +42,17 @@ def command(out: Output, connection: str | None) -> int:
 def _connection(folder: Path, out: Output) -> Document | None:
     """Describe a connection. Return None, and show a warning, if it cannot be loaded."""
     try:
-        found = load_connection(folder)
+        connection = load_connection(folder)
     except ConfigError as error:
         out.warn(f"{folder.name} cannot be loaded: {error}")
         return None
-    source, destination = found.source, found.destination
+    source, destination = connection.source, connection.destination
     return {
         "connection": folder.name,
         "source": f"{source.kind}: {_text(source.value)}",
         "destination": "lake" if destination is None else _text(destination.value),
-        "streams": len(found.streams),
-        "schedule": _schedule(found),
+        "streams": len(connection.streams),
+        "schedule": _schedule(connection),
     }
 
 
@@ -63,17 +63,17 @@ def _schedule(connection: Connection) -> str | None:
 
 
 def _streams(assets: list[StreamAsset]) -> list[Document]:
-    names = stream_names([one.stream.id for one in assets])
+    names = stream_names([asset.stream.id for asset in assets])
     return [
         {
-            "stream": names[one.stream.id],
-            "asset": one.key.to_user_string(),
-            "sync_mode": one.stream.sync_mode,
-            "destination_sync_mode": one.stream.destination_sync_mode,
-            "partitions": one.settings.partitions and one.settings.partitions.type,
-            "schedule": one.settings.schedule or one.connection.schedule,
+            "stream": names[asset.stream.id],
+            "asset": asset.key.to_user_string(),
+            "sync_mode": asset.stream.sync_mode,
+            "destination_sync_mode": asset.stream.destination_sync_mode,
+            "partitions": asset.settings.partitions and asset.settings.partitions.type,
+            "schedule": asset.settings.schedule or asset.connection.schedule,
         }
-        for one in assets
+        for asset in assets
     ]
 
 

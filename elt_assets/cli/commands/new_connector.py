@@ -111,8 +111,10 @@ def _place(project: Path, name: str, package: str | None) -> _Place:
             )
         package = declared[1]
     roots = (project / "src", project)
-    found = [root / package.replace(".", "/") for root in roots]
-    folder = next((each for each in found if each.is_dir()), None) or _no_package(package, project)
+    folders = [root / package.replace(".", "/") for root in roots]
+    folder = next((path for path in folders if path.is_dir()), None) or _no_package(
+        package, project
+    )
     test = project / "tests" / f"test_{name}_connector.py"
     source = folder / "connectors" / f"{name}.py"
     return _Place(f"{package}.connectors.{name}", source, test, is_found=False)

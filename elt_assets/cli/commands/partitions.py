@@ -43,6 +43,6 @@ def command(out: Output, connection: str, stream: str) -> int:
     if rows:
         out.table(["key", "context"], texts)
     out.line(f"{len(rows):,} partition{'' if len(rows) == 1 else 's'}")
-    name = stream_names([one.id for one in catalog.streams])[chosen.stream.id]
+    name = stream_names([stream.id for stream in catalog.streams])[chosen.stream.id]
     out.document({"connection": loaded.name, "stream": name, "partitions": rows})
     return OK

@@ -54,18 +54,18 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
     records: list[Any] = []
     failure: EltError | None = None
     try:
-        withhold = any(one.fields is not None for one in loaded.streams)
-        with contextlib.closing(_records(connector, chosen, withhold=withhold)) as found:
-            for record in itertools.islice(found, count):
+        withhold = any(stream.fields is not None for stream in loaded.streams)
+        with contextlib.closing(_records(connector, chosen, withhold=withhold)) as messages:
+            for record in itertools.islice(messages, count):
                 records.append(record)  # noqa: PERF402 - keeps the records before a failure
     except EltError as error:
         if not records:
             raise
         failure = error  # the records before the failure are shown first
-    shown = [masked(record, connector.mask) for record in records]
-    _print_records(shown, list(configured.stream.json_schema.get("properties") or {}), out)
-    name = stream_names([one.id for one in catalog.streams])[configured.id]
-    out.document({"connection": loaded.name, "stream": name, "records": shown})
+    masked_records = [masked(record, connector.mask) for record in records]
+    _print_records(masked_records, list(configured.stream.json_schema.get("properties") or {}), out)
+    name = stream_names([stream.id for stream in catalog.streams])[configured.id]
+    out.document({"connection": loaded.name, "stream": name, "records": masked_records})
     if failure is not None:
         raise failure
     return OK
@@ -110,13 +110,16 @@ def _value(record: RawRecord) -> Any:
         return bytes(record.data).decode("utf-8", "replace")
 
 
-def _print_records(records: Sequence[Any], known: Sequence[str], out: Output) -> None:
+def _print_records(records: Sequence[Any], field_names: Sequence[str], out: Output) -> None:
     """Print a table with a row for each record; if it has too many columns, a table for each record."""
     rows = [
         record if isinstance(record, Mapping) else {"(no object)": record} for record in records
     ]
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = [*(name for name in known if name in names), *(n for n in names if n not in known)]
+    columns = [
+        *(name for name in field_names if name in names),
+        *(n for n in names if n not in field_names),
+    ]
     if len(columns) * _COLUMN <= out.width:
         if rows:
             out.table(columns, [[_cell(row, name) for name in columns] for row in rows])

@@ -25,7 +25,7 @@ def command(out: Output, connection: str, streams: Sequence[str]) -> int:
 
     Records that are now valid go to the tables of their streams. The others stay in the dead letter table.
     """
-    assets = {one.stream.id: one for one in assets_of(paths.connection_folder(connection))}
+    assets = {asset.stream.id: asset for asset in assets_of(paths.connection_folder(connection))}
     names = stream_names(assets)
     selected = [find_stream(connection, assets, name) for name in streams]
     answers: list[Document] = []

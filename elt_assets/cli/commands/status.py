@@ -42,20 +42,20 @@ def _print_status(folder: Path, name: str, out: Output) -> Document:
     """Print the status of a connection's streams, and return it for machines."""
     assets = assets_of(folder)
     with open_instance() as instance:
-        found = stream_statuses(assets, paths.lake(), instance)
-    elsewhere = any(one.connection.destination is not None for one in assets)
+        statuses = stream_statuses(assets, paths.lake(), instance)
+    elsewhere = any(asset.connection.destination is not None for asset in assets)
     rows = "rows delivered" if elsewhere else "rows in table"
     names = ["stream", "policy", "read", "committed", "rejected", rows]
-    out.table([*names, "acknowledged state", "path"], [_row(one) for one in found])
-    return {"connection": name, "streams": [_document(one) for one in found]}
+    out.table([*names, "acknowledged state", "path"], [_row(status) for status in statuses])
+    return {"connection": name, "streams": [_document(status) for status in statuses]}
 
 
-def _row(one: StreamStatus) -> Sequence[object]:
-    figures = one.figures
+def _row(status: StreamStatus) -> Sequence[object]:
+    figures = status.figures
     moved = (figures.read, figures.committed, figures.rejected) if figures else ("-",) * 3
-    return (one.stream, one.policy, *moved, one.rows, one.state or "-", one.path)
+    return (status.stream, status.policy, *moved, status.rows, status.state or "-", status.path)
 
 
-def _document(one: StreamStatus) -> Document:
-    state = None if one.state is None else json.loads(one.state)
-    return {**asdict(one), "state": state}
+def _document(status: StreamStatus) -> Document:
+    state = None if status.state is None else json.loads(status.state)
+    return {**asdict(status), "state": state}

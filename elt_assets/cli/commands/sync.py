@@ -52,7 +52,7 @@ def command(
     """
     folder = paths.connection_folder(connection)
     component = ConnectionComponent.of(load_connection(folder))
-    assets = {one.stream.id: one for one in component.stream_assets(folder)}
+    assets = {asset.stream.id: asset for asset in component.stream_assets(folder)}
     chosen = [find_stream(connection, assets, name) for name in streams] or list(assets)
     selected = [assets[stream] for stream in chosen]
     with open_instance() as instance, LiveProgress(is_enabled=out.shows_progress) as live:
@@ -66,8 +66,8 @@ def command(
             log=lambda level, text: _log(level, text, out, live),
             watch=live.watch,
         )
-    known = stream_names(assets)
-    names = {stream: known[stream] for stream in chosen}
+    stream_texts = stream_names(assets)
+    names = {stream: stream_texts[stream] for stream in chosen}
     _print(result, names, out)
     out.document(_document(result, names))
     if result.is_interrupted:

@@ -66,14 +66,14 @@ def command(
     code is 1 if it does not follow a rule.
     """
     loaded = _loaded(connection, image)
-    written = {**loaded.source.config, **_fields(config)}
+    config_values = {**loaded.source.config, **_fields(config)}
     out.announce_installation(package_to_install(loaded))
-    connector = connect(loaded, paths.staging(), written, on_log=out.log)
+    connector = connect(loaded, paths.staging(), config_values, on_log=out.log)
     out.note(f"testing {connector.name}")
-    resolved = _config(connector, written, out)
+    resolved = _config(connector, config_values, out)
     folder = paths.staging() if loaded.source.user is None else shared_workdir()
     with private_files(folder, {"config": resolved}) as files:
-        words = [*files, *_words(loaded, options), *_secrets(written), *_flags()]
+        words = [*files, *_words(loaded, options), *_secrets(config_values), *_flags()]
         launch = _launch(loaded.source, connector, words, Path(files[1]).parent)
         code = _run(launch, connector)
     return FAILED if code < 0 else code
@@ -95,13 +95,13 @@ def _loaded(connection: str | None, image: str | None) -> Connection:
 
 
 def _fields(config: str | None) -> dict[str, Any]:
-    found = {} if config is None else parse_json(config, "--config")
-    if not isinstance(found, dict):
+    fields = {} if config is None else parse_json(config, "--config")
+    if not isinstance(fields, dict):
         raise ConfigError("--config is not a JSON object", guidance='write \'{"name": "value"}\'')
-    return found
+    return fields
 
 
-def _config(connector: Connector, written: Mapping[str, Any], out: Output) -> dict[str, Any]:
+def _config(connector: Connector, config: Mapping[str, Any], out: Output) -> dict[str, Any]:
     """Return the config with its secrets. It is not validated if the connector prints no specification."""
     try:
         return connector.config
@@ -109,33 +109,33 @@ def _config(connector: Connector, written: Mapping[str, Any], out: Output) -> di
         raise
     except EltError as error:
         out.warn(f"the config is not validated: {error.message}")
-        resolved, secrets = resolve_environment(dict(written))
+        resolved, secrets = resolve_environment(dict(config))
         connector.mask.add(secrets)
         return dict(resolved)
 
 
 def _words(connection: Connection, options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the arguments of the process."""
-    given = {name: value for name, value in options.items() if value not in (None, ())}
-    given.setdefault("stream", [stream.id.quoted for stream in connection.streams])
-    given["cursor"] = [
+    flags = {name: value for name, value in options.items() if value not in (None, ())}
+    flags.setdefault("stream", [stream.id.quoted for stream in connection.streams])
+    flags["cursor"] = [
         f"{stream.id.quoted}={'.'.join(stream.cursor_field)}"
         for stream in connection.streams
         if stream.cursor_field
     ]
-    for name, value in given.items():
-        for each in value if isinstance(value, (list, tuple)) else [value]:
-            yield f"--{name}={each}"
+    for name, value in flags.items():
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            yield f"--{name}={item}"
     if issubclass(KINDS[connection.source.kind].connector_class, SingerTap):
         yield "--tap"
 
 
-def _secrets(written: Any, place: Sequence[str] = ()) -> Iterator[str]:
+def _secrets(config: Any, place: Sequence[str] = ()) -> Iterator[str]:
     """Yield the arguments for the fields of a config whose values are in environment variables."""
-    if is_reference(written):
+    if is_reference(config):
         yield f"--secret={'.'.join(place)}"
-    elif isinstance(written, Mapping) and set(written) != {"literal"}:
-        for name, value in written.items():
+    elif isinstance(config, Mapping) and set(config) != {"literal"}:
+        for name, value in config.items():
             yield from _secrets(value, (*place, str(name)))
 
 

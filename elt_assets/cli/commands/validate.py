@@ -31,8 +31,8 @@ def command(out: Output, connection: str | None) -> int:
         error = None
         try:
             loaded.append(ConnectionComponent.of(load_connection(folder)).definitions(folder))
-        except ConfigError as found:
-            error = found
+        except ConfigError as config_error:
+            error = config_error
         out.verdict("invalid" if error else "valid", _line(folder.name, error), good=error is None)
         answers.append({"connection": folder.name, "error": _document(error)})
     together = None
@@ -42,7 +42,7 @@ def command(out: Output, connection: str | None) -> int:
         together = error
         out.verdict("invalid", str(error), good=False)
     out.document({"connections": answers, "error": _document(together)})
-    return FAILED if together or any(each["error"] for each in answers) else OK
+    return FAILED if together or any(answer["error"] for answer in answers) else OK
 
 
 def _line(name: str, error: ConfigError | None) -> str:

@@ -67,13 +67,13 @@ class Evidence:
 
     @property
     def figures(self) -> SyncFigures:
-        found = SyncFigures()
-        for each in map(figures_of, self.syncs):
-            found.read += each.read
-            found.committed += each.committed
-            found.rejected += each.rejected
-            found.changed += each.changed
-        return found
+        total = SyncFigures()
+        for figures in map(figures_of, self.syncs):
+            total.read += figures.read
+            total.committed += figures.committed
+            total.rejected += figures.rejected
+            total.changed += figures.changed
+        return total
 
 
 Outcome = tuple[bool, str, Mapping[str, Any]]
@@ -135,18 +135,18 @@ def results(evidence: Evidence, names: Iterable[str]) -> Iterator[dg.AssetCheckR
 
 
 def _counts(evidence: Evidence, _: Check) -> Outcome:
-    found = evidence.figures
+    figures = evidence.figures
     counts = [unwrapped(sync.get(SOURCE_RECORDS)) for sync in evidence.syncs]
     source = None if None in counts or not counts else sum(map(int, counts))
-    metadata = {"read": found.read, "committed": found.committed, "rejected": found.rejected}
-    if found.read != found.committed + found.rejected:
+    metadata = {"read": figures.read, "committed": figures.committed, "rejected": figures.rejected}
+    if figures.read != figures.committed + figures.rejected:
         text = "the number of records read is not the sum of committed and rejected records"
         return False, text, metadata
     if source is None:
         return True, "the source does not report how many records it sent", metadata
     metadata["source"] = source
-    is_same = source == found.read
-    return is_same, f"the source reports {source:,} records; {found.read:,} were read", metadata
+    is_same = source == figures.read
+    return is_same, f"the source reports {source:,} records; {figures.read:,} were read", metadata
 
 
 def _completed(evidence: Evidence, _: Check) -> Outcome:
@@ -183,10 +183,10 @@ def _primary_key(evidence: Evidence, _: Check) -> Outcome:
 def _share(figure: Callable[[SyncFigures], int]) -> Callable[[Evidence, Check], Outcome]:
     def check_share(evidence: Evidence, check: Check) -> Outcome:
         assert isinstance(check, Share)
-        found = evidence.figures
-        share = figure(found) / found.read if found.read else 0.0
+        figures = evidence.figures
+        share = figure(figures) / figures.read if figures.read else 0.0
         # Dagster plots each number over runs. The limit is constant, so it is only in the text.
-        metadata = {"records": figure(found), "read": found.read, "share": share}
+        metadata = {"records": figure(figures), "read": figures.read, "share": share}
         text = f"{share:.2%} of the records read; the limit is {check.max:.2%}"
         return share <= check.max, text, metadata
 
@@ -196,9 +196,9 @@ def _share(figure: Callable[[SyncFigures], int]) -> Callable[[Evidence, Check], 
 def _columns(evidence: Evidence, _: Check) -> Outcome:
     if not evidence.tables.main.exists:
         return True, "the table does not exist yet", {}
-    found = truncated(differences(evidence.asset.landed(), evidence.tables.main))
-    text = "; ".join(found) or "the columns of the table match the catalog"
-    return not found, text, {"differences": dg.MetadataValue.json(found)}
+    mismatches = truncated(differences(evidence.asset.landed(), evidence.tables.main))
+    text = "; ".join(mismatches) or "the columns of the table match the catalog"
+    return not mismatches, text, {"differences": dg.MetadataValue.json(mismatches)}
 
 
 def _cursor(evidence: Evidence, _: Check) -> Outcome:
@@ -207,11 +207,11 @@ def _cursor(evidence: Evidence, _: Check) -> Outcome:
     A source may keep its cursor in another form; then the check passes.
     """
     current, cursor = evidence.tables.metadata, evidence.asset.stream.cursor
-    commits = (one for _, _, one in evidence.tables.main.past_commits())
-    before = next((one for one in commits if one.run_id != current.run_id), None)
+    commits = (commit for _, _, commit in evidence.tables.main.past_commits())
+    before = next((commit for commit in commits if commit.run_id != current.run_id), None)
     if before is None or before.generation != current.generation:
         return True, "there is no earlier cursor in this generation", {}
-    values = [_cursor_of(one.state, cursor) for one in (before, current)]
+    values = [_cursor_of(commit.state, cursor) for commit in (before, current)]
     metadata = {"before": str(values[0]), "now": str(values[1])}
     if None in values or type(values[0]) is not type(values[1]):
         return True, "the state does not contain the value of the cursor field", metadata
@@ -220,26 +220,26 @@ def _cursor(evidence: Evidence, _: Check) -> Outcome:
 
 
 def _cursor_of(state: str | None, cursor: Sequence[str]) -> dt.datetime | str | float | None:
-    found: Any = json.loads(source_state(state) or "null")
+    value: Any = json.loads(source_state(state) or "null")
     for name in cursor:
-        found = found.get(name) if isinstance(found, dict) else None
-    if isinstance(found, str):
-        if re.fullmatch(r"-?\d+(\.\d+)?", found):
-            return float(found)
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        if re.fullmatch(r"-?\d+(\.\d+)?", value):
+            return float(value)
         try:
-            moment = dt.datetime.fromisoformat(found)
+            moment = dt.datetime.fromisoformat(value)
         except ValueError:
-            return found
+            return value
         return moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)
-    return float(found) if isinstance(found, int | float) else None
+    return float(value) if isinstance(value, int | float) else None
 
 
 _CHECKS: Mapping[str, Callable[[Evidence, Any], Outcome]] = {
     "counts": _counts,
     "completed": _completed,
     "primary_key": _primary_key,
-    "changed": _share(lambda found: found.changed),
-    "rejected": _share(lambda found: found.rejected),
+    "changed": _share(lambda figures: figures.changed),
+    "rejected": _share(lambda figures: figures.rejected),
     "columns": _columns,
     "cursor": _cursor,
 }

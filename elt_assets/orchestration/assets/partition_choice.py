@@ -42,23 +42,23 @@ def check_partition(
 
 
 def _check_key(asset: StreamAsset, key: str) -> None:
-    found = asset.partitions
-    assert found is not None
+    definition = asset.partitions
+    assert definition is not None
     try:
-        is_known = found.has_partition_key(key)
+        is_known = definition.has_partition_key(key)
     except (CheckError, dg.DagsterError, ValueError):  # a key of another form
         is_known = False
     if not is_known:
         raise ConfigError(
-            f"stream {str(asset.stream.id)!r} has no partition {key!r}: {_range(found)}",
+            f"stream {str(asset.stream.id)!r} has no partition {key!r}: {_range(definition)}",
             guidance="name one of its partitions; a window is a partition once it is over, and keys that are "
             "found in the source are added by the sensor of the stream or in Dagster's UI",
         )
 
 
-def _range(found: dg.PartitionsDefinition[str]) -> str:
+def _range(definition: dg.PartitionsDefinition[str]) -> str:
     """Return which partitions there are: all of them, or their number with the first and the last one."""
-    keys = found.get_partition_keys()
+    keys = definition.get_partition_keys()
     if not keys:
         return "it has no partitions yet"
     if len(keys) <= _MAX_LISTED:

@@ -81,13 +81,13 @@ def _shifts_by_part_of_hour(timezone: str) -> bool:
 
 
 def dynamic_definition(
-    found: dg.PartitionsDefinition[Any] | None,
+    definition: dg.PartitionsDefinition[Any] | None,
 ) -> dg.DynamicPartitionsDefinition:
     """Return the definition of dynamic partitions, or of the dynamic keys of multi-partitions."""
-    if isinstance(found, dg.MultiPartitionsDefinition):
-        found = found.get_partitions_def_for_dimension(KEY)
-    assert isinstance(found, dg.DynamicPartitionsDefinition)
-    return found
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        definition = definition.get_partitions_def_for_dimension(KEY)
+    assert isinstance(definition, dg.DynamicPartitionsDefinition)
+    return definition
 
 
 def is_valid_key(value: str, configured: Partitions | None) -> bool:
@@ -123,9 +123,11 @@ def config_for_partition(
     if isinstance(configured, MultiPartitions):
         assert isinstance(partitions, dg.MultiPartitionsDefinition)
         pair = partitions.get_partition_key_from_str(key).keys_by_dimension
-        inner = {each.name: each.partitions_def for each in partitions.partitions_defs}
-        found = config_for_partition(config, configured.window, inner[WINDOW], pair[WINDOW])
-        return config_for_partition(found, configured.key, inner[KEY], pair[KEY])
+        inner = {
+            dimension.name: dimension.partitions_def for dimension in partitions.partitions_defs
+        }
+        key_config = config_for_partition(config, configured.window, inner[WINDOW], pair[WINDOW])
+        return config_for_partition(key_config, configured.key, inner[KEY], pair[KEY])
     if isinstance(configured, TimePartitions):
         assert isinstance(partitions, dg.TimeWindowPartitionsDefinition)
         start, end = partition_window(configured, partitions, key)
@@ -160,7 +162,8 @@ def partition_window(
     zone = ZoneInfo(configured.timezone)
     # Dagster may name a midnight that the clock skips.
     start, end = (
-        each.astimezone(dt.timezone.utc).astimezone(zone) for each in (window.start, window.end)
+        instant.astimezone(dt.timezone.utc).astimezone(zone)
+        for instant in (window.start, window.end)
     )
     is_left_out = configured.type == "daily" and start.strftime(partitions.fmt) != key
     return (start, start) if is_left_out else (start, end)
@@ -191,17 +194,17 @@ def _config_for_window(
 
 def _with_field(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
     """Return a copy of a config with one field set; missing parent objects are created."""
-    found = copy.deepcopy(dict(config))
-    at: Any = found
+    changed = copy.deepcopy(dict(config))
+    inner: Any = changed
     for name in path[:-1]:
-        at = at.setdefault(name, {})
-        if not isinstance(at, dict):
+        inner = inner.setdefault(name, {})
+        if not isinstance(inner, dict):
             raise ConfigError(
                 f"bind: {'.'.join(path)!r} cannot be set in the source config: {name!r} is not an object",
                 guidance="correct the path in `bind`, or write an object there in `source.config`",
             )
-    at[path[-1]] = value
-    return found
+    inner[path[-1]] = value
+    return changed
 
 
 def parse_window(start: str, end: str) -> tuple[dt.datetime, dt.datetime]:
@@ -211,13 +214,15 @@ def parse_window(start: str, end: str) -> tuple[dt.datetime, dt.datetime]:
         ConfigError: a time is not valid, or the window does not end after its start.
     """
     try:
-        found = [moment(each) for each in (start, end)]
+        moments = [moment(text) for text in (start, end)]
     except ValueError as error:
         raise ConfigError(
             f"window: {start!r} to {end!r}: {error}",
             guidance='write a date, "2026-01-31", or a date and a time, "2026-01-31T06:00:00Z"',
         ) from error
-    first, last = (each if each.tzinfo else each.replace(tzinfo=dt.timezone.utc) for each in found)
+    first, last = (
+        local if local.tzinfo else local.replace(tzinfo=dt.timezone.utc) for local in moments
+    )
     if last <= first:
         raise ConfigError(
             f"window: `end` ({end}) is not after `start` ({start})",

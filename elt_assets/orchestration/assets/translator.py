@@ -125,7 +125,7 @@ def companion_key(asset: StreamAsset, suffix: str) -> dg.AssetKey:
     """
     *above, name = asset.key.path
     rival = StreamId(asset.stream.id.name + suffix, asset.stream.id.namespace)
-    if any(one.id == rival for one in asset.connection.streams):
+    if any(stream.id == rival for stream in asset.connection.streams):
         suffix += f"_{hashlib.sha256(rival.quoted.encode()).hexdigest()[:8]}"
     return dg.AssetKey([*above, name + suffix])
 
@@ -147,8 +147,8 @@ def _named(connector: Source | Destination) -> str:
 def _description(settings: Stream, stream: ConfiguredStream) -> str:
     """Return the description in the connection, or else in the source's schema, and the sync settings."""
     schema: Mapping[str, Any] = stream.stream.json_schema
-    found = (settings.description, schema.get("description"), schema.get("title"))
-    texts = [text for text in found if isinstance(text, str)][:1]
+    candidates = (settings.description, schema.get("description"), schema.get("title"))
+    texts = [text for text in candidates if isinstance(text, str)][:1]
     key = ", ".join(".".join(path) for path in stream.key)
     summary = f"Stream `{stream.id}`: {stream.sync_mode}, {stream.destination_sync_mode}"
     summary += f"; key {key}" if key and stream.deduplicates else ""
@@ -164,20 +164,22 @@ def _automation(
 
     A stream does not wait for an event of its source asset. With `eager`, such an event starts a sync.
     """
-    found = settings.automation
-    if found is None and "automation" not in settings.model_fields_set:
-        found = connection.automation
-    if found is None:
+    automation = settings.automation
+    if automation is None and "automation" not in settings.model_fields_set:
+        automation = connection.automation
+    if automation is None:
         return None
     ignored = dg.AssetSelection.assets(source)
-    if not isinstance(found, OnCron):
+    if not isinstance(automation, OnCron):
         missing = dg.AutomationCondition.any_deps_missing()
         return dg.AutomationCondition.eager().replace(missing, missing.ignore(ignored))
     try:
-        return dg.AutomationCondition.on_cron(found.on_cron, found.timezone).ignore(ignored)
+        return dg.AutomationCondition.on_cron(automation.on_cron, automation.timezone).ignore(
+            ignored
+        )
     except Exception as error:  # Dagster validates the expression
         raise ConfigError(
-            f"stream {str(settings.id)!r}: automation: {found.on_cron!r} is not a valid cron expression",
+            f"stream {str(settings.id)!r}: automation: {automation.on_cron!r} is not a valid cron expression",
             guidance='write five fields, for example on_cron "0 6 * * *"',
         ) from error
 

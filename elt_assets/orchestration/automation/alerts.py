@@ -150,17 +150,17 @@ def _call(hook: Callable[[FailureAlert], Any], alert: FailureAlert) -> None:
 def _load_hook(hook_path: str) -> Callable[[FailureAlert], Any]:
     module, _, name = hook_path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        alert_function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"{HOOK}: {hook_path!r} cannot be loaded: {error}",
             guidance='write "package.module:function"; the module must be on the Python path',
         ) from error
-    if not callable(found):
+    if not callable(alert_function):
         raise ConfigError(
             f"{HOOK}: {hook_path!r} is not a function", guidance='write "package.module:function"'
         )
-    return found  # type: ignore[no-any-return]
+    return alert_function  # type: ignore[no-any-return]
 
 
 def _alert(context: dg.RunFailureSensorContext) -> FailureAlert:

@@ -45,29 +45,29 @@ def report_drift(source: Source, context: dg.OpExecutionContext, *, update: bool
         EltError: the catalog of the source could not be discovered.
         ConfigError: the new catalog is not written, because the connection cannot be loaded with it.
     """
-    known = load_catalog(source.folder)
+    stored_catalog = load_catalog(source.folder)
     on_log = log_function(context.log)
     current = connect(source.connection, paths.staging(), on_log=on_log).discover()
-    found = changes(known, current)
+    schema_changes = changes(stored_catalog, current)
     for asset in source.assets:
         sentences = truncated(
-            [change.description for change in found if change.stream == asset.stream.id]
+            [change.description for change in schema_changes if change.stream == asset.stream.id]
         )
         if sentences:
             context.log.warning(f"{asset.key.to_user_string()} has changed: {'; '.join(sentences)}")
             metadata = {DRIFT: dg.MetadataValue.json(sentences)}
             context.log_event(dg.AssetObservation(asset.key, metadata=metadata))
     configured = {asset.stream.id for asset in source.assets}
-    for change in found:
+    for change in schema_changes:
         if change.stream not in configured:
             context.log.info(
                 f"stream {str(change.stream)!r} (not configured): {change.description}"
             )
-    if not found:
+    if not schema_changes:
         context.log.info(f"the source matches {CATALOG_FILE}")
-    if update and json.loads(current.to_json()) != json.loads(known.to_json()):
+    if update and json.loads(current.to_json()) != json.loads(stored_catalog.to_json()):
         context.log.info(_update(source, current))
-    return found
+    return schema_changes
 
 
 def _update(source: Source, current: Catalog) -> str:

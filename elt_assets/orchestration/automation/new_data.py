@@ -87,7 +87,7 @@ def _probe(
         [State.from_json(state) for state in states.values() if state is not None],
         seconds=TIMEOUT,
     )
-    return {each.stream_descriptor.id: each.has_news for each in answer.streams}
+    return {probe.stream_descriptor.id: probe.has_news for probe in answer.streams}
 
 
 def _read_starts(
@@ -119,13 +119,13 @@ def _read_start(
     stream.generation_id, stream.minimum_generation_id = 1, 0
     stream.sync_id = int(time.time() * 1000)
     catalog = ConfiguredCatalog(streams=[stream])
-    given = [] if state is None else [State.from_json(state)]
+    state_messages = [] if state is None else [State.from_json(state)]
     connector = connect(asset.connection, lake.staging_path)
     try:
         with (
             translated(),
             connector.limited(seconds),
-            contextlib.closing(connector.read(catalog, given, withhold=True)) as messages,
+            contextlib.closing(connector.read(catalog, state_messages, withhold=True)) as messages,
         ):
             for message in messages:
                 if isinstance(message, RawRecord) and is_new(message, asset.stream, state):
@@ -137,13 +137,17 @@ def _read_start(
 
 def _skip_reason(assets: Sequence[StreamAsset], answers: Answers) -> str:
     """Return why no stream is known to have new data."""
-    found = {asset.key.to_user_string(): answers.get(asset.stream.id) for asset in assets}
+    answers_by_asset = {
+        asset.key.to_user_string(): answers.get(asset.stream.id) for asset in assets
+    }
     failed = [
-        f"{key}: {one_line(each)}" for key, each in found.items() if isinstance(each, EltError)
+        f"{key}: {one_line(answer)}"
+        for key, answer in answers_by_asset.items()
+        if isinstance(answer, EltError)
     ]
     if failed:
         return f"the source could not be checked for new data: {'; '.join(failed)}"
-    unknown = [key for key, each in found.items() if each is None]
+    unknown = [key for key, answer in answers_by_asset.items() if answer is None]
     if unknown:
         return f"the source cannot report new data of {', '.join(unknown)}"
     return "there is no new data"

@@ -27,22 +27,23 @@ def is_new(record: RawRecord, stream: ConfiguredStream, state: str | None) -> bo
         return False
     if state is None or not stream.cursor:
         return True
-    found: Any = loads(record.data)
+    cursor_value: Any = loads(record.data)
     for name in stream.cursor:
-        found = found.get(name) if isinstance(found, dict) else None
-    if found is None:
+        cursor_value = cursor_value.get(name) if isinstance(cursor_value, dict) else None
+    if cursor_value is None:
         return True
-    value = _comparable(found)
+    value = _comparable(cursor_value)
     return all(
-        _comparable(each) != value for each in _values(json.loads(source_state(state) or "null"))
+        _comparable(cursor) != value
+        for cursor in _values(json.loads(source_state(state) or "null"))
     )
 
 
 def _values(state: Any) -> Iterator[Any]:
     """Yield the texts and numbers in a JSON value, at any depth."""
     if isinstance(state, dict | list):
-        for each in state.values() if isinstance(state, dict) else state:
-            yield from _values(each)
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from _values(part)
     elif state is not None:
         yield state
 
@@ -58,7 +59,7 @@ def _comparable(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = moment(value)
+        instant = moment(value)
     except ValueError:
         return value
-    return found if found.tzinfo else found.replace(tzinfo=dt.timezone.utc)
+    return instant if instant.tzinfo else instant.replace(tzinfo=dt.timezone.utc)

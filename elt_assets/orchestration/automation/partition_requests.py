@@ -83,11 +83,11 @@ def in_newest_window(asset: StreamAsset, keys: Sequence[str]) -> Sequence[str]:
 
     The pairs are those of the newest window that is over at the time of Dagster's partition loading context.
     """
-    configured, found = asset.settings.partitions, asset.partitions
+    configured, definition = asset.settings.partitions, asset.partitions
     if not isinstance(configured, MultiPartitions):
         return keys
-    assert isinstance(found, dg.MultiPartitionsDefinition)
-    windows = found.get_partitions_def_for_dimension(partitions.WINDOW)
+    assert isinstance(definition, dg.MultiPartitionsDefinition)
+    windows = definition.get_partitions_def_for_dimension(partitions.WINDOW)
     window = newest_window(configured.window, windows)
     if window is None:
         return []

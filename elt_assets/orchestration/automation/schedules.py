@@ -31,16 +31,16 @@ def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.
         ConfigError: a schedule is not a valid cron expression.
     """
     own = [asset for asset in assets if asset.settings.schedule is not None]
-    wanted = [(asset.op_name, asset.settings.schedule, [asset]) for asset in own]
+    candidates = [(asset.op_name, asset.settings.schedule, [asset]) for asset in own]
     # Without such streams the connection's schedule is only checked.
     groups = by_partitions([asset for asset in assets if asset.settings.schedule is None]) or [[]]
     for number, targets in enumerate(groups):
         base = targets[0].op_name if number else connection_name(connection)
-        wanted.append((base, connection.schedule, targets))
+        candidates.append((base, connection.schedule, targets))
     problems = Problems()
     checked = [
         (problems.of(partial(_schedule, f"{base}_schedule", cron, targets)), targets)
-        for base, cron, targets in wanted
+        for base, cron, targets in candidates
         if cron is not None
     ]
     problems.raise_all()
@@ -51,7 +51,7 @@ def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.Schedul
     try:
         return dg.ScheduleDefinition(
             name=name,
-            target=dg.AssetSelection.assets(*(one.key for one in assets)),
+            target=dg.AssetSelection.assets(*(asset.key for asset in assets)),
             cron_schedule=cron,
             execution_fn=_requests(assets),
         )
@@ -74,28 +74,28 @@ def _requests(
     """
 
     def requests(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
-        at = context.scheduled_execution_time.isoformat()
-        unpartitioned = [one.key for one in assets if one.partitions is None]
+        tick = context.scheduled_execution_time.isoformat()
+        unpartitioned = [asset.key for asset in assets if asset.partitions is None]
         if unpartitioned:
-            yield dg.RunRequest(run_key=at, asset_selection=unpartitioned)
+            yield dg.RunRequest(run_key=tick, asset_selection=unpartitioned)
         for asset in assets:
             if asset.partitions is not None:
                 keys = _partitions_of_tick(asset, context)
-                yield from run_requests(asset, keys, f"{at} {asset.key.to_user_string()}")
+                yield from run_requests(asset, keys, f"{tick} {asset.key.to_user_string()}")
 
     return requests
 
 
 def _partitions_of_tick(asset: StreamAsset, context: dg.ScheduleEvaluationContext) -> Sequence[str]:
     """Return the partitions that a tick materialises: the newest window, and in it every key."""
-    configured, found = asset.settings.partitions, asset.partitions
-    if configured is None or found is None:
+    configured, definition = asset.settings.partitions, asset.partitions
+    if configured is None or definition is None:
         return []
     with dg.partition_loading_context(context.scheduled_execution_time, context.instance):
         if isinstance(configured, TimePartitions):
-            window = newest_window(configured, found)
+            window = newest_window(configured, definition)
             return [] if window is None else [window]
-        if isinstance(found, dg.MultiPartitionsDefinition):
-            keys = found.get_partitions_def_for_dimension(partitions.KEY).get_partition_keys()
+        if isinstance(definition, dg.MultiPartitionsDefinition):
+            keys = definition.get_partitions_def_for_dimension(partitions.KEY).get_partition_keys()
             return in_newest_window(asset, keys)
-        return found.get_partition_keys()
+        return definition.get_partition_keys()

@@ -43,19 +43,19 @@ def sensors(
     Raises:
         ConfigError: the configuration does not match the streams.
     """
-    found = []
+    all_sensors = []
     if connection.drift is not None:
-        found.append(_drift(connection, connection.drift.every, discover))
+        all_sensors.append(_drift(connection, connection.drift.every, discover))
     if connection.new_data is not None:
-        found.append(_new_data(connection, connection.new_data.every, assets))
+        all_sensors.append(_new_data(connection, connection.new_data.every, assets))
     for asset in assets:
         configured = asset.settings.partitions
         if isinstance(configured, SourcePartitions):
-            found.append(source_partitions_sensor(asset, configured))
+            all_sensors.append(source_partitions_sensor(asset, configured))
         dynamic = dynamic_partitions(configured)
         if dynamic is not None and dynamic.discover is not None:
-            found.append(_partitions(asset, dynamic.discover, assets))
-    return found
+            all_sensors.append(_partitions(asset, dynamic.discover, assets))
+    return all_sensors
 
 
 def _drift(
@@ -73,12 +73,14 @@ def _drift(
         default_status=STOPPED,
     )
     def drift(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        now = dt.datetime.now(dt.timezone.utc)
-        if context.cursor and now < (due := dt.datetime.fromisoformat(context.cursor) + every):
+        tick_time = dt.datetime.now(dt.timezone.utc)
+        if context.cursor and tick_time < (
+            due := dt.datetime.fromisoformat(context.cursor) + every
+        ):
             return dg.SkipReason(f"the next check is due at {due.isoformat(timespec='seconds')}")
-        if (reason := reason_to_wait(context.instance, name, now, every)) is not None:
+        if (reason := reason_to_wait(context.instance, name, tick_time, every)) is not None:
             return dg.SkipReason(reason)
-        return dg.SensorResult(run_requests=[dg.RunRequest()], cursor=now.isoformat())
+        return dg.SensorResult(run_requests=[dg.RunRequest()], cursor=tick_time.isoformat())
 
     return drift
 
@@ -103,8 +105,8 @@ def _new_data(
         required_resource_keys={LAKE_KEY},
     )
     def new_data(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        now = dt.datetime.now(dt.timezone.utc)
-        if (reason := reason_to_wait(context.instance, name, now, every)) is not None:
+        tick_time = dt.datetime.now(dt.timezone.utc)
+        if (reason := reason_to_wait(context.instance, name, tick_time, every)) is not None:
             return dg.SkipReason(reason)
         lake: LakeResource = context.resources.elt_lake
         try:
@@ -148,8 +150,8 @@ def _partitions(
             values = texts_of(table, present, discovery.field)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SkipReason(f"the table could not be read: {one_line(error)}")
-        known = set(context.instance.get_dynamic_partitions(name))
-        new = [value for value in values if value not in known]
+        existing_keys = set(context.instance.get_dynamic_partitions(name))
+        new = [value for value in values if value not in existing_keys]
         configured = asset.settings.partitions
         keys = [value for value in new if partitions.is_valid_key(value, configured)]
         if len(keys) < len(new):
@@ -171,9 +173,9 @@ def _origin(asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAss
         ConfigError: the connection has no such stream, or values of its field cannot be keys.
     """
     where = f"stream {str(asset.stream.id)!r}: partitions.discover"
-    origin = next((one for one in assets if str(one.stream.id) == discovery.stream), None)
+    origin = next((asset for asset in assets if str(asset.stream.id) == discovery.stream), None)
     if origin is None or origin is asset:
-        others = [str(one.stream.id) for one in assets if one is not asset]
+        others = [str(other.stream.id) for other in assets if other is not asset]
         raise ConfigError(
             f"{where}: the connection has no other stream {discovery.stream!r}",
             guidance=f"use one of its `streams`: {', '.join(others) or 'there are no other streams'}",
@@ -186,7 +188,7 @@ def _origin(asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAss
 
 
 def reason_to_wait(
-    instance: dg.DagsterInstance, sensor: str, now: dt.datetime, every: dt.timedelta
+    instance: dg.DagsterInstance, sensor: str, tick_time: dt.datetime, every: dt.timedelta
 ) -> str | None:
     """Return why a sensor should not request a run now; None if it may.
 
@@ -205,7 +207,7 @@ def reason_to_wait(
         return None
     pause = max(every, min(MAX_PAUSE, every * 2 ** len(failures)))
     due = dt.datetime.fromtimestamp(failures[0].end_time or 0, dt.timezone.utc) + pause
-    if now >= due:
+    if tick_time >= due:
         return None
     return (
         f"skipped: the last runs have failed ({len(failures)} in succession); the next one is requested "

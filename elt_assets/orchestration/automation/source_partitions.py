@@ -26,7 +26,9 @@ _RESERVE = 20
 """Seconds of Dagster's time limit for a tick that are left to end the connector and to return the result."""
 
 
-def source_partitions_sensor(asset: StreamAsset, wanted: SourcePartitions) -> dg.SensorDefinition:
+def source_partitions_sensor(
+    asset: StreamAsset, configured: SourcePartitions
+) -> dg.SensorDefinition:
     """Return a sensor that adds the partitions which the source lists, and requests runs of the new ones.
 
     Its cursor is the time from which the source is asked again.
@@ -35,27 +37,33 @@ def source_partitions_sensor(asset: StreamAsset, wanted: SourcePartitions) -> dg
 
     @dg.sensor(
         name=f"{asset.op_name}_partitions",
-        description=f"Every {wanted.every}: asks the source for the partitions of "
+        description=f"Every {configured.every}: asks the source for the partitions of "
         f"{asset.key.to_user_string()}, and adds the new ones.",
         asset_selection=dg.AssetSelection.assets(asset.key),
-        minimum_interval_seconds=max(1, int(min(wanted.every, _INTERVAL).total_seconds())),
+        minimum_interval_seconds=max(1, int(min(configured.every, _INTERVAL).total_seconds())),
         default_status=dg.DefaultSensorStatus.STOPPED,
         required_resource_keys={LAKE_KEY},
     )
     def new_partitions(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        now = dt.datetime.now(dt.timezone.utc)
-        if context.cursor and now + _EARLY < (due := dt.datetime.fromisoformat(context.cursor)):
+        tick_time = dt.datetime.now(dt.timezone.utc)
+        if context.cursor and tick_time + _EARLY < (
+            due := dt.datetime.fromisoformat(context.cursor)
+        ):
             return dg.SkipReason(f"the next list is due at {due.isoformat(timespec='seconds')}")
         try:
             new = _new_keys(asset, definition, context)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SensorResult(
                 skip_reason=f"the source could not list its partitions: {one_line(error)}",
-                cursor=(now + min(wanted.every, _RETRY)).isoformat(),
+                cursor=(tick_time + min(configured.every, _RETRY)).isoformat(),
             )
-        found = add_partitions(asset, new, materialize=wanted.materialize, store=context.instance)
-        context.log.info(found.description)
-        return found.result(cursor=(now if found.more else now + wanted.every).isoformat())
+        added = add_partitions(
+            asset, new, materialize=configured.materialize, store=context.instance
+        )
+        context.log.info(added.description)
+        return added.result(
+            cursor=(tick_time if added.more else tick_time + configured.every).isoformat()
+        )
 
     return new_partitions
 
@@ -74,8 +82,8 @@ def _new_keys(
     connector = connect(asset.connection, lake.staging_path)
     listed = list_contexts(connector, asset, seconds=_time_limit()).by_key
     assert definition.name is not None
-    known = set(context.instance.get_dynamic_partitions(definition.name))
-    new = [key for key in listed if key not in known]
+    existing_keys = set(context.instance.get_dynamic_partitions(definition.name))
+    new = [key for key in listed if key not in existing_keys]
     valid = [key for key in new if partitions.is_valid_key(key, asset.settings.partitions)]
     if len(valid) < len(new):
         refused = sorted({*new} - {*valid})[:10]
@@ -86,5 +94,5 @@ def _new_keys(
 def _time_limit() -> float:
     """Return the seconds that the source has for its list: less than Dagster gives to a tick."""
     names = ("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "DAGSTER_GRPC_TIMEOUT_SECONDS")
-    given = next(filter(None, map(os.environ.get, names)), "60")
-    return max(_RESERVE, int(given) - _RESERVE)
+    limit = next(filter(None, map(os.environ.get, names)), "60")
+    return max(_RESERVE, int(limit) - _RESERVE)

@@ -56,15 +56,15 @@ def column_schema(
 def _limited(columns: list[dg.TableColumn], max_bytes: int) -> list[dg.TableColumn]:
     if sum(map(_size, columns)) <= max_bytes:
         return columns
-    kept, size = [], 0
+    shortened, size = [], 0
     for number, column in enumerate(columns):
         plain = dg.TableColumn(column.name, column.type[:200], constraints=column.constraints)
         size += _size(plain)
         if size > max_bytes:
-            kept.append(dg.TableColumn(f"… and {len(columns) - number} more", ""))
+            shortened.append(dg.TableColumn(f"… and {len(columns) - number} more", ""))
             break
-        kept.append(plain)
-    return kept
+        shortened.append(plain)
+    return shortened
 
 
 def _size(column: dg.TableColumn) -> int:
@@ -75,7 +75,7 @@ def _size(column: dg.TableColumn) -> int:
 
 def _text(schema: Any) -> str | None:
     """Return the description of a field, or else its title."""
-    found = (
+    joined = (
         [schema.get(key) for key in ("description", "title")] if isinstance(schema, dict) else []
     )
-    return next((text for text in found if isinstance(text, str)), None)
+    return next((text for text in joined if isinstance(text, str)), None)

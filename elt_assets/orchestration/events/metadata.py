@@ -67,8 +67,10 @@ MAX_STATE_BYTES = 32 * 1024
 
 def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
     """Return the figures in the metadata of an event; a figure that it does not contain has its default."""
-    known = {name: unwrapped(metadata[key]) for name, key in _FIGURES.items() if key in metadata}
-    return SyncFigures(**known)
+    values_by_name = {
+        name: unwrapped(metadata[key]) for name, key in _FIGURES.items() if key in metadata
+    }
+    return SyncFigures(**values_by_name)
 
 
 def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
@@ -148,13 +150,13 @@ def schema_metadata(changes: Sequence[str]) -> dict[str, Any]:
 
 def truncated(sentences: Sequence[str]) -> list[str]:
     """Return the sentences, limited in number and length for an event."""
-    shown = [
+    rows = [
         text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…"
         for text in sentences[:MAX_SENTENCES]
     ]
     if len(sentences) > MAX_SENTENCES:
-        shown.append(f"and {len(sentences) - MAX_SENTENCES} more")
-    return shown
+        rows.append(f"and {len(sentences) - MAX_SENTENCES} more")
+    return rows
 
 
 def source_metadata(progress: StreamProgress) -> dict[str, Any]:
@@ -199,5 +201,5 @@ def companion_metadata(
     table: Table, name: str, *, partition_rows: int | None = None
 ) -> dict[str, Any]:
     """Return the metadata of a companion table's event; a companion without rows may have no table."""
-    found = dict(table_metadata(table, name, partition_rows=partition_rows))
-    return {**found, "elt/table_version": table.version} if table.exists else found
+    values = dict(table_metadata(table, name, partition_rows=partition_rows))
+    return {**values, "elt/table_version": table.version} if table.exists else values

@@ -42,7 +42,7 @@ def reconcile(
     instance: DagsterInstance, key: dg.AssetKey, table: Table, partition: str | None = None
 ) -> StartingPoint:
     """Compare the table of a stream, or one of its partitions, with the events of the asset."""
-    metadata, known = table.metadata, last_sequence(instance, key, partition)
+    metadata, reported_sequence = table.metadata, last_sequence(instance, key, partition)
     if not os.environ.get("DAGSTER_HOME"):
         warning = (
             "DAGSTER_HOME is not set, so the events of this run will be lost; "
@@ -53,10 +53,12 @@ def reconcile(
         return StartingPoint(metadata, (warning,))
     if metadata.restored:
         return StartingPoint(metadata, (_restored_warning(table),))
-    if known is not None and known > metadata.sequence:
-        return StartingPoint(metadata, (_ahead_warning(known, table),))
-    if metadata.sequence > (known or 0):
-        return StartingPoint(metadata, (_behind_warning(known, table),), is_unreported=True)
+    if reported_sequence is not None and reported_sequence > metadata.sequence:
+        return StartingPoint(metadata, (_ahead_warning(reported_sequence, table),))
+    if metadata.sequence > (reported_sequence or 0):
+        return StartingPoint(
+            metadata, (_behind_warning(reported_sequence, table),), is_unreported=True
+        )
     return StartingPoint(metadata)
 
 
@@ -67,13 +69,13 @@ def partitions_of_dead_runs(
 
     A run reports each partition before it reads the next, so no other one can lack its event.
     """
-    prefix, found = f"{app_id(of.levels)}|", list[str]()
+    prefix, partitions = f"{app_id(of.levels)}|", list[str]()
     for run_id, writer in table.newest_by_run(RECENT_COMMITS).items():
         run = instance.get_run_by_id(run_id)
         has_ended = run is None or run.is_finished or has_died(instance, run_id)
         if has_ended and writer.startswith(prefix):
-            found.append(writer.removeprefix(prefix))
-    return found
+            partitions.append(writer.removeprefix(prefix))
+    return partitions
 
 
 def is_unreported_read(
@@ -101,7 +103,7 @@ def last_sequence(
 
     The newest event is used and not the highest sequence: after a rollback the sequence restarts.
     """
-    found: dict[int, int] = {}
+    sequences: dict[int, int] = {}
     partitions = [partition] if partition is not None else None
     records = AssetRecordsFilter(asset_key=key, asset_partitions=partitions)
     for record in (
@@ -111,8 +113,8 @@ def last_sequence(
         event = record.asset_materialization or record.event_log_entry.asset_observation
         value = event.metadata.get(SEQUENCE) if event else None
         if value is not None and isinstance(value.value, int):
-            found[record.storage_id] = value.value
-    return found[max(found)] if found else None
+            sequences[record.storage_id] = value.value
+    return sequences[max(sequences)] if sequences else None
 
 
 def _restored_warning(table: Table) -> str:
@@ -122,16 +124,18 @@ def _restored_warning(table: Table) -> str:
     )
 
 
-def _ahead_warning(known: int, table: Table) -> str:
+def _ahead_warning(reported_sequence: int, table: Table) -> str:
     return (
-        f"the last event refers to commit {known}, but the table {table.uri} is at commit "
+        f"the last event refers to commit {reported_sequence}, but the table {table.uri} is at commit "
         f"{table.metadata.sequence}: it was rolled back or deleted. The sync starts from the state of the "
         "table and reads later data again."
     )
 
 
-def _behind_warning(known: int | None, table: Table) -> str:
-    gap = f"ends at commit {known}" if known is not None else "has no commit"
+def _behind_warning(reported_sequence: int | None, table: Table) -> str:
+    gap = (
+        f"ends at commit {reported_sequence}" if reported_sequence is not None else "has no commit"
+    )
     return (
         f"the table {table.uri} is at commit {table.metadata.sequence}, but the event log {gap}: "
         "an earlier run ended before it reported the commit. The sync starts from the state of the table and "

@@ -35,9 +35,9 @@ def _try(context: dg.OpExecutionContext, what: str, run: Callable[[S], None], st
     try:
         run(stream)
     except Exception as error:  # libraries raise errors of many types
-        known = translate(error)
-        has_trace = known is None or not is_explained(known)
-        text = f"{what} failed: {known or error}"
+        translated = translate(error)
+        has_trace = translated is None or not is_explained(translated)
+        text = f"{what} failed: {translated or error}"
         context.log.error(text, exc_info=has_trace)  # noqa: TRY400 - not always with a stack trace
         return False
     return True

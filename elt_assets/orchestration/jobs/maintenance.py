@@ -93,8 +93,8 @@ def _clean_up(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None
         context.log.info(f"removed {removed} runs that reported nothing about an asset")
 
 
-def refuse_unknown(requested: Iterable[str], known: Iterable[str]) -> None:
-    unknown = sorted(set(requested) - set(known))
+def refuse_unknown(requested: Iterable[str], known_keys: Iterable[str]) -> None:
+    unknown = sorted(set(requested) - set(known_keys))
     if unknown:
         raise dg.Failure(
             f"these assets are not streams of a connection: {', '.join(unknown)}",
@@ -115,9 +115,9 @@ def _maintain(
     tables = open_tables(lake.location, path, app_id(spec.key.path), history=history)
     if not tables.main.exists:
         return
-    for one in maintain(spark.provider.get(), tables, retention, dead_letter_age):
-        expired = f"; {one.expired} rejected records expired" if one.expired else ""
+    for report in maintain(spark.provider.get(), tables, retention, dead_letter_age):
+        expired = f"; {report.expired} rejected records expired" if report.expired else ""
         context.log.info(
-            f"{one.table}: {one.files_before} files → {one.files_after}; {one.removed} removed"
+            f"{report.table}: {report.files_before} files → {report.files_after}; {report.removed} removed"
             f"{expired}"
         )

@@ -38,12 +38,12 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
 
     If the replay of a stream fails, the job continues with the other streams and fails at the end.
     """
-    known = {asset.key.to_user_string(): asset for asset in assets}
+    streams_by_key = {asset.key.to_user_string(): asset for asset in assets}
 
     @dg.op(name="replay_dead_letters", required_resource_keys={LAKE_KEY, SPARK_KEY})
     def replay_dead_letters(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
-        refuse_unknown(config.assets, known)
-        selected = {key: known[key] for key in config.assets or sorted(known)}
+        refuse_unknown(config.assets, streams_by_key)
+        selected = {key: streams_by_key[key] for key in config.assets or sorted(streams_by_key)}
         failed = try_each(context, "replay", selected, partial(_replay_and_log, context))
         refuse_failures("replay", failed)
 
@@ -95,11 +95,13 @@ def replay_stream(
     if asset.partitions is not None:
         table = asset.tables(lake.location).dead_letter
         partitions = texts_of(table, [column_of(field) for field in table.schema], [PARTITION])
-    results = [_replay(asset, lake, spark, instance, each) for each in partitions]
-    commits = [each for each in results if each is not None]
+    results = [_replay(asset, lake, spark, instance, partition) for partition in partitions]
+    commits = [commit for commit in results if commit is not None]
     if not commits:
         return None
-    return Replayed(sum(each.records for each in commits), sum(each.rejected for each in commits))
+    return Replayed(
+        sum(commit.records for commit in commits), sum(commit.rejected for commit in commits)
+    )
 
 
 def _replay(

@@ -87,34 +87,34 @@ class ChosenSource:
         )
 
 
-def choose_source(written: str, out: Output) -> ChosenSource:
+def choose_source(source: str, out: Output) -> ChosenSource:
     """Return the source that `--source` names. A package without a version gets its newest version.
 
     Raises:
         ConfigError: there is no such connector, package or program.
         TransientError: the package index, which names the newest version of a package, cannot be reached.
     """
-    if written in built_in():
-        return ChosenSource("connector", written)
+    if source in built_in():
+        return ChosenSource("connector", source)
     try:
-        words = shlex.split(written)
+        words = shlex.split(source)
     except ValueError as error:
         raise ConfigError(
-            f"--source {written!r}: {error}",
+            f"--source {source!r}: {error}",
             guidance='correct the quotes; a command is written as "PROGRAM ARGUMENT …"',
         ) from None
-    kind, _, rest = written.partition(":")
+    kind, _, rest = source.partition(":")
     if kind in _FORMS and rest.strip():
         return _choose_by_form(kind, shlex.split(rest), out)
-    if len(words) == 1 and "==" in written:
-        return ChosenSource("tap" if TAP_NAME.search(written) else "package", words[0])
+    if len(words) == 1 and "==" in source:
+        return ChosenSource("tap" if TAP_NAME.search(source) else "package", words[0])
     if words and shutil.which(words[0]):
         return ChosenSource(_kind_of_program(words, out), words)
-    if len(words) == 1 and _PACKAGE.fullmatch(written):
-        pinned = f"{written}=={newest_version(written)}"
+    if len(words) == 1 and _PACKAGE.fullmatch(source):
+        pinned = f"{source}=={newest_version(source)}"
         out.note(f"the newest version is {pinned}")
         return choose_source(pinned, out)
-    raise _unknown_source(words[0] if words else written)
+    raise _unknown_source(words[0] if words else source)
 
 
 def _unknown_source(name: str) -> ConfigError:
@@ -153,7 +153,7 @@ def _kind_of_program(words: list[str], out: Output) -> str:
 
 
 def choose_manifest(
-    written: str, trusted: Sequence[str], engine: str | None, folder: Path
+    location: str, trusted: Sequence[str], engine: str | None, folder: Path
 ) -> ChosenSource:
     """Return the source that `--manifest` names: a file, or `PACKAGE:FILE`.
 
@@ -167,9 +167,9 @@ def choose_manifest(
         list(map(trusted_name, trusted))
     except ValueError as error:
         raise ConfigError(f"--trust: {error}", guidance="correct --trust") from None
-    source = find_manifest(written)
-    if is_in_package(written):
-        return ChosenSource(Manifest.key, written, trusted, engine)
+    source = find_manifest(location)
+    if is_in_package(location):
+        return ChosenSource(Manifest.key, location, trusted, engine)
     try:
         folder.mkdir()
         shutil.copyfile(source, folder / MANIFEST_FILE)

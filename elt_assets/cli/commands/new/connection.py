@@ -100,8 +100,8 @@ def command(
     folder of the connection, and config that it requires need not be given.
     """
     folder = new_folder(name)
-    given = {} if config is None else parse_json(config, "--config")
-    if not isinstance(given, dict):
+    config_given = {} if config is None else parse_json(config, "--config")
+    if not isinstance(config_given, dict):
         raise ConfigError(
             "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
         )
@@ -116,14 +116,14 @@ def command(
                 guidance="for example `elt new shop --source faker`",
             )
         try:
-            found = _ask(chosen, given, name, out)
+            answers = _ask(chosen, config_given, name, out)
         except EltError as error:
             error.message = chosen.with_original(error.message)
             raise
-        streams, left_out = _configured(found.catalog, found.connector)
+        streams, left_out = _configured(answers.catalog, answers.connector)
         settings = list(streams.values())
-        write_connection(folder, chosen, found.config, found.notes, settings, found.catalog)
-    _print(folder, streams, left_out, found, out)
+        write_connection(folder, chosen, answers.config, answers.notes, settings, answers.catalog)
+    _print(folder, streams, left_out, answers, out)
     out.document(
         {
             "connection": name,
@@ -131,14 +131,14 @@ def command(
             "source": chosen.attributes,
             "streams": settings,
             "left_out": sorted(left_out),
-            "environment": found.variables,
-            "examples": found.examples,
+            "environment": answers.variables,
+            "examples": answers.examples,
         }
     )
     return OK
 
 
-def _ask(source: ChosenSource, given: Json, name: str, out: Output) -> _Answers:
+def _ask(source: ChosenSource, given_config: Json, name: str, out: Output) -> _Answers:
     """Start the source to get its specification and its catalog.
 
     Raises:
@@ -147,20 +147,20 @@ def _ask(source: ChosenSource, given: Json, name: str, out: Output) -> _Answers:
     out.announce_installation(
         to_install(source.kind, source.current, paths.packages(), engine=source.engine)
     )
-    connector = source.open(given, out)
+    connector = source.open(given_config, out)
     out.note(f"starting {connector.name}")
     schema = connector.specification.connectionSpecification
-    required, unset = RequiredConfig(given), []
+    required, unset = RequiredConfig(given_config), []
     if source.kind == Manifest.key:
         required = required_config(
-            given, schema, lambda words, taken: variable_name([name, *words], taken)
+            given_config, schema, lambda words, taken: variable_name([name, *words], taken)
         )
         unset = [variable for variable in required.variables if variable not in os.environ]
-        given = required.with_examples(unset)
-        connector = source.open(given, out)
+        given_config = required.with_examples(unset)
+        connector = source.open(given_config, out)
     try:
-        check_config(connector, given)
-        for warning in unknown_fields(given, schema):
+        check_config(connector, given_config)
+        for warning in unknown_fields(given_config, schema):
             out.warn(warning)
         catalog = connector.discover()
     except EltError as error:
@@ -230,7 +230,7 @@ def _print(
     folder: Path,
     streams: Mapping[str, Json],
     left_out: Mapping[str, str],
-    found: _Answers,
+    answers: _Answers,
     out: Output,
 ) -> None:
     """Print what was written, and what is left to do."""
@@ -242,9 +242,9 @@ def _print(
     for stream, reason in left_out.items():
         out.warn(f"{stream} is left out: {reason}")
     out.line(f"wrote {folder / DEFINITION_FILE} and {CATALOG_FILE}")
-    for field in found.examples:
+    for field in answers.examples:
         out.line(f"replace {field} in {DEFINITION_FILE}: it is an example")
-    for variable, field in found.variables.items():
+    for variable, field in answers.variables.items():
         out.line(
             f"set {variable} where Dagster runs: {field} is a secret and is not written to the file"
         )

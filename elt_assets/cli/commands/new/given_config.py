@@ -21,10 +21,10 @@ def check_config(connector: Connector, config: Mapping[str, Any]) -> None:
         ConfigError: required config is missing, an environment variable is not set, or a value is not valid.
     """
     schema = connector.specification.connectionSpecification
-    known = schema.get("properties") or {}
+    properties = schema.get("properties") or {}
     missing = [name for name in schema.get("required") or [] if name not in config]
     if missing:
-        lines = "\n".join(f"  - {name}{about(known.get(name))}" for name in missing)
+        lines = "\n".join(f"  - {name}{about(properties.get(name))}" for name in missing)
         raise ConfigError(
             f"{connector.name} needs config that is not given:\n{lines}",
             guidance="add it with --config JSON or --config @FILE; write a secret as "
@@ -67,12 +67,12 @@ def without_secrets(
     Raises:
         ConfigError: a secret is not text.
     """
-    kept = copy.deepcopy(dict(config))
+    public = copy.deepcopy(dict(config))
     variables: dict[str, str] = {}
     for place, value in secrets:
         if value is None or isinstance(value, bool) or value == "":
             continue
-        parent: Any = kept
+        parent: Any = public
         for step in place[:-1]:
             parent = parent[step]
         dotted = ".".join(map(str, place))
@@ -90,7 +90,7 @@ def without_secrets(
             variable = variable_name([name, *map(str, place)], {*taken, *variables})
             parent[place[-1]] = {"env": variable}
             variables[variable] = f"config.{dotted}"
-    return kept, variables
+    return public, variables
 
 
 def variable_name(words: Sequence[str], taken: Collection[str]) -> str:

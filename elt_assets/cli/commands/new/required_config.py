@@ -72,44 +72,44 @@ class RequiredConfig:
 
     def with_examples(self, variables: Sequence[str]) -> Json:
         """Return the config with examples instead of the references to these variables."""
-        found = copy.deepcopy(self.config)
+        completed = copy.deepcopy(self.config)
         for variable in variables:
             (*outer, name), example = self.variables[variable]
-            parent: Any = found
+            parent: Any = completed
             for step in outer:
                 parent = parent[step]
             parent[name] = example
-        return found
+        return completed
 
 
 def required_config(
-    given: Mapping[str, Any], schema: Any, variable_name: VariableName
+    config: Mapping[str, Any], schema: Any, variable_name: VariableName
 ) -> RequiredConfig:
     """Return a config with every field that a `connectionSpecification` requires.
 
     Args:
-        given: the config that is given, which is kept.
+        config: the config that is given, which is kept.
     """
-    found = RequiredConfig(copy.deepcopy(dict(given)))
-    _fill(found.config, _mapping(schema), (), found, variable_name)
-    return found
+    required = RequiredConfig(copy.deepcopy(dict(config)))
+    _fill(required.config, _mapping(schema), (), required, variable_name)
+    return required
 
 
 def _fill(
     config: Json,
     schema: Mapping[str, Any],
     place: Place,
-    found: RequiredConfig,
+    required: RequiredConfig,
     variable_name: VariableName,
 ) -> None:
     """Add the required fields that an object in the config lacks, also in the objects in it."""
-    for name, each, is_required in list(_fields(schema, config)):
+    for name, field_schema, is_required in list(_fields(schema, config)):
         inner = (*place, name)
         if name not in config and is_required:
-            _add(config, name, each, inner, found, variable_name)
+            _add(config, name, field_schema, inner, required, variable_name)
         value = config.get(name)
         if isinstance(value, dict) and not is_reference(value) and set(value) != {"literal"}:
-            _fill(value, each, inner, found, variable_name)
+            _fill(value, field_schema, inner, required, variable_name)
 
 
 def _add(
@@ -117,24 +117,24 @@ def _add(
     name: str,
     schema: Mapping[str, Any],
     place: Place,
-    found: RequiredConfig,
+    required: RequiredConfig,
     variable_name: VariableName,
 ) -> None:
     notes = [_note(schema)]
     constant = schema.get("const", schema.get("default"))
     if schema.get("airbyte_secret"):
-        variable = variable_name([str(step) for step in place], found.variables)
+        variable = variable_name([str(step) for step in place], required.variables)
         config[name] = {"env": variable}
-        found.variables[variable] = (place, _example(schema))
+        required.variables[variable] = (place, _example(schema))
     elif constant is not None:
         config[name] = copy.deepcopy(constant)
     elif _is_object(schema):
         config[name] = {}
     else:
         config[name] = _example(schema)
-        found.examples.append(place)
+        required.examples.append(place)
         notes.append("replace this example")
-    found.notes[place] = "; ".join(filter(None, notes))
+    required.notes[place] = "; ".join(filter(None, notes))
 
 
 def _fields(
@@ -146,18 +146,20 @@ def _fields(
     the others are required.
     """
     options = [
-        [each for each in _schemas(schema.get(keyword)) if _fits(each, config)][:1]
+        [option for option in _schemas(schema.get(keyword)) if _fits(option, config)][:1]
         for keyword in ("oneOf", "anyOf")
     ]
-    chosen = [option for found in options for option in found]
+    chosen = [option for alternatives in options for option in alternatives]
     parts = [schema, *_schemas(schema.get("allOf")), *chosen]
     required = [name for part in parts for name in _list(part.get("required"))]
     required += [name for option in chosen for name in _constants(option)]
-    known: dict[str, Mapping[str, Any]] = {name: {} for name in map(str, required)}
+    known_fields: dict[str, Mapping[str, Any]] = {name: {} for name in map(str, required)}
     for part in parts:
-        known |= {name: _mapping(each) for name, each in _mapping(part.get("properties")).items()}
-    for name, each in known.items():
-        yield name, each, name in required
+        known_fields |= {
+            name: _mapping(inner) for name, inner in _mapping(part.get("properties")).items()
+        }
+    for name, inner in known_fields.items():
+        yield name, inner, name in required
 
 
 def _fits(option: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -166,13 +168,15 @@ def _fits(option: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 
 def _constants(option: Mapping[str, Any]) -> dict[str, Any]:
-    properties = {name: _mapping(each) for name, each in _mapping(option.get("properties")).items()}
-    return {name: each["const"] for name, each in properties.items() if "const" in each}
+    properties = {
+        name: _mapping(inner) for name, inner in _mapping(option.get("properties")).items()
+    }
+    return {name: inner["const"] for name, inner in properties.items() if "const" in inner}
 
 
 def _is_object(schema: Mapping[str, Any]) -> bool:
     options = [schema, *_schemas(schema.get("oneOf")), *_schemas(schema.get("anyOf"))]
-    return any("properties" in each for each in options)
+    return any("properties" in option for option in options)
 
 
 def _note(schema: Mapping[str, Any]) -> str:
@@ -183,7 +187,9 @@ def _note(schema: Mapping[str, Any]) -> str:
     parts += ["secret" if schema.get("airbyte_secret") else None]
     if values := _list(schema.get("enum")):
         parts.append(f"one of: {', '.join(map(str, values))}")
-    if titles := [str(each["title"]) for each in _schemas(schema.get("oneOf")) if "title" in each]:
+    if titles := [
+        str(option["title"]) for option in _schemas(schema.get("oneOf")) if "title" in option
+    ]:
         parts.append(f"one of: {', '.join(titles)}")
     text = "; ".join(" ".join(str(part).split()) for part in parts if part)
     text = "".join(character for character in text if character.isprintable())
@@ -193,30 +199,30 @@ def _note(schema: Mapping[str, Any]) -> str:
 def _example(schema: Mapping[str, Any]) -> Any:
     """Return a value that a field may have, as far as the schema shows it."""
     kinds = schema.get("type", "string")
-    kind = next((each for each in _list(kinds) if each != "null"), kinds)
-    known = [*_list(schema.get("enum")), *_list(schema.get("examples"))]
-    known = [value for value in known if isinstance(value, _TYPES.get(str(kind), ()))]
+    kind = next((kind for kind in _list(kinds) if kind != "null"), kinds)
+    samples = [*_list(schema.get("enum")), *_list(schema.get("examples"))]
+    samples = [value for value in samples if isinstance(value, _TYPES.get(str(kind), ()))]
     others: dict[Any, Any] = {
         "boolean": False,
         "integer": schema.get("minimum", 1),
         "number": schema.get("minimum", 1),
         "object": {},
     }
-    if kind == "array" and not known:
+    if kind == "array" and not samples:
         return [_example(_mapping(schema.get("items")))] * int(schema.get("minItems", 0))
     if kind in (*others, "array"):
-        return next(iter(known), others.get(kind))
-    return _text([*known, _FORMATS.get(str(schema.get("format")), _TEXTS[0])], schema)
+        return next(iter(samples), others.get(kind))
+    return _text([*samples, _FORMATS.get(str(schema.get("format")), _TEXTS[0])], schema)
 
 
-def _text(known: Sequence[str], schema: Mapping[str, Any]) -> str:
+def _text(samples: Sequence[str], schema: Mapping[str, Any]) -> str:
     """Return the first known text that has the pattern of a field, or another text that has it."""
     pattern = schema.get("pattern")
     try:
         search = Pattern(pattern if isinstance(pattern, str) else "").search
-        return next((text for text in (*known, *_TEXTS) if search(text)), known[0])
+        return next((text for text in (*samples, *_TEXTS) if search(text)), samples[0])
     except (re.error, TimeoutError):  # such a pattern is not checked either
-        return known[0]
+        return samples[0]
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -228,4 +234,4 @@ def _list(value: Any) -> list[Any]:
 
 
 def _schemas(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in _list(value) if isinstance(each, Mapping)]
+    return [option for option in _list(value) if isinstance(option, Mapping)]

@@ -90,9 +90,9 @@ def write_connection(
         raise
 
 
-def _text(written: Json, config: Json, notes: Mapping[Place, str]) -> str:
+def _text(document: Json, config: Json, notes: Mapping[Place, str]) -> str:
     """Return the YAML of a connection, whose config is still null, with its config and the comments."""
-    before, _, after = _dump(written).partition(_CONFIG)
+    before, _, after = _dump(document).partition(_CONFIG)
     indent = before[before.rfind("\n") + 1 :]
     lines = textwrap.indent("\n".join(config_lines(config, notes)), f"{indent}  ")
     block = f"config:\n{lines}" if config else "config: {}"
@@ -112,7 +112,7 @@ def config_lines(
         inner = (*place, name)
         if notes.get(inner):
             yield f"# {notes[inner]}"
-        if isinstance(value, Mapping) and any(each[:-1][: len(inner)] == inner for each in notes):
+        if isinstance(value, Mapping) and any(path[:-1][: len(inner)] == inner for path in notes):
             yield _dump({name: None}).partition(" null")[0]
             yield from (f"  {line}" for line in config_lines(value, notes, inner))
         else:

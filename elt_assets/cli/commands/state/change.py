@@ -43,10 +43,10 @@ def set_(
             guidance="elt state set ASSET '{…}', or elt state set ASSET --sequence N",
         )
     chosen, key = chosen_stream(asset, partition)
-    given: Any = None if state is None else parse_json(state, "the state")
+    new_state: Any = None if state is None else parse_json(state, "the state")
     with open_instance() as instance:
         if sequence is None:
-            tables = states.set_state(chosen, paths.lake(), given, instance, key)
+            tables = states.set_state(chosen, paths.lake(), new_state, instance, key)
         else:
             tables = states.rewind(chosen, paths.lake(), sequence, instance, key)
     print_state(chosen, key, tables.main, out)

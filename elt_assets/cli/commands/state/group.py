@@ -31,9 +31,9 @@ def chosen_stream(asset: str, partition: str | None) -> tuple[StreamAsset, str |
     Raises:
         ConfigError: there is no such stream or partition.
     """
-    found = find_asset(asset)
+    stream_asset = find_asset(asset)
     with open_instance() as instance:
-        return found, states.partition_of(found, partition, instance)
+        return stream_asset, states.partition_of(stream_asset, partition, instance)
 
 
 def print_state(asset: StreamAsset, partition: str | None, table: Table, out: Output) -> None:

@@ -34,17 +34,17 @@ def show(out: Output, asset: str, partition: str | None) -> int:
 def history(out: Output, asset: str, partition: str | None, count: int) -> int:
     """Show the acknowledged states, the newest first."""
     chosen, key = chosen_stream(asset, partition)
-    found = states.history(chosen, paths.lake(), key)[:count]
+    commits = states.history(chosen, paths.lake(), key)[:count]
     rows: list[Document] = [
         {
-            "sequence": one.metadata.sequence,
-            "time": one.time.isoformat(timespec="seconds"),
-            "table_version": one.version,
-            "generation": one.metadata.generation,
-            "run_id": one.metadata.run_id,
-            "state": state_of(one.metadata),
+            "sequence": commit.metadata.sequence,
+            "time": commit.time.isoformat(timespec="seconds"),
+            "table_version": commit.version,
+            "generation": commit.metadata.generation,
+            "run_id": commit.metadata.run_id,
+            "state": state_of(commit.metadata),
         }
-        for one in found
+        for commit in commits
     ]
     names = ["sequence", "time", "version", "generation", "run", "state"]
     out.table(
