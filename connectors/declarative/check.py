@@ -12,7 +12,7 @@ from connectors.declarative.manifest import components
 from connectors.declarative.stream import ManifestStream
 from elt_assets.errors import ConfigError, EltError
 
-_SHOWN = 10
+_MAX_NAMES = 10
 """Number of streams that a warning names."""
 
 
@@ -35,10 +35,15 @@ def check_streams(
     component = source.check
     if isinstance(component, components.CheckDynamicStream):
         _require_streams(component, streams)
-        wanted = streams[: component.stream_count] if component.use_check_availability else ()
+        checked_streams = (
+            streams[: component.stream_count] if component.use_check_availability else ()
+        )
     else:
-        wanted = [*_named(component, streams, refusal), *_defined(component, source, streams)]
-    for stream in wanted:
+        checked_streams = [
+            *_named(component, streams, refusal),
+            *_defined(component, source, streams),
+        ]
+    for stream in checked_streams:
         stream.check()
 
 
@@ -47,12 +52,13 @@ def overlap_advice(streams: Sequence[ManifestStream]) -> Iterator[str]:
     names = [stream.name for stream in streams if _lacks_overlap(stream)]
     if not names:
         return
-    shown = ", ".join(map(repr, names[:_SHOWN]))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    listed_names = ", ".join(map(repr, names[:_MAX_NAMES]))
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     yield (
-        f"streams {shown}{more}: each read asks for records up to the present time, and the next one begins "
-        "there; a record that the API shows only later, with an earlier cursor value, is not read. If the "
-        "API may do so, set `lookback_window` of the DatetimeBasedCursor to the longest delay, such as PT1H"
+        f"streams {listed_names}{more}: each read asks for records up to the present time, and the next one "
+        "begins there; a record that the API shows only later, with an earlier cursor value, is not read. If "
+        "the API may do so, set `lookback_window` of the DatetimeBasedCursor to the longest delay, such as "
+        "PT1H"
     )
 
 
@@ -70,14 +76,14 @@ def _named(
     streams: Sequence[ManifestStream],
     refusal: Callable[[str], EltError | None],
 ) -> Iterator[ManifestStream]:
-    known = {stream.name: stream for stream in streams}
+    streams_by_name = {stream.name: stream for stream in streams}
     for name in component.stream_names or ():
-        if name not in known:
+        if name not in streams_by_name:
             raise refusal(name) or ConfigError(
                 f"{component.place}: the manifest has no stream {name!r}",
-                guidance=f"name one of these: {', '.join(map(repr, known))}",
+                guidance=f"name one of these: {', '.join(map(repr, streams_by_name))}",
             )
-        yield known[name]
+        yield streams_by_name[name]
 
 
 def _defined(
@@ -87,16 +93,17 @@ def _defined(
 ) -> Iterator[ManifestStream]:
     """Yield the streams that are made of templates and are to be checked."""
     places = {dynamic.name: f"{dynamic.place}." for dynamic in source.dynamic_streams}
-    for each in component.dynamic_streams_check_configs or ():
-        place = places.get(each.dynamic_stream_name)
+    for check_config in component.dynamic_streams_check_configs or ():
+        place = places.get(check_config.dynamic_stream_name)
         if place is None:
             raise ConfigError(
-                f"{each.place}: the manifest has no dynamic stream {each.dynamic_stream_name!r}",
+                f"{check_config.place}: the manifest has no dynamic stream "
+                f"{check_config.dynamic_stream_name!r}",
                 guidance=f"name one of these: {', '.join(map(repr, places)) or 'there is none'}",
             )
         made = [stream for stream in streams if stream.place.startswith(place)]
-        _require_streams(each, made)
-        yield from made[: each.stream_count]
+        _require_streams(check_config, made)
+        yield from made[: check_config.stream_count]
 
 
 def _require_streams(component: Any, streams: Sequence[ManifestStream]) -> None:

@@ -35,22 +35,22 @@ _CONFIG = re.compile(r"(^|; nearest: )config\b")
 """The name of the value in a line about a violation."""
 
 
-def migrate(spec: components.Spec | None, written: Mapping[str, Any]) -> Config:
+def migrate(spec: components.Spec | None, raw_config: Mapping[str, Any]) -> Config:
     """Return a copy of a config after the migrations of a manifest. If they change it, it is reported, and so
     it is saved.
 
     Args:
         spec: the specification of the manifest; None if it has none.
-        written: the config.
+        raw_config: the config.
 
     Raises:
         ConfigError: a rule cannot be applied. The message names its place in the manifest.
     """
-    config = deepcopy(dict(written))
+    config = deepcopy(dict(raw_config))
     for migration in _rules(spec).config_migrations:
-        for each in migration.transformations:
-            _transform(each, config)
-    if config != written:
+        for transformation in migration.transformations:
+            _transform(transformation, config)
+    if config != raw_config:
         report_config(deepcopy(config))
     return config
 
@@ -59,8 +59,8 @@ def transform(spec: components.Spec | None, migrated: Mapping[str, Any]) -> Conf
     """Return a copy of a config after the transformations of a manifest, which are not saved. Arguments and
     errors are those of `migrate`; the config is the one that it returns."""
     config = deepcopy(dict(migrated))
-    for each in _rules(spec).transformations:
-        _transform(each, config)
+    for transformation in _rules(spec).transformations:
+        _transform(transformation, config)
     return config
 
 
@@ -70,7 +70,9 @@ def check_config(spec: components.Spec | None, config: Mapping[str, Any]) -> Non
     Raises:
         ConfigError: the config is not valid. The message names every violation, and quotes no value.
     """
-    lines = [line for each in _rules(spec).validations for line in _violations(each, config)]
+    lines = [
+        line for validator in _rules(spec).validations for line in _violations(validator, config)
+    ]
     if lines:
         raise ConfigError(
             f"the config violates the rules of the manifest: {'; '.join(dict.fromkeys(lines))}",
@@ -84,8 +86,8 @@ def advanced_auth(spec: components.Spec | None) -> dict[str, Any] | None:
 
 
 def _rules(spec: components.Spec | None) -> components.ConfigNormalizationRules:
-    found = None if spec is None else spec.config_normalization_rules
-    return components.ConfigNormalizationRules() if found is None else found
+    rules = None if spec is None else spec.config_normalization_rules
+    return components.ConfigNormalizationRules() if rules is None else rules
 
 
 # --- changes --------------------------------------------------------------------------------------
@@ -105,13 +107,15 @@ def _transform(component: Any, config: Config) -> None:
 @_transform.register
 def _(component: components.ConfigAddFields, config: Config) -> None:
     condition = component.condition
-    for each in component.fields:
-        if not each.path:
-            raise ConfigError(f"{each.place}.path is empty", guidance="write the name of the field")
-        found = _added(each, config)
-        variables = {"config": config, "value": found, "path": list(each.path)}
+    for field in component.fields:
+        if not field.path:
+            raise ConfigError(
+                f"{field.place}.path is empty", guidance="write the name of the field"
+            )
+        value_of_field = _added(field, config)
+        variables = {"config": config, "value": value_of_field, "path": list(field.path)}
         if not condition.text or condition.is_true(variables):
-            _put(config, each, found)
+            _put(config, field, value_of_field)
 
 
 def _added(field: components.AddedFieldDefinition, config: Config) -> Any:
@@ -121,9 +125,9 @@ def _added(field: components.AddedFieldDefinition, config: Config) -> Any:
         return field.value.evaluate({"config": deepcopy(config)}, types_of(field.value_type))
 
 
-def _put(config: Config, field: components.AddedFieldDefinition, found: Any) -> None:
+def _put(config: Config, field: components.AddedFieldDefinition, value_of_field: Any) -> None:
     try:
-        paths.put(config, field.path, found)
+        paths.put(config, field.path, value_of_field)
     except paths.BlockedPath:
         name = ".".join(field.path)
         raise ConfigError(
@@ -156,20 +160,20 @@ def _replacements(
     component: components.ConfigRemapField, current: str, variables: Mapping[str, Any]
 ) -> list[Any]:
     """Return what replaces a value; nothing if the value stays."""
-    written = component.map
-    if isinstance(written, Template):
-        found = written.evaluate(variables)
-        if not isinstance(found, dict):
+    replacements = component.map
+    if isinstance(replacements, Template):
+        mapping = replacements.evaluate(variables)
+        if not isinstance(mapping, dict):
             raise ConfigError(
                 f"{component.place}.map does not give a mapping",
                 guidance="write a mapping, or correct the value of the config that it uses",
             )
-        return [found[current]] if current in found else []
+        return [mapping[current]] if current in mapping else []
     names = {
         Template(name, component.place, component.parameters).evaluate(variables, (str,)): name
-        for name in written
+        for name in replacements
     }
-    return [_evaluated(written[names[current]], variables)] if current in names else []
+    return [_evaluated(replacements[names[current]], variables)] if current in names else []
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -194,8 +198,8 @@ def _(component: components.DpathValidator, config: Mapping[str, Any]) -> Iterat
             f"{component.place}.field_path is empty", guidance="write the name of a field"
         )
     rule = _rule(component.validation_strategy, config)
-    for found in _values_at(component, config, path):
-        yield from rule(found, f"config.{'.'.join(path)}")
+    for checked_value in _values_at(component, config, path):
+        yield from rule(checked_value, f"config.{'.'.join(path)}")
 
 
 def _values_at(
@@ -205,13 +209,13 @@ def _values_at(
     if paths.ANY in path:
         return paths.values_at(config, path)
     try:
-        found = paths.value_at(config, path, paths.MISSING)
+        value_at_path = paths.value_at(config, path, paths.MISSING)
     except paths.AmbiguousPath:
         raise ConfigError(
             f"{component.place}.field_path matches several values of the config",
             guidance="write `*` for all items of a list or an object",
         ) from None
-    return [] if found is paths.MISSING else [found]
+    return [] if value_at_path is paths.MISSING else [value_at_path]
 
 
 @_violations.register
@@ -228,16 +232,16 @@ def _rule(
     if isinstance(strategy, components.CustomValidationStrategy):
         raise strategy.refusal()
     schema = {"$schema": _DIALECT, **_schema(strategy, config)}
-    return lambda found, place: _schema_violations(found, schema, place)
+    return lambda checked_value, place: _schema_violations(checked_value, schema, place)
 
 
-def _schema_violations(found: Any, schema: Mapping[str, Any], place: str) -> list[str]:
-    if isinstance(found, str):
+def _schema_violations(checked_value: Any, schema: Mapping[str, Any], place: str) -> list[str]:
+    if isinstance(checked_value, str):
         try:
-            found = json.loads(found)
+            checked_value = json.loads(checked_value)
         except ValueError:
             return [f"{place}: it is a text that is not JSON"]
-    lines = violations(found, schema)
+    lines = violations(checked_value, schema)
     return [_CONFIG.sub(lambda match: match[1] + place, line) for line in lines]
 
 
@@ -245,11 +249,11 @@ def _schema(
     strategy: components.ValidateAdheresToSchema, config: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return a JSON schema. One that the manifest contains is not evaluated; one from the config is."""
-    written = strategy.base_schema
-    if isinstance(written, TemplateMap):
-        found: Mapping[str, Any] = _as_written(written)
-        return found
-    evaluated = written.evaluate({"config": config})
+    base_schema = strategy.base_schema
+    if isinstance(base_schema, TemplateMap):
+        schema: Mapping[str, Any] = _as_written(base_schema)
+        return schema
+    evaluated = base_schema.evaluate({"config": config})
     if isinstance(evaluated, str):
         try:
             evaluated = json.loads(evaluated)
@@ -263,15 +267,15 @@ def _schema(
     return evaluated
 
 
-def _as_written(written: Any) -> Any:
-    if isinstance(written, Template):
-        return written.text
-    if isinstance(written, TemplateMap):
-        return {name: _as_written(each) for name, each in written.items()}
-    return [_as_written(each) for each in written] if isinstance(written, tuple) else written
+def _as_written(content: Any) -> Any:
+    if isinstance(content, Template):
+        return content.text
+    if isinstance(content, TemplateMap):
+        return {name: _as_written(part) for name, part in content.items()}
+    return [_as_written(part) for part in content] if isinstance(content, tuple) else content
 
 
-def _evaluated(written: Any, variables: Mapping[str, Any]) -> Any:
+def _evaluated(content: Any, variables: Mapping[str, Any]) -> Any:
     return (
-        written.evaluate(variables) if isinstance(written, Template) else value(written, variables)
+        content.evaluate(variables) if isinstance(content, Template) else value(content, variables)
     )

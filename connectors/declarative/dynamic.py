@@ -67,7 +67,7 @@ def mapping_warnings(manifest: Manifest) -> Iterator[str]:
         for mapping in dynamic.components_resolver.components_mapping:
             path = [part.text for part in mapping.field_path]
             is_there = paths.value_at_names(template, path) is not paths.MISSING
-            is_within = any(path[: len(each)] == each for each in earlier)
+            is_within = any(path[: len(earlier_path)] == earlier_path for earlier_path in earlier)
             if not (is_there or is_within or _may_fit(mapping, dynamic.components_resolver)):
                 yield f"{mapping.place}: the template has no field {_shown(path)}; nothing is set"
             earlier.append(path)
@@ -75,9 +75,9 @@ def mapping_warnings(manifest: Manifest) -> Iterator[str]:
 
 def _may_fit(mapping: components.ComponentMappingDefinition, resolver: Resolver) -> bool:
     """Return whether a mapping may have an effect although the template has no such field."""
-    written = mapping.field_path
+    field_path = mapping.field_path
     return _creates(mapping, resolver) or any(
-        not part.is_constant or paths.is_glob(part.text) for part in written
+        not part.is_constant or paths.is_glob(part.text) for part in field_path
     )
 
 
@@ -179,9 +179,9 @@ def _(
     _dynamic: components.DynamicDeclarativeStream,
     environment: Environment,
 ) -> Iterator[Values]:
-    written = resolver.stream_config
-    lists = written if isinstance(written, tuple) else (written,)
-    items = [enumerate(_items(each, environment.config)) for each in lists]
+    stream_config = resolver.stream_config
+    lists = stream_config if isinstance(stream_config, tuple) else (stream_config,)
+    items = [enumerate(_items(config_list, environment.config)) for config_list in lists]
     for combination in itertools.product(*items):
         yield {"components_values": _merged(combination)}
 
@@ -190,13 +190,19 @@ def _items(component: components.StreamConfig, config: Mapping[str, Any]) -> lis
     """Return the items of a list in the config, and then the default ones of the manifest."""
     path = [part.text_of({"config": config}) for part in component.configs_pointer]
     try:
-        found = paths.value_at(config, path)
+        value_at_path = paths.value_at(config, path)
     except paths.AmbiguousPath:
         raise ConfigError(
             f"{component.place}.configs_pointer matches several values of the config",
             guidance="write the path of one list",
         ) from None
-    items = found if isinstance(found, list) else [] if found is None else [found]
+    items = (
+        value_at_path
+        if isinstance(value_at_path, list)
+        else []
+        if value_at_path is None
+        else [value_at_path]
+    )
     return [*items, *(component.default_values or ())]
 
 
@@ -224,12 +230,12 @@ def _(
     )
     progress = Readers(environment).cursors.of(stream).begin({})
     retriever = build_retriever(resolver.retriever, environment, name=name, use_cache=True)
-    for each in progress.slices():
-        variables = each.variables()
-        pages = retriever.pages(each, progress.options(each))
-        for record in itertools.chain.from_iterable(read_slice(progress, each, pages)):
+    for stream_slice in progress.slices():
+        variables = stream_slice.variables()
+        pages = retriever.pages(stream_slice, progress.options(stream_slice))
+        for record in itertools.chain.from_iterable(read_slice(progress, stream_slice, pages)):
             yield {**variables, "components_values": record}
-        progress.close(each)
+        progress.close(stream_slice)
 
 
 # --- mappings -------------------------------------------------------------------------------------
@@ -267,8 +273,8 @@ def _is_http(resolver: Resolver) -> bool:
 
 def _condition(mapping: components.ComponentMappingDefinition) -> Any:
     """Return the condition of a mapping; None if it has none."""
-    written = mapping.condition
-    return written if written is not None and written.text else None
+    condition = mapping.condition
+    return condition if condition is not None and condition.text else None
 
 
 def _value(
@@ -280,13 +286,13 @@ def _value(
     """Return the value of a mapping. The name of a stream is a text, whatever it looks like; the CDK refuses
     names such as `2024`."""
     types = types_of(mapping.value_type)
-    found = mapping.value.evaluate(variables, types)
+    result = mapping.value.evaluate(variables, types)
     is_text = types == TEXT and isinstance(resolver, components.ConfigComponentsResolver)
-    if isinstance(found, str) and not is_text and not _is_http(resolver):
-        found = _parsed(found)
-    if path == _NAME and found is not None and not isinstance(found, str):
+    if isinstance(result, str) and not is_text and not _is_http(resolver):
+        result = _parsed(result)
+    if path == _NAME and result is not None and not isinstance(result, str):
         return mapping.value.text_of(variables)
-    return found
+    return result
 
 
 def _parsed(text: str) -> Any:
@@ -314,14 +320,14 @@ def _matching(filled_in: dict[str, Any], path: Sequence[str]) -> list[Path]:
     return [place for place in _places(filled_in) if paths.matches(place, path)]
 
 
-def _places(node: Any, at: Path = ()) -> Iterator[Path]:
+def _places(node: Any, path: Path = ()) -> Iterator[Path]:
     """Yield the places of all values: first those directly in a value, then those within each of them."""
     inner = dict(enumerate(node)) if isinstance(node, list) else node
     if isinstance(inner, dict):
         for name in inner:
-            yield (*at, str(name))
+            yield (*path, str(name))
         for name, value in inner.items():
-            yield from _places(value, (*at, str(name)))
+            yield from _places(value, (*path, str(name)))
 
 
 def _create(

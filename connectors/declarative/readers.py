@@ -37,7 +37,11 @@ class Readers:
         self._selected: dict[str, Mapping[str, Any]] = {}
         self.cursors = Cursors(environment.config, self.pages)
         environment.selected = self._selected.get
-        needed = Counter(each.name for stream in streams for each in (stream, *_parents(stream)))
+        needed = Counter(
+            shared_stream.name
+            for stream in streams
+            for shared_stream in (stream, *_parents(stream))
+        )
         self._shared = {name for name, number in needed.items() if number > 1}
         self._retrievers: dict[Stream, Retriever] = {}
         self._schemas: dict[Stream, Schema] = {}
@@ -47,9 +51,11 @@ class Readers:
         """Request only the fields of a stream that a catalog selects, where requests name the fields."""
         self._selected[name] = schema.get("properties") or {}
 
-    def pages(self, stream: Stream, each: Slice, options: Sequence[Option]) -> Iterator[Page]:
+    def pages(
+        self, stream: Stream, stream_slice: Slice, options: Sequence[Option]
+    ) -> Iterator[Page]:
         """Return the pages of a slice of a stream, with the values that the slice puts into requests."""
-        return self.retriever(stream).pages(each, options)
+        return self.retriever(stream).pages(stream_slice, options)
 
     def retriever(self, stream: Stream) -> Retriever:
         """Return the retriever of a stream.
@@ -102,5 +108,8 @@ def _parents_of_router(router: Any) -> Iterator[AnyStream]:
         yield config.stream
         yield from _parents(config.stream)
     inner = getattr(router, "underlying_partition_router", None)
-    for each in (*(getattr(router, "partition_routers", None) or ()), *((inner,) if inner else ())):
-        yield from _parents_of_router(each)
+    for inner_router in (
+        *(getattr(router, "partition_routers", None) or ()),
+        *((inner,) if inner else ()),
+    ):
+        yield from _parents_of_router(inner_router)

@@ -103,24 +103,24 @@ Step = tuple[Slice, list[Record] | EltError | None]
 
 def _items(progress: Progress, states: _States, steps: Iterator[Step]) -> Iterator[Item]:
     failures: list[EltError] = []
-    for each, found in steps:
-        if isinstance(found, EltError):
-            failures.append(found)
-            if _ends_stream(each, found) or len(failures) >= MAX_FAILURES:
+    for stream_slice, outcome in steps:
+        if isinstance(outcome, EltError):
+            failures.append(outcome)
+            if _ends_stream(stream_slice, outcome) or len(failures) >= MAX_FAILURES:
                 break
-        elif found is not None:
-            yield Page(found)
+        elif outcome is not None:
+            yield Page(outcome)
         else:
-            progress.close(each)
+            progress.close(stream_slice)
             yield from states.after_slice()
     if failures:
         raise _combined(failures)
 
 
-def _ends_stream(each: Slice, error: EltError) -> bool:
+def _ends_stream(stream_slice: Slice, error: EltError) -> bool:
     """Return whether an error is not one of a partition alone: others would fail likewise."""
     is_general = isinstance(error, ConfigError) and not isinstance(error, AccessRefused)
-    return not each.partition or is_general
+    return not stream_slice.partition or is_general
 
 
 def _combined(failures: Sequence[EltError]) -> EltError:
@@ -131,14 +131,14 @@ def _combined(failures: Sequence[EltError]) -> EltError:
     return first
 
 
-def _steps(progress: Progress, each: Slice, pages: Pages) -> Iterator[Step]:
+def _steps(progress: Progress, stream_slice: Slice, pages: Pages) -> Iterator[Step]:
     try:
-        for page in read_slice(progress, each, pages(each)):
-            yield each, page
+        for page in read_slice(progress, stream_slice, pages(stream_slice)):
+            yield stream_slice, page
     except EltError as error:
-        yield each, error
+        yield stream_slice, error
     else:
-        yield each, None
+        yield stream_slice, None
 
 
 def _join(threads: Sequence[Thread]) -> None:
@@ -171,8 +171,8 @@ class _Team:
 
     def steps_alone(self) -> Generator[Step, None, None]:
         """Yield the pages of slices one after the other, and the end of each slice after its last page."""
-        for each in self._slices:
-            yield from _steps(self._progress, each, self._pages)
+        for stream_slice in self._slices:
+            yield from _steps(self._progress, stream_slice, self._pages)
 
     def steps(self) -> Generator[Step, None, None]:
         """Yield the pages of slices that are read at the same time, and the end of each slice after its last
@@ -188,17 +188,17 @@ class _Team:
             while self._running:
                 self._report()
                 try:
-                    found = self._queue.get(timeout=_POLL_SECONDS)
+                    message = self._queue.get(timeout=_POLL_SECONDS)
                 except Empty:
                     continue
-                if found is None:
+                if message is None:
                     self._running -= 1
-                elif isinstance(found, Exception):
-                    raise found
-                elif callable(found):
-                    found()
+                elif isinstance(message, Exception):
+                    raise message
+                elif callable(message):
+                    message()
                 else:
-                    yield found
+                    yield message
         finally:
             self._has_stopped.set()
             self._drain()
@@ -209,8 +209,8 @@ class _Team:
         """Read slices until there are no more of them."""
         try:
             with reporting_waits(self._wait), stopped_by(self._has_stopped):
-                while (each := self._take()) is not None:
-                    for step in _steps(self._progress, each, self._pages):
+                while (stream_slice := self._take()) is not None:
+                    for step in _steps(self._progress, stream_slice, self._pages):
                         self._put(step)
             self._put(None)
         except Stopped:
@@ -229,18 +229,18 @@ class _Team:
     def _wait(self, seconds: float, reason: str) -> None:
         self._put(lambda: report_wait(seconds, reason))
 
-    def _put(self, found: Any) -> None:
+    def _put(self, message: Any) -> None:
         while not self._has_stopped.is_set():
             try:
-                self._queue.put(found, timeout=_POLL_SECONDS)
+                self._queue.put(message, timeout=_POLL_SECONDS)
             except Full:
                 continue
             return
         raise Stopped
 
-    def _put_if_wanted(self, found: Any) -> None:
+    def _put_if_wanted(self, message: Any) -> None:
         try:
-            self._put(found)
+            self._put(message)
         except Stopped:
             return
 

@@ -49,9 +49,9 @@ class ManifestSource(Source):
     """
 
     def __init__(self, manifest: Path | str, trusted: Sequence[str] = ()):
-        self._written = manifest
-        self.modules = [each for each in trusted if "://" not in each]
-        self._origins = [each for each in trusted if "://" in each]
+        self._file_or_text = manifest
+        self.modules = [entry for entry in trusted if "://" not in entry]
+        self._origins = [entry for entry in trusted if "://" in entry]
         self.name = _name(manifest)
         self._migrated: dict[str, Any] | None = None
         self._environments: list[Environment] = []
@@ -65,12 +65,12 @@ class ManifestSource(Source):
         Raises:
             ConfigError: it cannot be used. The error lists all problems, each with its place.
         """
-        return load(self._written, trusted=self.modules)
+        return load(self._file_or_text, trusted=self.modules)
 
     @property
     def warnings(self) -> Sequence[str]:  # type: ignore[override]
-        found = [*self.manifest.warnings, *mapping_warnings(self.manifest)]
-        return [f"manifest: {each}" for each in found]
+        warnings = [*self.manifest.warnings, *mapping_warnings(self.manifest)]
+        return [f"manifest: {warning}" for warning in warnings]
 
     @property
     def documentation_url(self) -> str | None:  # type: ignore[override]
@@ -84,7 +84,7 @@ class ManifestSource(Source):
         spec = self.manifest.spec
         return {"type": "object"} if spec is None else dict(spec.connection_specification)
 
-    def parse(self, written: Mapping[str, Any]) -> dict[str, Any]:
+    def parse(self, raw_config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a config after the changes that the manifest describes. One that is changed for good is
         reported, so that it is saved.
 
@@ -92,11 +92,11 @@ class ManifestSource(Source):
             ConfigError: the config is not valid. The message names every violation, and quotes no value.
         """
         spec = self.manifest.spec
-        self._migrated = migrate(spec, written)
-        found = transform(spec, self._migrated)
-        validate(found, self.specification())
-        check_config(spec, found)
-        return found
+        self._migrated = migrate(spec, raw_config)
+        config = transform(spec, self._migrated)
+        validate(config, self.specification())
+        check_config(spec, config)
+        return config
 
     def check(self, config: Any) -> None:
         overrides = self.manifest.source.check.config_overrides or {}
@@ -171,7 +171,7 @@ class ManifestSource(Source):
     def _environment(self, config: dict[str, Any]) -> Environment:
         manifest = self.manifest
         budget = manifest.source.api_budget
-        found = Environment(
+        environment = Environment(
             config,
             self._migrated,
             budget=None if budget is None else Budget(budget, config),
@@ -180,8 +180,8 @@ class ManifestSource(Source):
             trusted_origins=self._origins,
             on_config=report_config,
         )
-        self._environments.append(found)
-        return found
+        self._environments.append(environment)
+        return environment
 
 
 def _list_static(manifest: Manifest, environment: Environment) -> Iterator[AnyStream]:
@@ -204,8 +204,8 @@ def _threads(level: ConcurrencyLevel | None, config: Mapping[str, Any]) -> int:
     """Return the number of slices to read at the same time."""
     if level is None:
         return 1
-    wanted = _number(level.default_concurrency, config, f"{level.place}.default_concurrency")
-    return min(wanted, level.max_concurrency or MAX_THREADS, MAX_THREADS)
+    number = _number(level.default_concurrency, config, f"{level.place}.default_concurrency")
+    return min(number, level.max_concurrency or MAX_THREADS, MAX_THREADS)
 
 
 def _has_jobs(stream: AnyStream) -> bool:
@@ -218,17 +218,17 @@ def _jobs(source: DeclarativeSource, config: Mapping[str, Any]) -> int:
     return _number(source.max_concurrent_async_job_count, config, "max_concurrent_async_job_count")
 
 
-def _number(written: int | Template | None, config: Mapping[str, Any], place: str) -> int:
+def _number(setting: int | Template | None, config: Mapping[str, Any], place: str) -> int:
     """Return a whole number of at least 1; 1 if the manifest does not have it.
 
     Raises:
         ConfigError: the manifest, or the config that it uses, does not give a number.
     """
-    found: Any = written
-    if isinstance(written, Template):
-        found = written.evaluate({"config": config})
+    number: Any = setting
+    if isinstance(setting, Template):
+        number = setting.evaluate({"config": config})
     try:
-        return 1 if found is None else max(1, int(found))
+        return 1 if number is None else max(1, int(number))
     except (TypeError, ValueError):
         raise ConfigError(
             f"{place} does not give a whole number",

@@ -58,7 +58,9 @@ class ManifestStream(Stream):
         """Return the stream's schema; the schema of the catalog if otherwise an API must be asked."""
         loader = self._described.schema_loader
         loaders = loader if isinstance(loader, tuple) else (loader,)
-        is_local = all(each is None or isinstance(each, _LOCAL) for each in loaders)
+        is_local = all(
+            loader_part is None or isinstance(loader_part, _LOCAL) for loader_part in loaders
+        )
         return self.json_schema if is_local else configured.stream.json_schema
 
     def partitions(self) -> Iterable[Context] | None:
@@ -80,7 +82,7 @@ class ManifestStream(Stream):
         yield from read_slices(
             progress,
             progress.slices(named),
-            lambda each: retriever.pages(each, progress.options(each)),
+            lambda stream_slice: retriever.pages(stream_slice, progress.options(stream_slice)),
             threads=self._threads,
             sends_states=is_incremental,
             report=self._readers.environment.report,
@@ -94,10 +96,12 @@ class ManifestStream(Stream):
         """
         stream, cursor, state = self._chosen({})
         progress = cursor.begin(state)
-        for each in progress.slices():
-            pages = self._readers.retriever(stream).pages(each, progress.options(each))
-            with closing(read_slice(progress, each, pages)) as found:
-                next(found, None)
+        for stream_slice in progress.slices():
+            pages = self._readers.retriever(stream).pages(
+                stream_slice, progress.options(stream_slice)
+            )
+            with closing(read_slice(progress, stream_slice, pages)) as records:
+                next(records, None)
             for warning in progress.warnings:
                 report_warning(f"stream {self.name!r}: {warning}")
             return
@@ -133,11 +137,11 @@ class ManifestStream(Stream):
         component = self._component
         if isinstance(component, components.StateDelegatingStream):
             streams = (component.full_refresh_stream, component.incremental_stream)
-            return next(filter(None, (each.incremental_sync for each in streams)), None)
+            return next(filter(None, (stream.incremental_sync for stream in streams)), None)
         return component.incremental_sync
 
 
-def _key(written: str | Sequence[str | Sequence[str]]) -> Sequence[str | Sequence[str]]:
-    if isinstance(written, str):
-        return (written,) if written else ()
-    return written
+def _key(primary_key: str | Sequence[str | Sequence[str]]) -> Sequence[str | Sequence[str]]:
+    if isinstance(primary_key, str):
+        return (primary_key,) if primary_key else ()
+    return primary_key

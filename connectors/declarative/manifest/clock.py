@@ -34,11 +34,11 @@ def replaced(clock: Clock) -> Iterator[None]:
 
 
 @contextmanager
-def frozen(at: datetime) -> Iterator[None]:
+def frozen(moment: datetime) -> Iterator[None]:
     """Stop the clock at a time while the context is open.
 
     Args:
-        at: a time with a zone.
+        moment: a time with a zone.
     """
-    with replaced(lambda: at.astimezone(timezone.utc)):
+    with replaced(lambda: moment.astimezone(timezone.utc)):
         yield

@@ -40,10 +40,10 @@ def parse_iso(text: str) -> datetime:
     Raises:
         ValueError: the text is not ISO 8601.
     """
-    found = _ISO.fullmatch(text)
-    if found is None:
+    match = _ISO.fullmatch(text)
+    if match is None:
         return _parse_other_iso(text)
-    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = found.groups()
+    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = match.groups()
     micro = int((fraction or "0").ljust(6, "0"))
     parsed = datetime(  # the other fields are None together
         *(int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0)),
@@ -85,23 +85,23 @@ def parse_datetime(value: str | float, format: str) -> datetime:  # noqa: A002 -
     return parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 
-def format_datetime(at: datetime, format: str) -> str:  # noqa: A002 - the word of manifests
+def format_datetime(moment: datetime, format: str) -> str:  # noqa: A002 - the word of manifests
     """Return a date-time in a format of `parse_datetime`. Epoch formats do not depend on the local zone."""
-    since = at - EPOCH
+    since = moment - EPOCH
     seconds = str(since // timedelta(seconds=1))
     if format == "%s":
         return seconds
     if format == "%s_as_float":
-        return str(at.timestamp())
+        return str(moment.timestamp())
     if format == "%ms":
         return str(since // timedelta(milliseconds=1))
     if format == "%epoch_microseconds":
         return str(since // timedelta(microseconds=1))
     if "%_ms" in format:
-        format = format.replace("%_ms", f"{at.microsecond // 1000:03}")  # noqa: A001
+        format = format.replace("%_ms", f"{moment.microsecond // 1000:03}")  # noqa: A001
     if "%s" in format:
         format = re.sub(r"(?<!%)((?:%%)*)%s", rf"\g<1>{seconds}", format)  # noqa: A001
-    return at.strftime(format)
+    return moment.strftime(format)
 
 
 @dataclass(frozen=True)
@@ -152,20 +152,20 @@ def parse_duration(text: str) -> timedelta | Duration:
     Raises:
         ValueError: the text is not a duration, or it has a fraction of a year or a month.
     """
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise ValueError("the text is not an ISO 8601 duration, such as P1D or PT30M")
-    parts = {name: Decimal((found[name] or "0").replace(",", ".")) for name in ("years", "months")}
+    parts = {name: Decimal((match[name] or "0").replace(",", ".")) for name in ("years", "months")}
     months = parts["years"] * 12 + parts["months"]
     if months != int(months):
         raise ValueError("a duration with a fraction of a month has no length")
-    rest = timedelta(**{name: float((found[name] or "0").replace(",", ".")) for name in _LENGTHS})
-    back = -1 if found["sign"] == "-" else 1
+    rest = timedelta(**{name: float((match[name] or "0").replace(",", ".")) for name in _LENGTHS})
+    back = -1 if match["sign"] == "-" else 1
     return Duration(int(months) * back, rest * back) if months else rest * back
 
 
-def _add_months(at: Day, months: int) -> Day:
+def _add_months(start: Day, months: int) -> Day:
     """Return the same day of another month, or that month's last day."""
-    years, month = divmod(at.year * 12 + at.month - 1 + months, 12)
-    day = min(at.day, calendar.monthrange(years, month + 1)[1])
-    return at.replace(year=years, month=month + 1, day=day)
+    year, month = divmod(start.year * 12 + start.month - 1 + months, 12)
+    day = min(start.day, calendar.monthrange(year, month + 1)[1])
+    return start.replace(year=year, month=month + 1, day=day)

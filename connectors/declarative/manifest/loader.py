@@ -213,7 +213,7 @@ def _source(
         report.problem("", "it has neither `streams` nor `dynamic_streams`")
     version = re.match(r"(\d+)\.(\d+)", str(content.get("version", "")))
     if version and (int(version[1]), int(version[2])) > KNOWN_VERSION:
-        known = ".".join(map(str, KNOWN_VERSION))
-        text = f"the manifest is newer than {known}; what is newer in it is not known"
+        known_version = ".".join(map(str, KNOWN_VERSION))
+        text = f"the manifest is newer than {known_version}; what is newer in it is not known"
         report.warning("version", text)
     return builder.build(DeclarativeSource, {**content, "definitions": definitions}, "", {})

@@ -47,12 +47,12 @@ def resolve(document: Document, report: Report, *, without: str) -> dict[str, An
         ConfigError: the resolved document is too large.
     """
     resolver = _Resolver(document, report)
-    found = {}
+    resolved = {}
     for key, value in document.value.items():
         if key != without:
-            found[key] = resolver.resolve(value, (key,))
-    resolver.check_size(found)
-    return found
+            resolved[key] = resolver.resolve(value, (key,))
+    resolver.check_size(resolved)
+    return resolved
 
 
 class _Resolver:
@@ -100,8 +100,8 @@ class _Resolver:
     def _target(self, reference: str, place: Place) -> Any:
         if reference in self._open:
             chain = [*self._open[self._open.index(reference) :], reference]
-            shown = " → ".join(chain if len(chain) <= _MAX_SHOWN else [*chain[:_MAX_SHOWN], "…"])
-            self._report.problem(path(place), f"the reference leads to itself: {shown}")
+            steps = " → ".join(chain if len(chain) <= _MAX_SHOWN else [*chain[:_MAX_SHOWN], "…"])
+            self._report.problem(path(place), f"the reference leads to itself: {steps}")
             return BROKEN
         try:
             target = self._find(reference)
@@ -152,11 +152,11 @@ class _Resolver:
             )
 
 
-def _size(value: Any, known: dict[int, int]) -> int:
+def _size(value: Any, sizes: dict[int, int]) -> int:
     if isinstance(value, (dict, list)):
-        found = known.get(id(value))
-        if found is None:
+        size = sizes.get(id(value))
+        if size is None:
             items = value.values() if isinstance(value, Mapping) else value
-            found = known[id(value)] = 1 + sum(_size(item, known) for item in items)
-        return found
+            size = sizes[id(value)] = 1 + sum(_size(item, sizes) for item in items)
+        return size
     return 1

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _FALSE = ("False", "false", "{}", "[]", "()", "", "0", "0.0")
-_SHOWN = 200
+_MAX_CHARACTERS = 200
 
 
 class TemplateError(ConfigError):
@@ -100,10 +100,10 @@ class Template:
             TemplateError: it fails in another way.
         """
         try:
-            found = self._program.value(self._all(variables))
-            if found is UNDEFINED or found == "":
+            result = self._program.value(self._all(variables))
+            if result is UNDEFINED or result == "":
                 return ""
-            return literal(found, types) if type(found) is str else native(found, types)
+            return literal(result, types) if type(result) is str else native(result, types)
         except Exception as error:  # noqa: BLE001 - whatever an expression raises
             raise self._failure(error) from None
 
@@ -114,10 +114,10 @@ class Template:
             TemplateError: the template fails in another way.
         """
         try:
-            found = self.evaluate(variables, types)
+            result = self.evaluate(variables, types)
         except UndefinedValue:
             return default
-        return default if isinstance(found, str) and found == "" else found
+        return default if isinstance(result, str) and result == "" else result
 
     def is_true(self, variables: Variables) -> bool:
         """Return the value of the template as a condition.
@@ -129,12 +129,12 @@ class Template:
             TemplateError: the template fails.
         """
         try:
-            found = self.evaluate_or(False, variables)
+            result = self.evaluate_or(False, variables)
         except WrongType:
             return True
-        if isinstance(found, str):
-            return found not in _FALSE
-        return bool(found)
+        if isinstance(result, str):
+            return result not in _FALSE
+        return bool(result)
 
     def text_of(self, variables: Variables) -> str:
         """Return the value of the template as text.
@@ -146,13 +146,13 @@ class Template:
             TemplateError: the template fails, as for `evaluate`.
         """
         try:
-            found = self._program.text(self._all(variables))
-            if '"' in found or "'" in found:
-                unquoted = literal(found)
-                return unquoted if isinstance(unquoted, str) else found
+            text = self._program.text(self._all(variables))
+            if '"' in text or "'" in text:
+                unquoted = literal(text)
+                return unquoted if isinstance(unquoted, str) else text
         except Exception as error:  # noqa: BLE001 - whatever an expression raises
             raise self._failure(error) from None
-        return found
+        return text
 
     @property
     def _program(self) -> Program:
@@ -171,10 +171,10 @@ class Template:
     def _failure(self, error: Exception) -> TemplateError:
         if isinstance(error, TemplateError):
             return error
-        shown = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
+        text = self.text if len(self.text) <= _MAX_CHARACTERS else f"{self.text[:_MAX_CHARACTERS]}…"
         where = f" at {self.place}" if self.place else ""
         kind = _KINDS.get(type(error), TemplateError)
-        return kind(f"the template {shown!r}{where} cannot be evaluated: {_reason(error)}")
+        return kind(f"the template {text!r}{where} cannot be evaluated: {_reason(error)}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Template) and other.text == self.text
@@ -236,8 +236,10 @@ class TemplateMap(Mapping[str, Any]):
             TemplateError: a template fails.
         """
         pairs = zip(self._keys, self._items.values(), strict=True)
-        found = ((key.evaluate(variables, (str,)), value(each, variables)) for key, each in pairs)
-        return {key: each for key, each in found if each is not None}
+        evaluated = (
+            (key.evaluate(variables, (str,)), value(part, variables)) for key, part in pairs
+        )
+        return {key: part for key, part in evaluated if part is not None}
 
     def __getitem__(self, key: str) -> Any:
         return self._items[key]
@@ -252,27 +254,27 @@ class TemplateMap(Mapping[str, Any]):
         return f"TemplateMap({dict(self._items)!r})"
 
 
-def templates(written: Any, place: str = "", parameters: Mapping[str, Any] | None = None) -> Any:
+def templates(content: Any, place: str = "", parameters: Mapping[str, Any] | None = None) -> Any:
     """Return a value of a manifest with its texts as templates, at any depth.
 
     Returns:
         A Template for a text, a TemplateMap for a mapping, a tuple for a list; other values as they are.
     """
-    if isinstance(written, str):
-        return Template(written, place, parameters)
-    if isinstance(written, Mapping):
+    if isinstance(content, str):
+        return Template(content, place, parameters)
+    if isinstance(content, Mapping):
         items = {
-            key: templates(each, f"{place}.{key}", parameters) for key, each in written.items()
+            key: templates(part, f"{place}.{key}", parameters) for key, part in content.items()
         }
         return TemplateMap(items, place, parameters)
-    if isinstance(written, (list, tuple)):
+    if isinstance(content, (list, tuple)):
         return tuple(
-            templates(each, f"{place}[{index}]", parameters) for index, each in enumerate(written)
+            templates(part, f"{place}[{index}]", parameters) for index, part in enumerate(content)
         )
-    return written
+    return content
 
 
-def value(written: Any, variables: Variables) -> Any:
+def value(content: Any, variables: Variables) -> Any:
     """Return a text, a template, or a mapping or list of these at any depth, with everything evaluated.
 
     An empty template is None; a value of a mapping that is None is left out.
@@ -280,21 +282,21 @@ def value(written: Any, variables: Variables) -> Any:
     Raises:
         TemplateError: a template fails.
     """
-    if isinstance(written, Template):
-        return written.evaluate_or(None, variables)
-    if isinstance(written, TemplateMap):
-        return written.evaluate(variables)
-    if isinstance(written, (str, Mapping)):
-        return value(templates(written), variables)
-    if isinstance(written, (list, tuple)):
-        return [value(each, variables) for each in written]
-    return written
+    if isinstance(content, Template):
+        return content.evaluate_or(None, variables)
+    if isinstance(content, TemplateMap):
+        return content.evaluate(variables)
+    if isinstance(content, (str, Mapping)):
+        return value(templates(content), variables)
+    if isinstance(content, (list, tuple)):
+        return [value(part, variables) for part in content]
+    return content
 
 
-def names_in(written: Any) -> frozenset[str]:
+def names_in(content: Any) -> frozenset[str]:
     """Return the names of the variables that the templates in a value use."""
-    if isinstance(written, (Template, TemplateMap)):
-        return written.names
-    if isinstance(written, (list, tuple)):
-        return frozenset().union(*map(names_in, written))
+    if isinstance(content, (Template, TemplateMap)):
+        return content.names
+    if isinstance(content, (list, tuple)):
+        return frozenset().union(*map(names_in, content))
     return frozenset()

@@ -25,7 +25,7 @@ _TAG = "tag:yaml.org,2002:"
 _TEXTS = frozenset({"!", *(f"{_TAG}{name}" for name in ("str", "timestamp", "value", "merge"))})
 _TYPES = frozenset(f"{_TAG}{name}" for name in ("null", "bool", "int", "float"))
 _COLLECTIONS = frozenset({None, "!", f"{_TAG}map", f"{_TAG}seq"})
-_SHOWN = 50
+_MAX_CHARACTERS_IN_ERRORS = 50
 """Maximum number of characters of a value in an error."""
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -126,7 +126,10 @@ class _Loader(_SafeLoader):  # type: ignore[misc]
         try:
             return self.construct_object(yaml.ScalarNode(tag, event.value))
         except (ValueError, LookupError):
-            _refuse(event, f"{event.value[:_SHOWN]!r} is not a value of the type {tag!r}")
+            _refuse(
+                event,
+                f"{event.value[:_MAX_CHARACTERS_IN_ERRORS]!r} is not a value of the type {tag!r}",
+            )
 
     def _read_collection(self, event: Any, step: Any) -> Any:
         if len(self._place) >= MAX_DEPTH:

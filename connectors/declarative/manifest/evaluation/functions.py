@@ -37,11 +37,11 @@ def _today_with_timezone(timezone: str) -> date:
     return clock.now().astimezone(ZoneInfo(timezone)).date()
 
 
-def _timestamp(at: float | str) -> float:
+def _timestamp(dt: float | str) -> float:
     """Return the seconds since 1970; those of a number are the number without its fraction."""
-    if isinstance(at, (int, float)):
-        return int(at)
-    return dates.parse_iso(at).timestamp()
+    if isinstance(dt, (int, float)):
+        return int(dt)
+    return dates.parse_iso(dt).timestamp()
 
 
 def _day_delta(num_days: int, format: str = ISO_WITH_ZONE) -> str:  # noqa: A002 - the manifests' word
@@ -49,19 +49,19 @@ def _day_delta(num_days: int, format: str = ISO_WITH_ZONE) -> str:  # noqa: A002
 
 
 def _format_datetime(
-    at: str | float | date,
+    dt: str | float | date,
     format: str,  # noqa: A002 - the manifests' word
     input_format: str | None = None,
 ) -> str:
-    if isinstance(at, datetime):
-        return dates.format_datetime(at if at.tzinfo else at.replace(tzinfo=dates.UTC), format)
-    if isinstance(at, date):
-        return at.strftime(format)
-    if isinstance(at, (int, float)):
-        return dates.format_datetime(dates.parse_datetime(at, input_format or "%s"), format)
-    if not isinstance(at, str):
+    if isinstance(dt, datetime):
+        return dates.format_datetime(dt if dt.tzinfo else dt.replace(tzinfo=dates.UTC), format)
+    if isinstance(dt, date):
+        return dt.strftime(format)
+    if isinstance(dt, (int, float)):
+        return dates.format_datetime(dates.parse_datetime(dt, input_format or "%s"), format)
+    if not isinstance(dt, str):
         raise TypeError
-    parsed = dates.parse_datetime(at, input_format) if input_format else dates.parse_iso(at)
+    parsed = dates.parse_datetime(dt, input_format) if input_format else dates.parse_iso(dt)
     return dates.format_datetime(parsed, format)
 
 
@@ -136,8 +136,8 @@ def _string(value: Any) -> str:
 
 def _regex_search(value: str, regex: str) -> str:
     """Return the first group of the first match; an empty text if there is none."""
-    found = search(regex, value)
-    return found.group(1) if found and found.groups() else ""
+    match = search(regex, value)
+    return match.group(1) if match and match.groups() else ""
 
 
 def _regex_replace(value: str, regex: str, replacement: str) -> str:

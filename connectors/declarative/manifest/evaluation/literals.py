@@ -35,12 +35,12 @@ def literal(text: str, types: Types = ()) -> Any:
         text: the rendered text, not empty.
         types: the types that the value may have; empty for all but complex numbers.
     """
-    found = _parse(text)
-    if found is text:
+    parsed = _parse(text)
+    if parsed is text:
         return text
     if types:
-        return found if isinstance(found, types) else text
-    return text if isinstance(found, complex) else found
+        return parsed if isinstance(parsed, types) else text
+    return text if isinstance(parsed, complex) else parsed
 
 
 def native(value: Any, types: Types = ()) -> Any:
@@ -117,7 +117,7 @@ def _copy(value: Any, depth: int) -> Any:
         return value
     if depth < _MAX_DEPTH:
         if kind is dict:
-            return {_copy(key, depth + 1): _copy(each, depth + 1) for key, each in value.items()}
+            return {_copy(key, depth + 1): _copy(part, depth + 1) for key, part in value.items()}
         if kind is list:
-            return [_copy(each, depth + 1) for each in value]
+            return [_copy(part, depth + 1) for part in value]
     raise _NotLiteral

@@ -124,25 +124,25 @@ class Lookup:
         Raises:
             UndefinedError: a step before the last one finds nothing.
         """
-        found = variable(self.name, variables)
+        node = variable(self.name, variables)
         for key, is_attribute in self._steps:
-            if found is UNDEFINED:
+            if node is UNDEFINED:
                 raise UndefinedError
-            if isinstance(found, dict):
-                found = _item(found, key, is_attribute)
-            elif type(found) is list and isinstance(key, int):
-                found = found[key] if key < len(found) else UNDEFINED
+            if isinstance(node, dict):
+                node = _item(node, key, is_attribute)
+            elif type(node) is list and isinstance(key, int):
+                node = node[key] if key < len(node) else UNDEFINED
             else:
                 raise _LeaveToJinja
-        return found
+        return node
 
 
-def _item(found: dict[Any, Any], key: str | int, is_attribute: bool) -> Any:
-    if type(found) is not dict and is_attribute and hasattr(found, str(key)):
+def _item(mapping: dict[Any, Any], key: str | int, is_attribute: bool) -> Any:
+    if type(mapping) is not dict and is_attribute and hasattr(mapping, str(key)):
         raise _LeaveToJinja
-    if key in found:
-        return found[key]
-    if type(found) is not dict or key in _DICT_ATTRIBUTES:
+    if key in mapping:
+        return mapping[key]
+    if type(mapping) is not dict or key in _DICT_ATTRIBUTES:
         raise _LeaveToJinja
     return UNDEFINED
 
@@ -265,20 +265,20 @@ def check(text: str) -> frozenset[str]:
 
 
 def _checked_names(tree: nodes.Template) -> frozenset[str]:
-    read: set[str] = set()
-    written: set[str] = set()
+    read_names: set[str] = set()
+    assigned_names: set[str] = set()
     for node in tree.find_all((nodes.Name, nodes.Macro, nodes.Filter, nodes.Test, *_LOADING)):
         if isinstance(node, nodes.Name):
-            (read if node.ctx == "load" else written).add(node.name)
+            (read_names if node.ctx == "load" else assigned_names).add(node.name)
         elif isinstance(node, nodes.Macro):
-            written.add(node.name)
+            assigned_names.add(node.name)
         elif isinstance(node, _LOADING):
             raise TemplateAssertionError("it cannot load other templates", node.lineno)
         elif isinstance(node, nodes.Filter) and node.name not in ENVIRONMENT.filters:
             raise TemplateAssertionError(f"there is no filter {node.name!r}", node.lineno)
         elif isinstance(node, nodes.Test) and node.name not in ENVIRONMENT.tests:
             raise TemplateAssertionError(f"there is no test {node.name!r}", node.lineno)
-    return frozenset(read - written - _SPECIAL - ENVIRONMENT.globals.keys())
+    return frozenset(read_names - assigned_names - _SPECIAL - ENVIRONMENT.globals.keys())
 
 
 def _parts(text: str) -> tuple[str | Lookup, ...] | None:
@@ -287,12 +287,12 @@ def _parts(text: str) -> tuple[str | Lookup, ...] | None:
         return None  # Jinja changes these
     parts: list[str | Lookup] = []
     end = 0
-    for found in _LOOKUP.finditer(text):
-        lookup = _lookup(found[1], _STEPS.findall(found[2]))
+    for match in _LOOKUP.finditer(text):
+        lookup = _lookup(match[1], _STEPS.findall(match[2]))
         if lookup is None:
             return None
-        parts += [text[end : found.start()], lookup]
-        end = found.end()
+        parts += [text[end : match.start()], lookup]
+        end = match.end()
     parts.append(text[end:])
     if _MARKS.search("\0".join(part for part in parts if isinstance(part, str))):
         return None
@@ -302,14 +302,14 @@ def _parts(text: str) -> tuple[str | Lookup, ...] | None:
 def _lookup(name: str, steps: Iterable[str]) -> Lookup | None:
     if name not in VARIABLES:
         return None
-    found = []
+    parsed_steps = []
     for step in steps:
         if step.startswith("."):
             if step[1:] in _DICT_ATTRIBUTES:
                 return None
-            found.append(Step(step[1:], True))
+            parsed_steps.append(Step(step[1:], True))
         else:
             inside = step[1:-1].strip()
             key = inside[1:-1] if inside[0] in "'\"" else int(inside)
-            found.append(Step(key, False))
-    return Lookup(name, tuple(found))
+            parsed_steps.append(Step(key, False))
+    return Lookup(name, tuple(parsed_steps))
