@@ -40,8 +40,8 @@ def check_streams(
         )
     else:
         checked_streams = [
-            *_named(component, streams, refusal),
-            *_defined(component, source, streams),
+            *_find_named(component, streams, refusal),
+            *_find_dynamic(component, source, streams),
         ]
     for stream in checked_streams:
         stream.check()
@@ -71,7 +71,7 @@ def _lacks_overlap(stream: ManifestStream) -> bool:
         return False
 
 
-def _named(
+def _find_named(
     component: components.CheckStream,
     streams: Sequence[ManifestStream],
     refusal: Callable[[str], EltError | None],
@@ -86,7 +86,7 @@ def _named(
         yield streams_by_name[name]
 
 
-def _defined(
+def _find_dynamic(
     component: components.CheckStream,
     source: components.DeclarativeSource,
     streams: Sequence[ManifestStream],

@@ -112,13 +112,13 @@ def _(component: components.ConfigAddFields, config: Config) -> None:
             raise ConfigError(
                 f"{field.place}.path is empty", guidance="write the name of the field"
             )
-        value_of_field = _added(field, config)
+        value_of_field = _evaluate_field(field, config)
         variables = {"config": config, "value": value_of_field, "path": list(field.path)}
         if not condition.text or condition.is_true(variables):
             _put(config, field, value_of_field)
 
 
-def _added(field: components.AddedFieldDefinition, config: Config) -> Any:
+def _evaluate_field(field: components.AddedFieldDefinition, config: Config) -> Any:
     """Return the value of a field. Its template may change the lists and objects that it reads, as templates
     of real manifests do: it gets a copy of the config."""
     with allow_changes():
@@ -173,7 +173,7 @@ def _replacements(
         Template(name, component.place, component.parameters).evaluate(variables, (str,)): name
         for name in replacements
     }
-    return [_evaluated(replacements[names[current]], variables)] if current in names else []
+    return [_evaluate(replacements[names[current]], variables)] if current in names else []
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def _values_at(
 @_violations.register
 def _(component: components.PredicateValidator, config: Mapping[str, Any]) -> Iterator[str]:
     rule = _rule(component.validation_strategy, config)
-    yield from rule(_evaluated(component.value, {"config": config}), f"{component.place}.value")
+    yield from rule(_evaluate(component.value, {"config": config}), f"{component.place}.value")
 
 
 def _rule(
@@ -275,7 +275,7 @@ def _as_written(content: Any) -> Any:
     return [_as_written(part) for part in content] if isinstance(content, tuple) else content
 
 
-def _evaluated(content: Any, variables: Mapping[str, Any]) -> Any:
+def _evaluate(content: Any, variables: Mapping[str, Any]) -> Any:
     return (
         content.evaluate(variables) if isinstance(content, Template) else value(content, variables)
     )

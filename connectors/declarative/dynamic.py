@@ -59,7 +59,7 @@ def make_streams(manifest: Manifest, environment: Environment) -> Iterator[AnySt
             yield stream
 
 
-def mapping_warnings(manifest: Manifest) -> Iterator[str]:
+def warn_of_mappings(manifest: Manifest) -> Iterator[str]:
     """Yield a line for each mapping that has no effect, because the template has no such field."""
     for dynamic in manifest.source.dynamic_streams:
         template = manifest.stream_template(dynamic)
@@ -69,7 +69,7 @@ def mapping_warnings(manifest: Manifest) -> Iterator[str]:
             is_there = paths.value_at_names(template, path) is not paths.MISSING
             is_within = any(path[: len(earlier_path)] == earlier_path for earlier_path in earlier)
             if not (is_there or is_within or _may_fit(mapping, dynamic.components_resolver)):
-                yield f"{mapping.place}: the template has no field {_shown(path)}; nothing is set"
+                yield f"{mapping.place}: the template has no field {_quote_path(path)}; nothing is set"
             earlier.append(path)
 
 
@@ -100,7 +100,7 @@ def _fill_in(
     _check_mappings(resolver)
     template = manifest.stream_template(dynamic)
     always = {"config": environment.config, "stream_template_config": template}
-    for number, values in enumerate(_listed(resolver, dynamic, environment), 1):
+    for number, values in enumerate(_list_items(resolver, dynamic, environment), 1):
         filled_in = deepcopy(template)
         stream: AnyStream | Refusal
         try:
@@ -151,7 +151,7 @@ def _check_mappings(resolver: Resolver) -> None:
 
 
 @singledispatch
-def _listed(
+def _list_items(
     resolver: Any, dynamic: components.DynamicDeclarativeStream, environment: Environment
 ) -> Iterator[Values]:
     """Yield the variables of each stream that a resolver lists.
@@ -163,7 +163,7 @@ def _listed(
     raise ConfigError(f"{resolver.place}: {type(resolver).__name__} is not supported")
 
 
-@_listed.register
+@_list_items.register
 def _(
     resolver: components.ParametrizedComponentsResolver,
     _dynamic: components.DynamicDeclarativeStream,
@@ -173,7 +173,7 @@ def _(
         yield {"components_values": values}
 
 
-@_listed.register
+@_list_items.register
 def _(
     resolver: components.ConfigComponentsResolver,
     _dynamic: components.DynamicDeclarativeStream,
@@ -183,7 +183,7 @@ def _(
     lists = stream_config if isinstance(stream_config, tuple) else (stream_config,)
     items = [enumerate(_items(config_list, environment.config)) for config_list in lists]
     for combination in itertools.product(*items):
-        yield {"components_values": _merged(combination)}
+        yield {"components_values": _merge_items(combination)}
 
 
 def _items(component: components.StreamConfig, config: Mapping[str, Any]) -> list[Any]:
@@ -206,7 +206,7 @@ def _items(component: components.StreamConfig, config: Mapping[str, Any]) -> lis
     return [*items, *(component.default_values or ())]
 
 
-def _merged(combination: Sequence[tuple[int, Any]]) -> dict[str, Any]:
+def _merge_items(combination: Sequence[tuple[int, Any]]) -> dict[str, Any]:
     """Return the fields of all items of a combination. An item that has no fields is there with its number,
     as `source_config_0` if it is of the first list."""
     merged: dict[str, Any] = {}
@@ -218,7 +218,7 @@ def _merged(combination: Sequence[tuple[int, Any]]) -> dict[str, Any]:
     return merged
 
 
-@_listed.register
+@_list_items.register
 def _(
     resolver: components.HttpComponentsResolver,
     dynamic: components.DynamicDeclarativeStream,
@@ -228,7 +228,7 @@ def _(
     stream = components.DeclarativeStream(
         place=resolver.place, name=name, retriever=resolver.retriever
     )
-    progress = Readers(environment).cursors.of(stream).begin({})
+    progress = Readers(environment).cursors.get(stream).begin({})
     retriever = build_retriever(resolver.retriever, environment, name=name, use_cache=True)
     for stream_slice in progress.slices():
         variables = stream_slice.variables()
@@ -289,13 +289,13 @@ def _value(
     result = mapping.value.evaluate(variables, types)
     is_text = types == TEXT and isinstance(resolver, components.ConfigComponentsResolver)
     if isinstance(result, str) and not is_text and not _is_http(resolver):
-        result = _parsed(result)
+        result = _parse_yaml(result)
     if path == _NAME and result is not None and not isinstance(result, str):
         return mapping.value.text_of(variables)
     return result
 
 
-def _parsed(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     """Return what a text that is YAML describes; the text itself if it is not."""
     try:
         return parse(text, "the value").value
@@ -340,11 +340,11 @@ def _create(
         paths.put(filled_in, path, value)
     except paths.BlockedPath:
         raise ConfigError(
-            f"{mapping.place}: the field {_shown(path)} cannot be created in the template: a value on the "
-            "way is neither a mapping nor a list",
+            f"{mapping.place}: the field {_quote_path(path)} cannot be created in the template: a value "
+            "on the way is neither a mapping nor a list",
             guidance="correct `field_path`",
         ) from None
 
 
-def _shown(path: Sequence[str]) -> str:
+def _quote_path(path: Sequence[str]) -> str:
     return repr(".".join(path))

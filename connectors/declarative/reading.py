@@ -62,11 +62,11 @@ def read_slices(
         with closing(team.steps() if threads > 1 else team.steps_alone()) as steps:
             yield from _items(progress, states, steps)
     except Exception:
-        yield from states.pending()
+        yield from states.send_pending()
         raise
     progress.finish()
     yield from map(Warn, progress.warnings)
-    yield from states.last()
+    yield from states.send_last()
 
 
 class _States:
@@ -78,19 +78,19 @@ class _States:
         self._is_pending = False
         self._sent: Checkpoint | None = None
 
-    def after_slice(self) -> Iterator[Checkpoint]:
+    def send_after_slice(self) -> Iterator[Checkpoint]:
         """Yield the state after a slice that was closed, if it is due."""
         self._is_pending = True
         if self._are_sent and self._progress.is_due():
-            yield from self.pending()
+            yield from self.send_pending()
 
-    def pending(self) -> Iterator[Checkpoint]:
+    def send_pending(self) -> Iterator[Checkpoint]:
         """Yield the state, if slices were closed since the one before."""
         if self._are_sent and self._is_pending:
             self._sent, self._is_pending = Checkpoint(self._progress.encode()), False
             yield self._sent
 
-    def last(self) -> Iterator[Checkpoint]:
+    def send_last(self) -> Iterator[Checkpoint]:
         """Yield the state at the end of the read, unless it is the one before."""
         last = Checkpoint(self._progress.encode())
         if self._are_sent and last != self._sent:
@@ -112,9 +112,9 @@ def _items(progress: Progress, states: _States, steps: Iterator[Step]) -> Iterat
             yield Page(outcome)
         else:
             progress.close(stream_slice)
-            yield from states.after_slice()
+            yield from states.send_after_slice()
     if failures:
-        raise _combined(failures)
+        raise _combine(failures)
 
 
 def _ends_stream(stream_slice: Slice, error: EltError) -> bool:
@@ -123,7 +123,7 @@ def _ends_stream(stream_slice: Slice, error: EltError) -> bool:
     return not stream_slice.partition or is_general
 
 
-def _combined(failures: Sequence[EltError]) -> EltError:
+def _combine(failures: Sequence[EltError]) -> EltError:
     first = failures[0]
     if len(failures) > 1:
         first.message += f"; {len(failures) - 1} more partitions failed"

@@ -13,7 +13,7 @@ from typing import Any
 
 from connectors.declarative.check import check_streams, overlap_advice
 from connectors.declarative.config import advanced_auth, check_config, migrate, transform
-from connectors.declarative.dynamic import make_streams, mapping_warnings
+from connectors.declarative.dynamic import make_streams, warn_of_mappings
 from connectors.declarative.manifest.components import (
     AsyncRetriever,
     ConcurrencyLevel,
@@ -69,7 +69,7 @@ class ManifestSource(Source):
 
     @property
     def warnings(self) -> Sequence[str]:  # type: ignore[override]
-        warnings = [*self.manifest.warnings, *mapping_warnings(self.manifest)]
+        warnings = [*self.manifest.warnings, *warn_of_mappings(self.manifest)]
         return [f"manifest: {warning}" for warning in warnings]
 
     @property
@@ -109,7 +109,7 @@ class ManifestSource(Source):
         return find_refusal([*self.manifest.refusals, *self._refusals], name)
 
     def streams(self, config: Any) -> list[ManifestStream]:
-        environment = self._environment(config)
+        environment = self._open_environment(config)
         self._refusals = []
         components = self._list_components(environment)
         selected = self.selected
@@ -168,7 +168,7 @@ class ManifestSource(Source):
             environment.settle()
             environment.close()
 
-    def _environment(self, config: dict[str, Any]) -> Environment:
+    def _open_environment(self, config: dict[str, Any]) -> Environment:
         manifest = self.manifest
         budget = manifest.source.api_budget
         environment = Environment(

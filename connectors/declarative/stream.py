@@ -65,14 +65,14 @@ class ManifestStream(Stream):
 
     def partitions(self) -> Iterable[Context] | None:
         """Return the partitions, or the intervals of a cursor with a `step`; None if there are none."""
-        _, cursor, _ = self._chosen({}, is_partition=True)
+        _, cursor, _ = self._choose({}, is_partition=True)
         return cursor.contexts()
 
     def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
         is_incremental = configured.sync_mode == INCREMENTAL
         self._readers.select(self.name, configured.stream.json_schema)
         named = named_partitions(configured)
-        stream, cursor, remaining = self._chosen(
+        stream, cursor, remaining = self._choose(
             state if state is not None and is_incremental else {},
             ".".join(configured.cursor_field or ()) or None,
             is_partition=named is not None,
@@ -94,7 +94,7 @@ class ManifestStream(Stream):
         Raises:
             EltError: it cannot be read.
         """
-        stream, cursor, state = self._chosen({})
+        stream, cursor, state = self._choose({})
         progress = cursor.begin(state)
         for stream_slice in progress.slices():
             pages = self._readers.retriever(stream).pages(
@@ -112,10 +112,10 @@ class ManifestStream(Stream):
         Raises:
             ConfigError: the stream is not valid.
         """
-        _, cursor, _ = self._chosen({}, is_partition=True)
+        _, cursor, _ = self._choose({}, is_partition=True)
         return cursor.lacks_overlap()
 
-    def _chosen(
+    def _choose(
         self, state: State, cursor_field: str | None = None, *, is_partition: bool = False
     ) -> tuple[components.DeclarativeStream, Cursor, State]:
         """Return the stream to read, its cursor, and the state to begin with. Partitions are those of the

@@ -39,7 +39,7 @@ class Cursors:
         self._began: datetime | None = None
         self._made: dict[tuple[Stream, str | None], Cursor] = {}
 
-    def of(self, stream: Stream, cursor_field: str | None = None) -> Cursor:
+    def get(self, stream: Stream, cursor_field: str | None = None) -> Cursor:
         """Return the cursor of a stream.
 
         Args:
@@ -51,7 +51,7 @@ class Cursors:
         """
         key = (stream, cursor_field)
         if key not in self._made:
-            self._made[key] = self._cursor(stream, cursor_field)
+            self._made[key] = self._make_cursor(stream, cursor_field)
         return self._made[key]
 
     def choose(
@@ -68,70 +68,74 @@ class Cursors:
             ConfigError: the stream is not valid.
         """
         if isinstance(stream, components.StateDelegatingStream):
-            chosen, state = self._delegated(stream, state)
+            chosen, state = self._choose_delegate(stream, state)
             return self.choose(chosen, state, cursor_field)
-        for migration in self._migrations(stream):
+        for migration in self._list_migrations(stream):
             state = migration(state)
-        return stream, self.of(stream, cursor_field), state
+        return stream, self.get(stream, cursor_field), state
 
-    def router_of(self, stream: Stream) -> Router | None:
+    def make_router(self, stream: Stream) -> Router | None:
         """Return the router over the partitions of a stream; None if it has no partitions.
 
         Raises:
             ConfigError: the router is not valid.
         """
-        written = getattr(stream.retriever, "partition_router", None)
-        if isinstance(written, tuple):
+        component = getattr(stream.retriever, "partition_router", None)
+        if isinstance(component, tuple):
             place = f"{stream.retriever.place}.partition_router"
             return (
-                ProductRouter([self._router(each) for each in written], place) if written else None
+                ProductRouter([self._make_single_router(part) for part in component], place)
+                if component
+                else None
             )
-        return None if written is None else self._router(written)
+        return None if component is None else self._make_single_router(component)
 
-    def _cursor(self, stream: Stream, cursor_field: str | None) -> Cursor:
-        router, written = self.router_of(stream), stream.incremental_sync
-        if written is None:
+    def _make_cursor(self, stream: Stream, cursor_field: str | None) -> Cursor:
+        router, component = self.make_router(stream), stream.incremental_sync
+        if component is None:
             return WholeStream() if router is None else RoutedStream(router)
-        cursor = self._value_cursor(stream, written, cursor_field)
+        cursor = self._make_value_cursor(stream, component, cursor_field)
         if router is None or not isinstance(cursor, ValueCursor):
             return cursor
-        is_global = bool(getattr(written, "global_substream_cursor", False))
+        is_global = bool(getattr(component, "global_substream_cursor", False))
         return PartitionedCursor(router, cursor, is_global=is_global)
 
-    def _value_cursor(
-        self, stream: Stream, written: components.Component, cursor_field: str | None
+    def _make_value_cursor(
+        self, stream: Stream, component: components.Component, cursor_field: str | None
     ) -> Cursor:
-        if isinstance(written, components.DatetimeBasedCursor):
+        if isinstance(component, components.DatetimeBasedCursor):
             self._began = self._began or clock.now()
-            has_end = sends_end(written, stream.retriever)
+            has_end = sends_end(component, stream.retriever)
             return DatetimeCursor(
-                written, self._config, cursor_field, self._began, sends_end=has_end
+                component, self._config, cursor_field, self._began, sends_end=has_end
             )
-        if isinstance(written, components.IncrementingCountCursor):
-            return CountCursor(written, self._config, cursor_field)
-        assert isinstance(written, components.Custom)
-        raise written.refusal()
+        if isinstance(component, components.IncrementingCountCursor):
+            return CountCursor(component, self._config, cursor_field)
+        assert isinstance(component, components.Custom)
+        raise component.refusal()
 
-    def _router(self, written: components.Component) -> Router:
-        if isinstance(written, components.ListPartitionRouter):
-            return ListRouter(written, self._config)
-        if isinstance(written, components.SubstreamPartitionRouter):
-            return ParentRouter(written, self._config, self._pages, self.choose)
-        if isinstance(written, components.GroupingPartitionRouter):
-            return GroupRouter(written, self._router(written.underlying_partition_router))
-        if isinstance(written, components.UnionPartitionRouter):
-            routers = [self._router(each) for each in written.partition_routers]
-            return UnionRouter(written, routers, self._config)
-        assert isinstance(written, components.Custom)
-        raise written.refusal()
+    def _make_single_router(self, component: components.Component) -> Router:
+        if isinstance(component, components.ListPartitionRouter):
+            return ListRouter(component, self._config)
+        if isinstance(component, components.SubstreamPartitionRouter):
+            return ParentRouter(component, self._config, self._pages, self.choose)
+        if isinstance(component, components.GroupingPartitionRouter):
+            return GroupRouter(
+                component, self._make_single_router(component.underlying_partition_router)
+            )
+        if isinstance(component, components.UnionPartitionRouter):
+            routers = [self._make_single_router(part) for part in component.partition_routers]
+            return UnionRouter(component, routers, self._config)
+        assert isinstance(component, components.Custom)
+        raise component.refusal()
 
-    def _migrations(self, stream: Stream) -> Iterator[Migration]:
-        for written in stream.state_migrations:
-            if isinstance(written, components.Custom):
-                raise written.refusal()
-            yield legacy_migration(written, stream, self._config)
+    def _list_migrations(self, stream: Stream) -> Iterator[Migration]:
+        for component in stream.state_migrations:
+            if isinstance(component, components.Custom):
+                raise component.refusal()
+            yield legacy_migration(component, stream, self._config)
 
-    def _delegated(
+    def _choose_delegate(
         self, stream: components.StateDelegatingStream, state: State
     ) -> tuple[Stream, State]:
         full, incremental = stream.full_refresh_stream, stream.incremental_stream
@@ -144,7 +148,7 @@ class Cursors:
             return full, {}
         period = Settings(stream, self._config).duration("api_retention_period")
         if period is None or is_within_retention(
-            period, state, [self.of(full), self.of(incremental)]
+            period, state, [self.get(full), self.get(incremental)]
         ):
             return incremental, state
         return full, {}

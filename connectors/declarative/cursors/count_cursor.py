@@ -11,8 +11,8 @@ from connectors.declarative.cursors.cursor import (
     State,
     ValueCursor,
     ValueProgress,
-    missing_values,
     stream_state,
+    warn_of_missing_values,
 )
 from connectors.declarative.cursors.settings import Settings
 from connectors.declarative.cursors.slices import Option, Slice, injection, options_of
@@ -44,18 +44,18 @@ class CountCursor(ValueCursor[int]):
         self._settings = Settings(component, config)
         self.place = component.place
         chosen = cursor_field if component.allow_catalog_defined_cursor_field else None
-        self.field = chosen or self._settings.required("cursor_field")
+        self.field = chosen or self._settings.require("cursor_field")
         self._injections = {"start": injection(component.start_value_option, config)}
 
     def bounds(self) -> int:
         text = self._settings.text("start_value") or "0"
-        found = count_of(text)
-        if found is None:
+        start = count_of(text)
+        if start is None:
             raise ConfigError(
                 f"{self._settings.place('start_value')} gives {text!r}, which is not a whole number",
                 guidance="correct the value",
             )
-        return found
+        return start
 
     def begin_within(self, bounds: int, state: State) -> CountProgress:
         return CountProgress(self, bounds, state)
@@ -64,21 +64,21 @@ class CountCursor(ValueCursor[int]):
         return {self.field: value}
 
     def value_in(self, state: State) -> int | None:
-        written = self._written_in(state)
-        found = count_of(written)
-        if found is None and written is not None:
+        saved = self._find_saved_value(state)
+        number = count_of(saved)
+        if number is None and saved is not None:
             raise ConfigError(
-                f"the state of the cursor {self.field!r} has {written!r}, which is not a whole number "
+                f"the state of the cursor {self.field!r} has {saved!r}, which is not a whole number "
                 f"({self.place})",
                 guidance="correct the state, or reset it to read the stream from the beginning",
             )
-        return found
+        return number
 
-    def options(self, each: Slice) -> list[Option]:
+    def options(self, stream_slice: Slice) -> list[Option]:
         """Return the option for the start of a slice."""
-        return list(options_of(self._injections, each.interval))
+        return list(options_of(self._injections, stream_slice.interval))
 
-    def _written_in(self, state: State) -> Any:
+    def _find_saved_value(self, state: State) -> Any:
         """Return the value of a state as it is written there, in the form of either kind of cursor."""
         covered = state.get("slices") if "state_type" in state else None
         if covered and isinstance(covered[0], Mapping):
@@ -107,22 +107,22 @@ class CountProgress(ValueProgress):
             )
         yield Slice(interval={"start": self._start})
 
-    def options(self, each: Slice) -> list[Option]:
-        return self._cursor.options(each)
+    def options(self, stream_slice: Slice) -> list[Option]:
+        return self._cursor.options(stream_slice)
 
-    def take(self, each: Slice, page: Page) -> Page:
-        found = [count_of(record.get(self._cursor.field)) for record in page]
-        counts = [count for count in found if count is not None]
+    def take(self, stream_slice: Slice, page: Page) -> Page:
+        numbers = [count_of(record.get(self._cursor.field)) for record in page]
+        counts = [count for count in numbers if count is not None]
         with self._lock:
-            self.missing += len(found) - len(counts)
+            self.missing += len(numbers) - len(counts)
             self._highest = max(self._highest, *counts) if counts else self._highest
         return page
 
-    def close(self, each: Slice) -> None:
+    def close(self, stream_slice: Slice) -> None:
         self._is_closed = True
 
     def finish(self) -> None:
-        self.warnings.extend(missing_values(self._cursor.field, self.missing))
+        self.warnings.extend(warn_of_missing_values(self._cursor.field, self.missing))
 
     @property
     def value(self) -> int | None:
@@ -133,8 +133,8 @@ class CountProgress(ValueProgress):
     def state(self) -> dict[str, Any]:
         if not self._is_closed:
             return dict(self._saved)
-        kept = {n: v for n, v in self._saved.items() if n not in ("slices", "state_type")}
-        return {**kept, **self._cursor.state_of(self._highest)}
+        other_values = {n: v for n, v in self._saved.items() if n not in ("slices", "state_type")}
+        return {**other_values, **self._cursor.state_of(self._highest)}
 
 
 def count_of(value: Any) -> int | None:
@@ -142,7 +142,7 @@ def count_of(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        found = int(value)
+        number = int(value)
     except (ValueError, OverflowError):
         return None
-    return found if isinstance(value, str) or found == value else None
+    return number if isinstance(value, str) or number == value else None

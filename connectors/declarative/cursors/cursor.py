@@ -70,24 +70,24 @@ class Progress(ABC):
             EltError: a parent stream cannot be read.
         """
 
-    def options(self, each: Slice) -> list[Option]:
+    def options(self, stream_slice: Slice) -> list[Option]:
         """Return the values that a slice puts into its requests. A later one replaces an earlier one with the
         same place."""
-        del each
+        del stream_slice
         return []
 
-    def take(self, each: Slice, page: Page) -> Page:
+    def take(self, stream_slice: Slice, page: Page) -> Page:
         """Return the records of a page that are to be sent, and take notice of their cursor values."""
-        del each
+        del stream_slice
         return page
 
-    def is_past(self, each: Slice, page: Page) -> bool:
+    def is_past(self, stream_slice: Slice, page: Page) -> bool:
         """Return whether a page shows that all later pages of its slice are older than what is read."""
-        del each, page
+        del stream_slice, page
         return False
 
     @abstractmethod
-    def close(self, each: Slice) -> None:
+    def close(self, stream_slice: Slice) -> None:
         """Take notice that all records of a slice were sent."""
 
     def finish(self) -> None:
@@ -196,7 +196,7 @@ class ValueCursor(Cursor, Generic[Bounds]):
     def state_of(self, value: Any) -> dict[str, Any]:
         """Return the state with a value of `ValueProgress.value`."""
 
-    def before(self, value: Any, seconds: int) -> Any:
+    def subtract(self, value: Any, seconds: int) -> Any:
         """Return the value that is some seconds before another one; the same one if it is no time."""
         del seconds
         return value
@@ -226,8 +226,8 @@ class ProgressWithoutCursor(Progress):
 
     _is_complete = False
 
-    def close(self, each: Slice) -> None:
-        del each
+    def close(self, stream_slice: Slice) -> None:
+        del stream_slice
 
     def finish(self) -> None:
         self._is_complete = True
@@ -250,16 +250,16 @@ class _Whole(ProgressWithoutCursor):
 
 
 def read_slice(
-    progress: Progress, each: Slice, pages: Iterable[Page]
+    progress: Progress, stream_slice: Slice, pages: Iterable[Page]
 ) -> Generator[Page, None, None]:
     """Yield the records of a slice that are to be sent, page by page. The pages after the last one that is
     needed are not read."""
-    with closing(_closable(pages)) as found:
-        for page in found:
-            kept = progress.take(each, page)
-            if kept:
-                yield kept
-            if progress.is_past(each, page):
+    with closing(_closable(pages)) as open_pages:
+        for page in open_pages:
+            records = progress.take(stream_slice, page)
+            if records:
+                yield records
+            if progress.is_past(stream_slice, page):
                 return
 
 
@@ -275,7 +275,7 @@ def stream_state(state: State) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name not in names}
 
 
-def unused_state(field: str, state: State) -> Iterator[str]:
+def warn_of_unused_state(field: str, state: State) -> Iterator[str]:
     """Yield a warning if a state has values, and none of them is the cursor's."""
     names = [name for name in state if name not in RESERVED and name != field]
     if names:
@@ -285,7 +285,7 @@ def unused_state(field: str, state: State) -> Iterator[str]:
         )
 
 
-def missing_values(field: str, number: int) -> Iterator[str]:
+def warn_of_missing_values(field: str, number: int) -> Iterator[str]:
     """Yield a warning if there were records without a value of the cursor field."""
     if number:
         yield (

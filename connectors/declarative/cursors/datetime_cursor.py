@@ -16,9 +16,9 @@ from connectors.declarative.cursors.cursor import (
     State,
     ValueCursor,
     ValueProgress,
-    missing_values,
     stream_state,
-    unused_state,
+    warn_of_missing_values,
+    warn_of_unused_state,
 )
 from connectors.declarative.cursors.period_end import END_NAME
 from connectors.declarative.cursors.settings import Length, Settings
@@ -50,12 +50,12 @@ class Period:
     Attributes:
         start: the earliest time to read, as the manifest or the config has it.
         end: the last time to read.
-        now: the time at which the read began.
+        began: the time at which the read began.
     """
 
     start: datetime
     end: datetime
-    now: datetime
+    began: datetime
 
 
 class DatetimeCursor(ValueCursor[Period]):
@@ -88,13 +88,13 @@ class DatetimeCursor(ValueCursor[Period]):
         self._began = began
         self.place = component.place
         chosen = cursor_field if component.allow_catalog_defined_cursor_field else None
-        self.field = chosen or self._settings.required("cursor_field")
-        written = self._settings.required("datetime_format")
-        self.format = DatetimeFormat(written)
+        self.field = chosen or self._settings.require("cursor_field")
+        format_text = self._settings.require("datetime_format")
+        self.format = DatetimeFormat(format_text)
         formats = component.cursor_datetime_formats or ()
-        self.formats = DatetimeFormats([*formats, written])
-        self._written_formats = DatetimeFormats([written, *formats])
-        self._saved_format = self.format.for_states()
+        self.formats = DatetimeFormats([*formats, format_text])
+        self._written_formats = DatetimeFormats([format_text, *formats])
+        self._saved_format = self.format.make_state_format()
         self._saved_formats = DatetimeFormats([self._saved_format, *formats])
         self.names = (
             self._settings.text("partition_field_start") or "start_time",
@@ -112,12 +112,12 @@ class DatetimeCursor(ValueCursor[Period]):
         }
 
     def bounds(self) -> Period:
-        now = self._began or clock.now()
-        start, end = self._start(), self._end(now)
+        began = self._began or clock.now()
+        start, end = self._start(), self._end(began)
         if self.clamp is not None:
             start = self.clamp.ceil(start)
             end = self.clamp.floor(end) - (self.splitter.granularity or self.clamp.smallest)
-        return Period(start, end, now)
+        return Period(start, end, began)
 
     def begin_within(self, bounds: Period, state: State) -> DatetimeProgress:
         return DatetimeProgress(self, bounds, state)
@@ -125,11 +125,11 @@ class DatetimeCursor(ValueCursor[Period]):
     def state_of(self, value: datetime) -> dict[str, Any]:
         return {self.field: self._saved_format.format(value)}
 
-    def before(self, value: datetime, seconds: int) -> datetime:
+    def subtract(self, value: datetime, seconds: int) -> datetime:
         return value - timedelta(seconds=seconds)
 
     def value_in(self, state: State) -> datetime | None:
-        covered = self.covered_by(state)
+        covered = self.read_intervals(state)
         if covered:
             return covered[0].end
         value = state.get(self.field)
@@ -140,9 +140,9 @@ class DatetimeCursor(ValueCursor[Period]):
 
     def lacks_overlap(self) -> bool:
         """Return whether the state is the present time and the next read begins there, without an overlap."""
-        now = self._began or clock.now()
+        began = self._began or clock.now()
         is_end = self.sends_end and not self.is_feed and self.lookback is None
-        return is_end and self._end(now) >= self.format.parse(self.format.format(now))
+        return is_end and self._end(began) >= self.format.parse(self.format.format(began))
 
     def contexts(self) -> Iterator[Context] | None:
         """Return the intervals, by their starts; None if the stream is not read in intervals.
@@ -154,7 +154,9 @@ class DatetimeCursor(ValueCursor[Period]):
             return None
         period = self.bounds()
         self.check_number([(period.start, period.end)])
-        split = self.splitter.fixed_starts if self._is_relative() else self.splitter.starts
+        split = (
+            self.splitter.list_fixed_starts if self._is_relative() else self.splitter.list_starts
+        )
         starts = split(period.start, period.end)
         return ({self.names[0]: self.format.format(start)} for start in starts)
 
@@ -175,14 +177,14 @@ class DatetimeCursor(ValueCursor[Period]):
                 "longer `step`",
             )
 
-    def gap_after(self, interval: Interval, found: datetime | None) -> str | None:
+    def gap_after(self, interval: Interval, latest: datetime | None) -> str | None:
         """Return a warning if a record with a value like a found one may be in no interval: after the end of
         this one, and before the start of the next one. An end that has only a day is the whole day."""
         granularity = self.splitter.granularity
-        if found is None or not (isinstance(granularity, timedelta) and self.sends_end):
+        if latest is None or not (isinstance(granularity, timedelta) and self.sends_end):
             return None
         begin = self.format.moment(self.format.format(interval.start)) or interval.start
-        if (found - begin) % granularity == timedelta(0) or not self.format.has_time:
+        if (latest - begin) % granularity == timedelta(0) or not self.format.has_time:
             return None
         return (
             f"the cursor field {self.field!r} has values between two periods: {self.place} ends a period "
@@ -191,11 +193,11 @@ class DatetimeCursor(ValueCursor[Period]):
             "`cursor_granularity: PT0S`, so that periods share their ends, and use `append_dedup`"
         )
 
-    def options(self, each: Slice) -> list[Option]:
+    def options(self, stream_slice: Slice) -> list[Option]:
         """Return the options for the start and the end of a slice's interval."""
-        return list(options_of(self._injections, each.interval))
+        return list(options_of(self._injections, stream_slice.interval))
 
-    def covered_by(self, state: State) -> list[Interval]:
+    def read_intervals(self, state: State) -> list[Interval]:
         """Return the intervals that a state lists; none if it lists no intervals.
 
         Raises:
@@ -205,8 +207,8 @@ class DatetimeCursor(ValueCursor[Period]):
             return []
         try:
             return sorted(
-                Interval(self.parse_saved(each["start"]), self.parse_saved(each["end"]))
-                for each in state.get(_SLICES) or []
+                Interval(self.parse_saved(interval["start"]), self.parse_saved(interval["end"]))
+                for interval in state.get(_SLICES) or []
             )
         except (KeyError, TypeError):
             raise self._unusable(state.get(_SLICES)) from None
@@ -231,9 +233,9 @@ class DatetimeCursor(ValueCursor[Period]):
     def _start(self) -> datetime:
         return self._settings.moment("start_datetime", self.format.text)
 
-    def _end(self, now: datetime) -> datetime:
+    def _end(self, began: datetime) -> datetime:
         has_end = self._component.end_datetime is not None
-        return self._settings.moment("end_datetime", self.format.text) if has_end else now
+        return self._settings.moment("end_datetime", self.format.text) if has_end else began
 
     def _is_relative(self) -> bool:
         """Return whether the start moves with the clock, now or later."""
@@ -290,54 +292,56 @@ class DatetimeProgress(ValueProgress):
         self._cursor = cursor
         self._period = period
         self._saved = stream_state(state)
-        self._before, self._floor = self._covered()
+        self._before, self._floor = self._find_covered()
         self._begin = self._first()
         # What is read again, the last time of the state included, is not covered yet.
-        self._coverage = Coverage(self._before, cursor.splitter.granularity).until(self._begin)
-        self._known = self._coverage.intervals[0]
+        self._coverage = Coverage(self._before, cursor.splitter.granularity).cut_at(self._begin)
+        self._first_covered = self._coverage.intervals[0]
         self._highest: datetime | None = None
         self._has_gap = False
         self._lock = threading.Lock()
 
     def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
-        intervals = self._intervals() if contexts is None else self._named(contexts)
+        intervals = self._intervals() if contexts is None else self._find_intervals(contexts)
         yield from map(self._slice, intervals)
 
-    def options(self, each: Slice) -> list[Option]:
-        return self._cursor.options(each)
+    def options(self, stream_slice: Slice) -> list[Option]:
+        return self._cursor.options(stream_slice)
 
-    def take(self, each: Slice, page: Page) -> Page:
+    def take(self, stream_slice: Slice, page: Page) -> Page:
         values = [record.get(self._cursor.field) for record in page]
-        found = self._cursor.formats.extremes(values)
-        if self._cursor.filters and found.latest is not None and found.earliest is not None:
-            low, high = self._limits(each)
-            if found.earliest < low or found.latest > high:
-                kept = [self._is_within(value, low, high) for value in values]
-                page = [record for record, keep in zip(page, kept, strict=True) if keep]
-                within = [value for value, keep in zip(values, kept, strict=True) if keep]
-                found = self._cursor.formats.extremes(within)
-        gap = self._gap_after(each.origin, found.latest)
+        extremes = self._cursor.formats.extremes(values)
+        if self._cursor.filters and extremes.latest is not None and extremes.earliest is not None:
+            low, high = self._limits(stream_slice)
+            if extremes.earliest < low or extremes.latest > high:
+                is_wanted = [self._is_within(value, low, high) for value in values]
+                page = [record for record, keep in zip(page, is_wanted, strict=True) if keep]
+                within = [value for value, keep in zip(values, is_wanted, strict=True) if keep]
+                extremes = self._cursor.formats.extremes(within)
+        gap = self._gap_after(stream_slice.origin, extremes.latest)
         with self._lock:
-            self.missing += found.missing
+            self.missing += extremes.missing
             self.warnings.extend(gap)
-            if found.latest is not None and (self._highest is None or found.latest > self._highest):
-                self._highest = found.latest
+            if extremes.latest is not None and (
+                self._highest is None or extremes.latest > self._highest
+            ):
+                self._highest = extremes.latest
         return page
 
-    def is_past(self, each: Slice, page: Page) -> bool:
+    def is_past(self, stream_slice: Slice, page: Page) -> bool:
         if not self._cursor.is_feed:
             return False
         for record in reversed(page):
             moment = self._cursor.formats.moment(record.get(self._cursor.field))
             if moment is not None:
-                return moment < self._limits(each)[0]
+                return moment < self._limits(stream_slice)[0]
         return False
 
-    def close(self, each: Slice) -> None:
-        self._coverage.add(each.origin)
+    def close(self, stream_slice: Slice) -> None:
+        self._coverage.add(stream_slice.origin)
 
     def finish(self) -> None:
-        self.warnings.extend(missing_values(self._cursor.field, self.missing))
+        self.warnings.extend(warn_of_missing_values(self._cursor.field, self.missing))
 
     @property
     def value(self) -> datetime | None:
@@ -351,33 +355,35 @@ class DatetimeProgress(ValueProgress):
         if self._highest is not None and (is_complete or not has_end):
             last = self._highest if is_complete else min(self._highest, self._coverage.end)
             reached = max(reached, last)
-        return max(self._floor, min(reached, self._period.now))
+        return max(self._floor, min(reached, self._period.began))
 
     def state(self) -> dict[str, Any]:
         if not self._is_advanced:
             return dict(self._saved)
-        kept = {n: v for n, v in self._saved.items() if n not in (_SLICES, _STATE_TYPE, _LEGACY)}
+        other_values = {
+            n: v for n, v in self._saved.items() if n not in (_SLICES, _STATE_TYPE, _LEGACY)
+        }
         assert self.value is not None
-        return {**kept, **self._cursor.state_of(self.value)}
+        return {**other_values, **self._cursor.state_of(self.value)}
 
     @property
     def _is_advanced(self) -> bool:
         """Return whether one value can record what was read: it leaves no gap after the start."""
-        has_grown = self._coverage.intervals[0] != self._known
+        has_grown = self._coverage.intervals[0] != self._first_covered
         return has_grown and self._coverage.reaches(self._period.start)
 
-    def _covered(self) -> tuple[list[Interval], datetime]:
+    def _find_covered(self) -> tuple[list[Interval], datetime]:
         """Return the intervals that were read before, and the least value of the state after this read."""
         start = self._period.start
-        covered = self._cursor.covered_by(self._saved)
+        covered = self._cursor.read_intervals(self._saved)
         if covered:
             before = Coverage(covered, self._cursor.splitter.granularity)
             if before.start < start:  # what is before the start is not read
-                before = before.completed_before(start)
+                before = before.fill_until(start)
             return before.intervals, before.end if before.reaches(start) else start
         value = self._cursor.value_in(self._saved)
         if value is None:
-            self.warnings.extend(unused_state(self._cursor.field, self._saved))
+            self.warnings.extend(warn_of_unused_state(self._cursor.field, self._saved))
         end = start if value is None else max(start, value)
         return [Interval(start, end)], end
 
@@ -396,28 +402,28 @@ class DatetimeProgress(ValueProgress):
         if self._begin > period.end:
             self._warn_of_end(self._begin)
             return
-        for each in split(self._begin, period.end):
-            is_last = each.end >= period.end
-            if not (self._cursor.is_strict and is_last and self._is_empty(each)):
-                yield each
+        for interval in split(self._begin, period.end):
+            is_last = interval.end >= period.end
+            if not (self._cursor.is_strict and is_last and self._is_empty(interval)):
+                yield interval
 
     def _gaps(self) -> Iterator[tuple[datetime, datetime, bool]]:
         """Yield what was not read before and between the intervals that were read: the start, the end, and
         whether the end is a part of it. It is none if it is the start of such an interval."""
         period, granularity = self._period, self._cursor.splitter.granularity
         starts = [period.start]
-        for each in self._before[:-1]:
-            lower = each.end if granularity is None else each.end + granularity
+        for interval in self._before[:-1]:
+            lower = interval.end if granularity is None else interval.end + granularity
             starts.append(max(lower, period.start))
         for start, following in zip(starts, self._before, strict=True):
             if start < following.start:
                 is_last = following.start > period.end
                 yield start, min(following.start, period.end), is_last
 
-    def _gap_after(self, interval: Interval, found: datetime | None) -> list[str]:
+    def _gap_after(self, interval: Interval, latest: datetime | None) -> list[str]:
         """Return a new warning about records between an interval and the next one, if there is a next one."""
         has_next = interval.end < self._period.end
-        gap = self._cursor.gap_after(interval, found) if has_next and not self._has_gap else None
+        gap = self._cursor.gap_after(interval, latest) if has_next and not self._has_gap else None
         self._has_gap = self._has_gap or gap is not None
         return [] if gap is None else [gap]
 
@@ -425,7 +431,7 @@ class DatetimeProgress(ValueProgress):
         """Return the time after that which was read, less the lookback window. Of a day, week or month of the
         clamping that was read in part, it is the beginning."""
         period, clamp, lookback = self._period, self._cursor.clamp, self._cursor.lookback
-        begin = max(self._looked_back(self._before[-1].end), period.start)
+        begin = max(self._subtract_lookback(self._before[-1].end), period.start)
         if clamp is None:
             return begin
         granularity = self._cursor.splitter.granularity or clamp.smallest
@@ -435,7 +441,7 @@ class DatetimeProgress(ValueProgress):
             following = begin
         return max(clamp.floor(following), period.start)
 
-    def _looked_back(self, moment: datetime) -> datetime:
+    def _subtract_lookback(self, moment: datetime) -> datetime:
         if self._cursor.lookback is None:
             return moment
         try:
@@ -444,16 +450,16 @@ class DatetimeProgress(ValueProgress):
             return self._period.start
 
     def _warn_of_end(self, lower: datetime) -> None:
-        clamp, now = self._cursor.clamp, self._period.now
-        if clamp is not None and lower <= clamp.ceil(now):  # its day, week or month is not over
+        clamp, began = self._cursor.clamp, self._period.began
+        if clamp is not None and lower <= clamp.ceil(began):  # its day, week or month is not over
             return
-        written = self._cursor.format.format
+        format_time = self._cursor.format.format
         self.warnings.append(
-            f"nothing is read: the cursor {self._cursor.field!r} begins at {written(lower)}, after the end "
-            f"of the period to read, {written(self._period.end)}"
+            f"nothing is read: the cursor {self._cursor.field!r} begins at {format_time(lower)}, after the "
+            f"end of the period to read, {format_time(self._period.end)}"
         )
 
-    def _named(self, contexts: Iterable[Context]) -> Iterator[Interval]:
+    def _find_intervals(self, contexts: Iterable[Context]) -> Iterator[Interval]:
         for context in contexts:
             start = self._cursor.start_in(context)
             if start is None:
@@ -462,23 +468,26 @@ class DatetimeProgress(ValueProgress):
                     guidance="run `partitions` to see its intervals",
                 )
             if start <= self._period.end:
-                yield self._cursor.splitter.at(start, self._period.end)
+                yield self._cursor.splitter.find_interval(start, self._period.end)
 
     def _slice(self, interval: Interval) -> Slice:
         ends = (interval.start, interval.end)
-        written = map(self._cursor.format.format, ends)
-        return Slice(interval=dict(zip(self._cursor.names, written, strict=True)), origin=interval)
+        times = map(self._cursor.format.format, ends)
+        return Slice(interval=dict(zip(self._cursor.names, times, strict=True)), origin=interval)
 
     def _is_empty(self, interval: Interval) -> bool:
-        written = self._cursor.format.format
-        return written(interval.start) == written(interval.end)
+        format_time = self._cursor.format.format
+        return format_time(interval.start) == format_time(interval.end)
 
-    def _limits(self, each: Slice) -> tuple[datetime, datetime]:
+    def _limits(self, stream_slice: Slice) -> tuple[datetime, datetime]:
         """Return the first and the last time of the records of a slice. The first one is that of its request:
         the format may cut off the time of a day. The last one is right before the next slice, or the end of
         the period."""
-        interval: Interval = each.origin
-        low = self._cursor.format.moment(each.interval[self._cursor.names[0]]) or interval.start
+        interval: Interval = stream_slice.origin
+        low = (
+            self._cursor.format.moment(stream_slice.interval[self._cursor.names[0]])
+            or interval.start
+        )
         if interval.end >= self._period.end:
             return low, interval.end
         granularity = self._cursor.splitter.granularity or timedelta(0)

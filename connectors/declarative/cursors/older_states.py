@@ -32,7 +32,7 @@ def legacy_migration(
         fields = [text_of(router.partition_field, config)]
     else:
         parents = getattr(router, "parent_stream_configs", None) or ()
-        fields = [text_of(each.partition_field, config) for each in parents]
+        fields = [text_of(parent.partition_field, config) for parent in parents]
     if not fields or not cursor_field:
         raise ConfigError(
             f"{component.place} needs a stream with a parent stream and an incremental sync",

@@ -54,15 +54,17 @@ class PartitionStates:
 
     def __init__(self, state: State, cursor: ValueCursor[Any], *, has_parents: bool):
         state = {name: value for name, value in state.items() if name != NO_CURSOR}
-        is_one = STATES not in state and GLOBAL_STATE not in state
-        written = state if is_one else state.get(GLOBAL_STATE)
+        is_shared = STATES not in state and GLOBAL_STATE not in state
+        shared_state = state if is_shared else state.get(GLOBAL_STATE)
         listed = state.get(STATES) or []
         self._cursor = cursor
         self._entries: dict[bytes, bytes] = {}
         self._older: dict[bytes, bytes] = {}
         self._taken: set[bytes] = set()
         self.size = 0
-        self.value: Any = cursor.value_in(written) if isinstance(written, Mapping) else None
+        self.value: Any = (
+            cursor.value_in(shared_state) if isinstance(shared_state, Mapping) else None
+        )
         self.lookback = _seconds(state.get(LOOKBACK))
         self.falls_back = bool(state.get(USE_GLOBAL)) or not listed
         self.parents: State = state.get(PARENT_STATE) or {}
@@ -77,24 +79,24 @@ class PartitionStates:
     def __contains__(self, key: object) -> bool:
         return key in self._entries
 
-    def beginning(self, key: bytes, partition: Mapping[str, Any]) -> State:
+    def find_start(self, key: bytes, partition: Mapping[str, Any]) -> State:
         """Return the state with which a partition begins; an empty one to begin at the start.
 
         Args:
             key: the identity of the partition.
             partition: its values.
         """
-        found = self._entries.get(key)
-        if found is None and self._older:
+        encoded = self._entries.get(key)
+        if encoded is None and self._older:
             older = self._older.get(_loose(partition))
             if older is not None:
                 self._taken.add(older)
-                found = self._entries.get(older)
-        if found is not None:
-            saved: State = msgspec.json.decode(found)
+                encoded = self._entries.get(older)
+        if encoded is not None:
+            saved: State = msgspec.json.decode(encoded)
             return saved
         if self.falls_back and self.value is not None:
-            return self._cursor.state_of(self._cursor.before(self.value, self.lookback))
+            return self._cursor.state_of(self._cursor.subtract(self.value, self.lookback))
         return {}
 
     def keep(self, key: bytes, state: State) -> None:
@@ -116,7 +118,7 @@ class PartitionStates:
             self.size -= len(key) + len(self._entries.pop(key, b""))
         self._taken.clear()
 
-    def encoded(self, present: Iterable[tuple[bytes, State]]) -> Raw:
+    def encode_all(self, present: Iterable[tuple[bytes, State]]) -> Raw:
         """Return the states as a JSON array.
 
         Args:
@@ -132,17 +134,17 @@ class PartitionStates:
         key = identity(dict(partition))
         if key in self._entries:
             former = msgspec.json.decode(self._entries[key])
-            one, other = self._cursor.value_in(saved), self._cursor.value_in(former)
-            if one is not None and (other is None or one >= other):
+            value, former_value = self._cursor.value_in(saved), self._cursor.value_in(former)
+            if value is not None and (former_value is None or value >= former_value):
                 return
         self.keep(key, saved)
 
 
 def _pairs(listed: Any) -> Iterator[tuple[Mapping[str, Any], State]]:
     is_list = isinstance(listed, list)
-    for each in listed if is_list else [None]:
-        partition = each.get("partition") if isinstance(each, Mapping) else None
-        cursor = each.get("cursor") if isinstance(each, Mapping) else None
+    for entry in listed if is_list else [None]:
+        partition = entry.get("partition") if isinstance(entry, Mapping) else None
+        cursor = entry.get("cursor") if isinstance(entry, Mapping) else None
         if not isinstance(partition, Mapping) or not isinstance(cursor, Mapping):
             raise ConfigError(
                 "the `states` of the state are not a list of objects with a `partition` and a `cursor`",
@@ -157,6 +159,6 @@ def _loose(partition: Mapping[str, Any]) -> bytes:
     return identity({name: str(v) if isinstance(v, _SCALARS) else v for name, v in values.items()})
 
 
-def _seconds(written: Any) -> int:
-    is_number = isinstance(written, int | float) and not isinstance(written, bool)
-    return max(0, int(written)) if is_number else 0
+def _seconds(lookback: Any) -> int:
+    is_number = isinstance(lookback, int | float) and not isinstance(lookback, bool)
+    return max(0, int(lookback)) if is_number else 0

@@ -30,8 +30,8 @@ from connectors.declarative.cursors.cursor import (
     State,
     ValueCursor,
     ValueProgress,
-    missing_values,
-    unused_state,
+    warn_of_missing_values,
+    warn_of_unused_state,
 )
 from connectors.declarative.cursors.partition_states import PartitionStates
 from connectors.declarative.cursors.routers.router import Action, Partition, Router, Routing
@@ -100,8 +100,8 @@ class PartitionedCursor(Cursor):
         return None if self.router.is_grouped else _contexts(self.router)
 
     def moment_of(self, state: State) -> datetime | None:
-        found = state.get(GLOBAL_STATE)
-        return self.cursor.moment_of(found) if isinstance(found, dict) else None
+        global_state = state.get(GLOBAL_STATE)
+        return self.cursor.moment_of(global_state) if isinstance(global_state, dict) else None
 
     def lacks_overlap(self) -> bool:
         return self.cursor.lacks_overlap()
@@ -123,8 +123,8 @@ class _RoutedProgress(ProgressWithoutCursor):
                 item()
         self.warnings.extend(routing.warnings)
 
-    def options(self, each: Slice) -> list[Option]:
-        return distinct(self._router.options(each.partition))
+    def options(self, stream_slice: Slice) -> list[Option]:
+        return distinct(self._router.options(stream_slice.partition))
 
 
 @dataclass(eq=False)
@@ -193,7 +193,7 @@ class PartitionedProgress(Progress):
         self._has_moved_parents = False
         self._lock = threading.RLock()
         if self._states.value is None and not len(self._states):
-            self._warn(unused_state(cursor.field, state))
+            self._warn(warn_of_unused_state(cursor.field, state))
 
     @property
     def size(self) -> int:
@@ -218,18 +218,18 @@ class PartitionedProgress(Progress):
         self._is_partial = contexts is not None
         self._warn(self._routing.warnings)
 
-    def options(self, each: Slice) -> list[Option]:
-        inner = each.origin.of.progress.options(each.origin.inner)
-        return distinct([*self._cursor.router.options(each.partition), *inner])
+    def options(self, stream_slice: Slice) -> list[Option]:
+        inner = stream_slice.origin.of.progress.options(stream_slice.origin.inner)
+        return distinct([*self._cursor.router.options(stream_slice.partition), *inner])
 
-    def take(self, each: Slice, page: Page) -> Page:
-        return each.origin.of.progress.take(each.origin.inner, page)  # type: ignore[no-any-return]
+    def take(self, stream_slice: Slice, page: Page) -> Page:
+        return stream_slice.origin.of.progress.take(stream_slice.origin.inner, page)  # type: ignore[no-any-return]
 
-    def is_past(self, each: Slice, page: Page) -> bool:
-        return bool(each.origin.of.progress.is_past(each.origin.inner, page))
+    def is_past(self, stream_slice: Slice, page: Page) -> bool:
+        return bool(stream_slice.origin.of.progress.is_past(stream_slice.origin.inner, page))
 
-    def close(self, each: Slice) -> None:
-        origin: _Origin = each.origin
+    def close(self, stream_slice: Slice) -> None:
+        origin: _Origin = stream_slice.origin
         with self._lock:
             origin.of.progress.close(origin.inner)
             origin.of.pending -= 1
@@ -246,7 +246,7 @@ class PartitionedProgress(Progress):
                 if self._cursor.is_global:
                     self._states.clear()
                 self._states.drop_taken()
-            self._warn(missing_values(self._cursor.field, self._missing))
+            self._warn(warn_of_missing_values(self._cursor.field, self._missing))
 
     def is_due(self) -> bool:
         with self._lock:
@@ -261,42 +261,44 @@ class PartitionedProgress(Progress):
             return self._schedule.is_due(cast(StreamState, self), context)
 
     def state(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.json.decode(self.encode())
-        return found
+        decoded: dict[str, Any] = msgspec.json.decode(self.encode())
+        return decoded
 
     def encode(self) -> Raw:
         with self._lock:
-            encoded = Raw(encode(self._written()))
+            encoded = Raw(encode(self._build_state()))
             self._has_moved_parents = False
             self._sent = self._monotonic()
             if self._schedule is not None:
                 self._schedule.sent(len(bytes(encoded)))
             return encoded
 
-    def _written(self) -> dict[str, Any]:
+    def _build_state(self) -> dict[str, Any]:
         states, is_global = self._states, self._cursor.is_global
         falls_back = states.falls_back and states.value is not None
-        found: dict[str, Any] = {USE_GLOBAL: falls_back or (is_global and not len(states))}
+        state: dict[str, Any] = {USE_GLOBAL: falls_back or (is_global and not len(states))}
         if not is_global or len(states):
             opened = () if is_global else self._opened.values()
-            found[STATES] = states.encoded((each.key, each.progress.state()) for each in opened)
+            state[STATES] = states.encode_all(
+                (partition.key, partition.progress.state()) for partition in opened
+            )
         if states.value is not None:
-            found[GLOBAL_STATE] = self._cursor.cursor.state_of(states.value)
-            found[LOOKBACK] = states.lookback
+            state[GLOBAL_STATE] = self._cursor.cursor.state_of(states.value)
+            state[LOOKBACK] = states.lookback
         parents = {**states.parents, **self._routing.parent_state()}
         if parents:
-            found[PARENT_STATE] = parents
-        return found
+            state[PARENT_STATE] = parents
+        return state
 
     def _slices_of(self, keyed: _Keyed) -> Iterator[Slice]:
         partition = keyed.partition
-        beginning = self._states.beginning(keyed.key, partition.values)
+        beginning = self._states.find_start(keyed.key, partition.values)
         progress = self._cursor.cursor.begin_within(self._bounds, beginning)
         with self._lock:
             opened = _Open(keyed.key, progress, self._groups[-1])
             opened.group.unread += 1
             self._opened[keyed.key] = opened
-        for inner, is_last in _with_last(progress.slices()):
+        for inner, is_last in _mark_last(progress.slices()):
             with self._lock:
                 opened.pending += 1
                 opened.is_listed = is_last
@@ -375,23 +377,23 @@ def _items(
             guidance="read the stream as a whole: leave out `partitions`",
         )
     elif router.must_list:
-        yield from _selected(routing, contexts)
+        yield from _select(routing, contexts)
     else:
         yield from map(router.partition_of, contexts)
 
 
-def _selected(routing: Routing, contexts: Sequence[Context]) -> Iterator[Partition | Action]:
-    wanted = {identity(context): context for context in contexts}
+def _select(routing: Routing, contexts: Sequence[Context]) -> Iterator[Partition | Action]:
+    missing = {identity(context): context for context in contexts}
     for item in routing.items():
         if not isinstance(item, Partition):
             yield item
-        elif wanted.pop(identity(item.context), None) is not None:
+        elif missing.pop(identity(item.context), None) is not None:
             yield item
-            if not wanted:
+            if not missing:
                 return
-    if wanted:
+    if missing:
         raise ConfigError(
-            f"the stream has no partition {next(iter(wanted.values()))!r}",
+            f"the stream has no partition {next(iter(missing.values()))!r}",
             guidance="run `partitions` to see its partitions",
         )
 
@@ -409,7 +411,7 @@ def _once(items: Iterable[Partition | Action]) -> Iterator[_Keyed | Action]:
             yield _Keyed(key, item)
 
 
-def _with_last(slices: Iterator[Slice]) -> Iterator[tuple[Slice, bool]]:
+def _mark_last(slices: Iterator[Slice]) -> Iterator[tuple[Slice, bool]]:
     """Yield each slice, and whether it is the last one."""
     present = next(slices, None)
     while present is not None:

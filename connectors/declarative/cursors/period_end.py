@@ -29,20 +29,20 @@ def sends_end(cursor: components.DatetimeBasedCursor, retriever: Any) -> bool:
     return any(_SLICE.search(text) and name.search(text) for text in _texts(retriever))
 
 
-def _texts(written: Any) -> Iterator[str]:
+def _texts(content: Any) -> Iterator[str]:
     """Yield the texts of a component, at any depth."""
-    if isinstance(written, str):
-        yield written
-    elif isinstance(written, Template):
-        yield written.text
-    elif isinstance(written, TemplateMap | Mapping):
-        for key, value in written.items():
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Template):
+        yield content.text
+    elif isinstance(content, TemplateMap | Mapping):
+        for key, value in content.items():
             yield from _texts(key)
             yield from _texts(value)
-    elif isinstance(written, list | tuple):
-        for value in written:
+    elif isinstance(content, list | tuple):
+        for value in content:
             yield from _texts(value)
-    elif isinstance(written, components.Component):
-        for name in written.__struct_fields__:
+    elif isinstance(content, components.Component):
+        for name in content.__struct_fields__:
             if name not in _NOT_SENT:
-                yield from _texts(getattr(written, name))
+                yield from _texts(getattr(content, name))

@@ -38,19 +38,19 @@ class Settings:
         """Return a field as text; an empty one if it is missing or gives nothing."""
         return text_of(getattr(self._component, name), self._config)
 
-    def required(self, name: str) -> str:
+    def require(self, name: str) -> str:
         """Return a field as text.
 
         Raises:
             ConfigError: it is empty.
         """
-        found = self.text(name)
-        if not found:
+        text = self.text(name)
+        if not text:
             raise ConfigError(
                 f"{self.place(name)} gives an empty text",
                 guidance="set the field, or the value of the config that it uses",
             )
-        return found
+        return text
 
     def duration(self, name: str) -> Length | None:
         """Return a field as a length of time; None if it is missing or gives nothing.
@@ -77,21 +77,21 @@ class Settings:
         Raises:
             ConfigError: the field gives no date-time.
         """
-        written = getattr(self._component, name)
-        if not isinstance(written, components.MinMaxDatetime):
-            return self._parsed(name, written, DatetimeFormats([default_format]))
-        formats = DatetimeFormats([written.datetime_format or default_format])
-        found = self._parsed(f"{name}.datetime", written.datetime, formats)
-        if text_of(written.min_datetime, self._config):
-            least = self._parsed(f"{name}.min_datetime", written.min_datetime, formats)
-            found = max(found, least)
-        if text_of(written.max_datetime, self._config):
-            greatest = self._parsed(f"{name}.max_datetime", written.max_datetime, formats)
-            found = min(found, greatest)
-        return found
+        setting = getattr(self._component, name)
+        if not isinstance(setting, components.MinMaxDatetime):
+            return self._parse(name, setting, DatetimeFormats([default_format]))
+        formats = DatetimeFormats([setting.datetime_format or default_format])
+        moment = self._parse(f"{name}.datetime", setting.datetime, formats)
+        if text_of(setting.min_datetime, self._config):
+            least = self._parse(f"{name}.min_datetime", setting.min_datetime, formats)
+            moment = max(moment, least)
+        if text_of(setting.max_datetime, self._config):
+            greatest = self._parse(f"{name}.max_datetime", setting.max_datetime, formats)
+            moment = min(moment, greatest)
+        return moment
 
-    def _parsed(self, name: str, written: Any, formats: DatetimeFormats) -> datetime:
-        text = text_of(written, self._config)
+    def _parse(self, name: str, setting: Any, formats: DatetimeFormats) -> datetime:
+        text = text_of(setting, self._config)
         try:
             return formats.parse(text)
         except ValueError:
@@ -101,13 +101,13 @@ class Settings:
             ) from None
 
 
-def text_of(written: Any, config: Mapping[str, Any]) -> str:
+def text_of(setting: Any, config: Mapping[str, Any]) -> str:
     """Return a text or a template evaluated with the config; an empty text if there is nothing."""
-    if written is None:
+    if setting is None:
         return ""
-    template = written if isinstance(written, Template) else Template(str(written))
+    template = setting if isinstance(setting, Template) else Template(str(setting))
     try:
-        found = template.text_of({"config": config})
+        text = template.text_of({"config": config})
     except UndefinedValue:
         return ""
-    return "" if found == "None" else found
+    return "" if text == "None" else text

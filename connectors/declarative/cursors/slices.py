@@ -35,8 +35,8 @@ class Slice:
     def variables(self) -> dict[str, Any]:
         """Return the variables of templates. All three names have the values of the partition and of the
         interval: manifests use each name for both, and the Airbyte CDK allows it."""
-        found = SliceValues(self)
-        return dict.fromkeys(("stream_slice", "stream_partition", "stream_interval"), found)
+        values = SliceValues(self)
+        return dict.fromkeys(("stream_slice", "stream_partition", "stream_interval"), values)
 
 
 class SliceValues(dict[str, Any]):
@@ -117,11 +117,11 @@ def options_of(
 ) -> Iterator[Option]:
     """Yield the options for values by name; none for a name without a place or without a value."""
     for name, place in injections.items():
-        found = values.get(name)
-        if place is not None and found is not None and found != "":
-            yield place.option(found)
+        injected = values.get(name)
+        if place is not None and injected is not None and injected != "":
+            yield place.option(injected)
 
 
 def distinct(options: Iterable[Option]) -> list[Option]:
     """Return the last option for each place, in the order of their first ones."""
-    return list({(each.inject_into, each.path): each for each in options}.values())
+    return list({(option.inject_into, option.path): option for option in options}.values())

@@ -119,7 +119,7 @@ class Builder:
         except msgspec.ValidationError:
             return BROKEN
         if isinstance(value, str):
-            self._report.warning(place, f"{value!r} is a text; {plain_value!r} is meant")
+            self._report.add_warning(place, f"{value!r} is a text; {plain_value!r} is meant")
         return plain_value
 
     def _convert_mapping(self, hint: Any, value: Json, place: str, parameters: Json) -> Any:
@@ -165,15 +165,15 @@ class Builder:
         expected = " or ".join(sorted(NAMES[cls] for cls in possible if cls in NAMES))
         name = content.get("type")
         if name is None:
-            self._report.problem(place, f"it has no `type`; it must be {expected}")
+            self._report.add_problem(place, f"it has no `type`; it must be {expected}")
         elif not isinstance(name, str):
-            self._report.problem(f"{place}.type", "it must be a text")
+            self._report.add_problem(f"{place}.type", "it must be a text")
         elif name not in TYPES:
-            self._report.problem(
+            self._report.add_problem(
                 place, f"{name!r} is not a known component type; expected {expected}"
             )
         elif not issubclass(TYPES[name], possible):
-            self._report.problem(place, f"{name} cannot stand here; expected {expected}")
+            self._report.add_problem(place, f"{name} cannot stand here; expected {expected}")
         else:
             return TYPES[name]
         return None
@@ -192,7 +192,7 @@ class Builder:
             elif value is not None:
                 values[name] = self.convert(field.type, value, inner, parameters)
             elif field.required:
-                self._report.problem(place, f"the required field `{name}` is missing")
+                self._report.add_problem(place, f"the required field `{name}` is missing")
                 values[name] = BROKEN
         if issubclass(cls, Custom):
             return self._refuse_python(cls, content, place)
@@ -204,7 +204,9 @@ class Builder:
         return cls(place=place, parameters=parameters, **values)
 
     def _refuse(self, place: str, what: str, content: Any) -> Any:
-        self._report.beyond_ours(place, f"{what} is not supported by this engine, but by Airbyte's")
+        self._report.add_reason_for_airbyte(
+            place, f"{what} is not supported by this engine, but by Airbyte's"
+        )
         self._check_trust(content, place)
         return BROKEN
 
@@ -216,9 +218,11 @@ class Builder:
                 f"{_DROPPED} is not supported, since airbyte-cdk 7 does not have it; use "
                 "DatetimeBasedCursor, or run the connector as a `package` or an `image`"
             )
-            self._report.refusal(place, text)
+            self._report.add_refusal(place, text)
         elif self._trusts(name):
-            self._report.beyond_ours(place, f"the class {name!r} is Python, for Airbyte's engine")
+            self._report.add_reason_for_airbyte(
+                place, f"the class {name!r} is Python, for Airbyte's engine"
+            )
         else:
             self._refuse_untrusted(place, name)
         options = {key: part for key, part in content.items() if key not in shape(cls)}
@@ -242,12 +246,14 @@ class Builder:
 
     def _refuse_untrusted(self, place: str, name: str) -> None:
         text = f"the class {name!r} is Python; it runs only if its module is trusted"
-        self._report.refusal(place, text)
+        self._report.add_refusal(place, text)
 
     def _check_names(self, cls: type[Component], content: Json, place: str) -> None:
         for name in content:
             if not (name in shape(cls) or name in _NO_FIELDS or name in content[PARAMETERS]):
-                self._report.warning(place, f"{NAMES[cls]} has no field `{name}`; it is ignored")
+                self._report.add_warning(
+                    place, f"{NAMES[cls]} has no field `{name}`; it is ignored"
+                )
 
     # --- templates ------------------------------------------------------------------------------
 
@@ -279,13 +285,13 @@ class Builder:
                 names = check(text)
             except (TemplateSyntaxError, RecursionError) as error:
                 reason = getattr(error, "message", None) or "it is nested too deep"
-                self._report.problem(
+                self._report.add_problem(
                     place, f"the template {_short(text)} does not compile: {reason}"
                 )
                 return BROKEN
             for name in sorted(names - VARIABLES):
                 what = f"the template {_short(text)} uses the unknown variable {name!r}"
-                self._report.warning(place, what)
+                self._report.add_warning(place, what)
         return Template(text, place, parameters)
 
     # --- problems -------------------------------------------------------------------------------
@@ -293,7 +299,7 @@ class Builder:
     def _report_misfit(self, hint: Any, value: Any, place: str) -> Any:
         if isinstance(value, str) and value in _AIRBYTE_ACTIONS:
             return self._refuse(place, value, value)
-        self._report.problem(place, f"{_short(value)} is not {describe(hint)}")
+        self._report.add_problem(place, f"{_short(value)} is not {describe(hint)}")
         return BROKEN
 
 

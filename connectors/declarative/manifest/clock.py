@@ -24,7 +24,7 @@ def now() -> datetime:
 
 
 @contextmanager
-def replaced(clock: Clock) -> Iterator[None]:
+def use(clock: Clock) -> Iterator[None]:
     """Read another clock while the context is open."""
     _clocks.append(clock)
     try:
@@ -40,5 +40,5 @@ def frozen(moment: datetime) -> Iterator[None]:
     Args:
         moment: a time with a zone.
     """
-    with replaced(lambda: moment.astimezone(timezone.utc)):
+    with use(lambda: moment.astimezone(timezone.utc)):
         yield

@@ -187,7 +187,7 @@ def _build(
     if not isinstance(document.value, dict):
         raise ConfigError(f"{name} is not a manifest: it must be a mapping")
     for place, key in document.repeated:
-        report.warning(place, f"the key {key!r} is there twice; the last one counts")
+        report.add_warning(place, f"the key {key!r} is there twice; the last one counts")
     builder = Builder(report, trusted)
     try:
         resolved = resolve(document, report, without="definitions")
@@ -208,12 +208,12 @@ def _source(
     builder: Builder, report: Report, content: Json, definitions: Any
 ) -> DeclarativeSource | None:
     if content.get("type", NAMES[DeclarativeSource]) != NAMES[DeclarativeSource]:
-        report.problem("type", f"it must be {NAMES[DeclarativeSource]}")
+        report.add_problem("type", f"it must be {NAMES[DeclarativeSource]}")
     if not content.get("streams") and not content.get("dynamic_streams"):
-        report.problem("", "it has neither `streams` nor `dynamic_streams`")
+        report.add_problem("", "it has neither `streams` nor `dynamic_streams`")
     version = re.match(r"(\d+)\.(\d+)", str(content.get("version", "")))
     if version and (int(version[1]), int(version[2])) > KNOWN_VERSION:
         known_version = ".".join(map(str, KNOWN_VERSION))
         text = f"the manifest is newer than {known_version}; what is newer in it is not known"
-        report.warning("version", text)
+        report.add_warning("version", text)
     return builder.build(DeclarativeSource, {**content, "definitions": definitions}, "", {})

@@ -114,7 +114,7 @@ class Propagation:
         if field is None or parameter is None or _accepts(field.type, parameter):
             return True
         text = f"the parameter `{field.name}` is not used here, because its value has another type"
-        self._report.warning(place, text)
+        self._report.add_warning(place, text)
         return False
 
 

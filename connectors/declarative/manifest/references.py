@@ -74,16 +74,18 @@ class _Resolver:
             return self._resolved[id(value)]
         problems = self._report.number_of_problems
         several = isinstance(value, list)
-        resolved = self._list(value, place) if several else self._mapping(value, place)
+        resolved = (
+            self._resolve_list(value, place) if several else self._resolve_mapping(value, place)
+        )
         if self._report.number_of_problems == problems:
             # A problem counts for each stream that refers to it, so it is reported again there.
             self._resolved[id(value)] = resolved
         return resolved
 
-    def _list(self, items: list[Any], place: Place) -> list[Any]:
+    def _resolve_list(self, items: list[Any], place: Place) -> list[Any]:
         return [self.resolve(item, (*place, index)) for index, item in enumerate(items)]
 
-    def _mapping(self, items: dict[str, Any], place: Place) -> Any:
+    def _resolve_mapping(self, items: dict[str, Any], place: Place) -> Any:
         own = {
             key: value if key in _UNRESOLVED else self.resolve(value, (*place, key))
             for key, value in items.items()
@@ -101,12 +103,12 @@ class _Resolver:
         if reference in self._open:
             chain = [*self._open[self._open.index(reference) :], reference]
             steps = " → ".join(chain if len(chain) <= _MAX_SHOWN else [*chain[:_MAX_SHOWN], "…"])
-            self._report.problem(path(place), f"the reference leads to itself: {steps}")
+            self._report.add_problem(path(place), f"the reference leads to itself: {steps}")
             return BROKEN
         try:
             target = self._find(reference)
         except (LookupError, RecursionError):
-            self._report.problem(path(place), f"there is nothing at {reference!r}")
+            self._report.add_problem(path(place), f"there is nothing at {reference!r}")
             return BROKEN
         self._open.append(reference)
         try:

@@ -32,7 +32,7 @@ class Report:
         self._warnings: list[tuple[str, str]] = []
         self.number_of_problems = 0
 
-    def problem(self, place: str, what: str) -> None:
+    def add_problem(self, place: str, what: str) -> None:
         """Add a problem. What has a problem cannot be used: a stream, or the whole manifest.
 
         Args:
@@ -45,7 +45,7 @@ class Report:
         stream = _STREAM.match(place)
         self._add_problem(stream[0] if stream else "", place, what)
 
-    def refusal(self, place: str, what: str) -> None:
+    def add_refusal(self, place: str, what: str) -> None:
         """Add a problem that refuses the whole manifest, wherever it is, whatever engine runs it.
 
         The arguments are those of `problem`.
@@ -53,10 +53,10 @@ class Report:
         self._refusals.append((place, what))
         self._add_problem("", place, what)
 
-    def beyond_ours(self, place: str, what: str) -> None:
+    def add_reason_for_airbyte(self, place: str, what: str) -> None:
         """Add a problem that is none for Airbyte's engine; the arguments are those of `problem`."""
         self._beyond_ours.append((place, what))
-        self.problem(place, what)
+        self.add_problem(place, what)
 
     def _add_problem(self, refused: str, place: str, what: str) -> None:
         self._problems.setdefault(refused, []).append((place, what))
@@ -64,7 +64,7 @@ class Report:
         if self.number_of_problems > _MAX_PROBLEMS:
             self.raise_problems("the manifest")
 
-    def warning(self, place: str, what: str) -> None:
+    def add_warning(self, place: str, what: str) -> None:
         """Add a warning; the arguments are those of `problem`."""
         self._warnings.append((place, what))
 

@@ -20,7 +20,7 @@ from connectors.declarative.manifest.evaluation.programs import (
     MissingVariable,
     Program,
     Variables,
-    compiled,
+    compile_template,
 )
 from connectors.declarative.manifest.evaluation.sandbox import LimitExceeded
 from elt_assets.errors import ConfigError
@@ -56,7 +56,7 @@ class WrongType(TemplateError):
 class Template:
     """A text that may contain expressions.
 
-    It is compiled when it is first needed. Two templates with the same text are equal.
+    It is compile_template when it is first needed. Two templates with the same text are equal.
 
     Attributes:
         text: the text as the manifest has it.
@@ -158,7 +158,7 @@ class Template:
     def _program(self) -> Program:
         if self._compiled is None:
             try:
-                self._compiled = compiled(self.text)
+                self._compiled = compile_template(self.text)
             except Exception as error:  # noqa: BLE001 - the parser has limits of its own
                 raise self._failure(error) from None
         return self._compiled

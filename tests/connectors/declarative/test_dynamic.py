@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.declarative.dynamic import make_streams, mapping_warnings
+from connectors.declarative.dynamic import make_streams, warn_of_mappings
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.loader import Manifest, Refusal, load
 from connectors.declarative.readers import AnyStream, Readers
@@ -277,7 +277,7 @@ def test_each_record_of_an_api_is_a_stream(api: RecordingApi, environment: Envir
     _, orders = list_streams(manifest(dynamic(resolver)), environment)
     assert isinstance(orders, components.DeclarativeStream)
     readers = Readers(environment)
-    (each,) = readers.cursors.of(orders).begin({}).slices()
+    (each,) = readers.cursors.get(orders).begin({}).slices()
     assert [record for page in readers.pages(orders, each, ()) for record in page] == [
         {"n": 1},
         {"n": 2},
@@ -668,7 +668,7 @@ def test_a_mapping_that_has_no_effect_is_a_warning_with_its_place() -> None:
         mapping(["retriever", "made"], "x", create_or_update=True),
         mapping(["retriever", "made", "inner"], "x"),
     )
-    (warning,) = mapping_warnings(manifest(dynamic(resolver)))
+    (warning,) = warn_of_mappings(manifest(dynamic(resolver)))
     place = "dynamic_streams[0].components_resolver.components_mapping[1]"
     what = "the template has no field 'retriever.requester.headers'; nothing is set"
     assert warning == f"{place}: {what}"

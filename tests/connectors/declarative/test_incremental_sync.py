@@ -337,7 +337,7 @@ def test_requests_and_states_have_the_datetime_format(
     done = orders(api, {**cursor, **SINCE})
     assert api.requests[0].params == {"since": start, "until": end}
     form = DatetimeFormat(written)
-    saved = form.for_states().format
+    saved = form.make_state_format().format
     assert done.state == {"updated_at": saved(form.parse(end))}
     feed = orders(api, {**cursor, "is_data_feed": True})
     assert feed.state == {"updated_at": saved(form.parse(value))}

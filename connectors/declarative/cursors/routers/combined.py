@@ -38,22 +38,22 @@ class ProductRouter(Router):
     def __init__(self, routers: Sequence[Router], place: str):
         self.place = place
         self._routers = routers
-        kinds = itertools.product(*(each.names for each in routers))
+        kinds = itertools.product(*(router.names for router in routers))
         self.names = [frozenset().union(*kind) for kind in kinds]
-        self.has_parents = any(each.has_parents for each in routers)
-        self.is_grouped = any(each.is_grouped for each in routers)
-        self.must_list = any(each.must_list for each in routers)
+        self.has_parents = any(router.has_parents for router in routers)
+        self.is_grouped = any(router.is_grouped for router in routers)
+        self.must_list = any(router.must_list for router in routers)
 
     def begin(self, state: State | None) -> Routing:
         del state
-        return _Product([each.begin(None) for each in self._routers])
+        return _Product([router.begin(None) for router in self._routers])
 
     def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:
-        for each in reversed(self._routers):
-            yield from each.options(partition)
+        for router in reversed(self._routers):
+            yield from router.options(partition)
 
     def has_options(self) -> bool:
-        return any(each.has_options() for each in self._routers)
+        return any(router.has_options() for router in self._routers)
 
 
 class _Product(Routing):
@@ -62,16 +62,16 @@ class _Product(Routing):
         self._parts = parts
 
     def items(self) -> Iterator[Partition | Action]:
-        first, *others = (_partitions(each.items()) for each in self._parts)
-        rest = [list(each) for each in others]
+        first, *others = (_partitions(part.items()) for part in self._parts)
+        rest = [list(partitions) for partitions in others]
         for outer in first:
             for inner in itertools.product(*rest):
-                yield _joined([outer, *inner])
-        for each in self._parts:
-            self.warnings.extend(each.warnings)
+                yield _join([outer, *inner])
+        for part in self._parts:
+            self.warnings.extend(part.warnings)
 
 
-def _joined(parts: Sequence[Partition]) -> Partition:
+def _join(parts: Sequence[Partition]) -> Partition:
     values: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for part in reversed(parts):
@@ -147,10 +147,13 @@ class _Groups(Routing):
     @staticmethod
     def _group(batch: list[Partition], actions: list[Action]) -> Iterator[Partition | Action]:
         if batch:
-            names = dict.fromkeys(name for each in batch for name in each.extra)
+            names = dict.fromkeys(name for partition in batch for name in partition.extra)
             yield Partition(
-                {name: [each.values.get(name) for each in batch] for name in batch[0].values},
-                {name: [each.extra.get(name) for each in batch] for name in names},
+                {
+                    name: [partition.values.get(name) for partition in batch]
+                    for name in batch[0].values
+                },
+                {name: [partition.extra.get(name) for partition in batch] for name in names},
             )
         yield from actions
 
@@ -174,20 +177,20 @@ class UnionRouter(Router):
         config: Mapping[str, Any],
     ):
         self.place = component.place
-        self._name = Settings(component, config).required("partition_field")
+        self._name = Settings(component, config).require("partition_field")
         self._routers = routers
         self.names = [frozenset({self._name})]
-        self.must_list = any(each.has_parents or each.must_list for each in routers)
-        for each in routers:
-            _require_no_options(each, self.place)
-            if any(self._name not in names for names in each.names):
+        self.must_list = any(router.has_parents or router.must_list for router in routers)
+        for router in routers:
+            _require_no_options(router, self.place)
+            if any(self._name not in names for names in router.names):
                 raise ConfigError(
-                    f"{each.place} has partitions without the field {self._name!r} of {self.place}",
+                    f"{router.place} has partitions without the field {self._name!r} of {self.place}",
                     guidance="give all routers of the union the same `partition_field`",
                 )
 
     def begin(self, state: State | None) -> Routing:
-        return _Union([each.begin(state) for each in self._routers], self._name)
+        return _Union([router.begin(state) for router in self._routers], self._name)
 
 
 class _Union(Routing):
@@ -213,10 +216,10 @@ class _Union(Routing):
 
 def _is_new(values: Mapping[str, Any], seen: set[bytes]) -> bool:
     """Return whether values, apart from the parent's partition, are not among those seen; add them."""
-    found = identity({name: value for name, value in values.items() if name != PARENT_SLICE})
-    if found in seen:
+    key = identity({name: value for name, value in values.items() if name != PARENT_SLICE})
+    if key in seen:
         return False
-    seen.add(found)
+    seen.add(key)
     return True
 
 

@@ -68,9 +68,12 @@ class ParentRouter(Router):
         self.place = component.place
         self._pages = pages
         self._choose = choose
-        self.parents = [_Parent(each, config) for each in component.parent_stream_configs]
-        self.names = [frozenset({each.field}) for each in self.parents]
-        self.must_list = any(each.has_extra for each in self.parents)
+        self.parents = [
+            _Parent(config_of_parent, config)
+            for config_of_parent in component.parent_stream_configs
+        ]
+        self.names = [frozenset({parent.field}) for parent in self.parents]
+        self.must_list = any(parent.has_extra for parent in self.parents)
         if not self.parents:
             raise ConfigError(
                 f"{self.place} has no parent streams", guidance="write `parent_stream_configs`"
@@ -80,10 +83,10 @@ class ParentRouter(Router):
         return _ParentRouting(self.parents, state, self._pages, self._choose)
 
     def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:
-        return options_of({each.field: each.injection for each in self.parents}, partition)
+        return options_of({parent.field: parent.injection for parent in self.parents}, partition)
 
     def has_options(self) -> bool:
-        return any(each.injection is not None for each in self.parents)
+        return any(parent.injection is not None for parent in self.parents)
 
 
 class _Parent:
@@ -94,9 +97,9 @@ class _Parent:
         self.stream = component.stream
         self._cursor_field = _cursor_field(component.stream, config)
         self.is_incremental = component.incremental_dependency
-        self.field = settings.required("partition_field")
+        self.field = settings.require("partition_field")
         self.injection = injection(component.request_option, config)
-        self._key = [part for part in settings.required("parent_key").split("/") if part]
+        self._key = [part for part in settings.require("parent_key").split("/") if part]
         self._extra = [
             [text_of(part, config) for part in path] for path in component.extra_fields or ()
         ]
@@ -114,17 +117,16 @@ class _Parent:
 
     def partition(self, record: Record, within: Slice, *, has_state: bool) -> Partition | None:
         """Return the partition for a record; None for a record without the key."""
-        key = _found(record, self._key)
+        key = _find_value(record, self._key)
         if key is _MISSING or key is None:
             return None
         extra = {
-            ".".join(path): None if found is _MISSING else found
+            ".".join(path): None if (part := _find_value(record, path)) is _MISSING else part
             for path in self._extra
-            for found in [_found(record, path)]
         }
         if self._pointer and not has_state:
-            found = _found(record, self._pointer)
-            extra[CHILD_RESPONSE] = [] if found is _MISSING else found
+            response = _find_value(record, self._pointer)
+            extra[CHILD_RESPONSE] = [] if response is _MISSING else response
         return Partition({self.field: key, PARENT_SLICE: dict(within.partition)}, extra)
 
     def state_in(self, state: State) -> State:
@@ -154,23 +156,24 @@ class _ParentRouting(Routing):
         self._pages = pages
         self._choose = choose
         self._reads = [
-            (each, self._started(each) if self._tracks(each) else None) for each in parents
+            (parent, self._start_read(parent) if self._tracks(parent) else None)
+            for parent in parents
         ]
         self._progress = {
-            each.stream.name: started[1] for each, started in self._reads if started is not None
+            parent.stream.name: started[1] for parent, started in self._reads if started is not None
         }
 
     def items(self) -> Iterator[Partition | Action]:
         for parent, started in self._reads:
-            yield from self._items_of(parent, *(started or self._started(parent)))
+            yield from self._items_of(parent, *(started or self._start_read(parent)))
 
     def parent_state(self) -> dict[str, Raw]:
-        return {name: each.encode() for name, each in self._progress.items()}
+        return {name: progress.encode() for name, progress in self._progress.items()}
 
     def _tracks(self, parent: _Parent) -> bool:
         return self._is_tracked and parent.is_incremental
 
-    def _started(self, parent: _Parent) -> tuple[Stream, Progress]:
+    def _start_read(self, parent: _Parent) -> tuple[Stream, Progress]:
         saved = parent.state_in(self._state) if self._tracks(parent) else {}
         stream, cursor, state = self._choose(parent.stream, saved)
         return stream, cursor.begin(state)
@@ -179,16 +182,18 @@ class _ParentRouting(Routing):
         self, parent: _Parent, stream: Stream, progress: Progress
     ) -> Iterator[Partition | Action]:
         tracks = self._tracks(parent)
-        for each in progress.slices():
-            pages = self._pages(stream, each, progress.options(each))
-            for page in read_slice(progress, each, pages):
+        for stream_slice in progress.slices():
+            pages = self._pages(stream, stream_slice, progress.options(stream_slice))
+            for page in read_slice(progress, stream_slice, pages):
                 for record in page:
-                    found = parent.partition(record, each, has_state=bool(self._state))
-                    if found is not None:
-                        yield found
-            yield from _now_or_later(partial(progress.close, each), is_later=tracks)
+                    partition = parent.partition(record, stream_slice, has_state=bool(self._state))
+                    if partition is not None:
+                        yield partition
+            yield from _now_or_later(partial(progress.close, stream_slice), is_later=tracks)
         yield from _now_or_later(progress.finish, is_later=tracks)
-        self.warnings.extend(f"parent stream {stream.name!r}: {each}" for each in progress.warnings)
+        self.warnings.extend(
+            f"parent stream {stream.name!r}: {warning}" for warning in progress.warnings
+        )
 
 
 def _now_or_later(action: Action, *, is_later: bool) -> Iterator[Action]:
@@ -208,15 +213,19 @@ def _cursor_field(
     return text_of(getattr(stream.incremental_sync, "cursor_field", None), config)
 
 
-def _found(record: Any, path: Sequence[str]) -> Any:
+def _find_value(record: Any, path: Sequence[str]) -> Any:
     """Return the value at a path of a record; `_MISSING` if there is none. `*` is the first of all fields or
     items that has the rest of the path."""
     for number, part in enumerate(path):
         if part == "*":
             below = record.values() if isinstance(record, Mapping) else record
             rest = path[number + 1 :]
-            candidates = (_found(each, rest) for each in below if isinstance(below, Iterable))
-            return next((each for each in candidates if each is not _MISSING), _MISSING)
+            candidates = (
+                _find_value(part_below, rest) for part_below in below if isinstance(below, Iterable)
+            )
+            return next(
+                (candidate for candidate in candidates if candidate is not _MISSING), _MISSING
+            )
         if isinstance(record, Mapping) and part in record:
             record = record[part]
         elif isinstance(record, list) and part.isdigit() and int(part) < len(record):

@@ -138,10 +138,10 @@ class ListRouter(Router):
     def __init__(self, component: components.ListPartitionRouter, config: Mapping[str, Any]):
         settings = Settings(component, config)
         self.place = component.place
-        self.name = settings.required("cursor_field")
+        self.name = settings.require("cursor_field")
         self.names = [frozenset({self.name})]
         self._injection: Injection | None = injection(component.request_option, config)
-        self._values = self._listed(component.values, config)
+        self._values = _list_values(component, config)
 
     def begin(self, state: State | None) -> Routing:
         del state
@@ -153,15 +153,16 @@ class ListRouter(Router):
     def has_options(self) -> bool:
         return self._injection is not None
 
-    def _listed(self, written: Template | Sequence[str], config: Mapping[str, Any]) -> list[Any]:
-        if not isinstance(written, Template):
-            return list(written)
-        found = written.evaluate_or(None, {"config": config})
-        if found is None:
-            return []
-        if not isinstance(found, list | tuple):
-            raise ConfigError(
-                f"{self.place}.values does not give a list: {written.text!r}",
-                guidance="write a list, or correct the value of the config that it uses",
-            )
-        return list(found)
+
+def _list_values(component: components.ListPartitionRouter, config: Mapping[str, Any]) -> list[Any]:
+    if not isinstance(component.values, Template):
+        return list(component.values)
+    values = component.values.evaluate_or(None, {"config": config})
+    if values is None:
+        return []
+    if not isinstance(values, list | tuple):
+        raise ConfigError(
+            f"{component.place}.values does not give a list: {component.values.text!r}",
+            guidance="write a list, or correct the value of the config that it uses",
+        )
+    return list(values)

@@ -66,14 +66,14 @@ class DatetimeFormat:
         self.is_epoch = text in _EPOCH_FORMATS
         self._tokens = [] if self.is_epoch else _TOKEN.findall(text)
         self._has_zone = "%z" in self._tokens
-        self._zone = zone or _fixed_zone(self._tokens)
+        self._zone = zone or _find_fixed_zone(self._tokens)
         self._shape = None if self.is_epoch else _shape(self._tokens, self._zone)
         self.is_sortable = self.is_epoch or (self._shape is not None and _is_sorted(self._tokens))
 
     def __repr__(self) -> str:
         return f"DatetimeFormat({self.text!r})"
 
-    def for_states(self) -> DatetimeFormat:
+    def make_state_format(self) -> DatetimeFormat:
         """Return the format of states.
 
         The Airbyte CDK takes a zone that is written out for text, and the time before it for UTC. A state has
@@ -93,9 +93,9 @@ class DatetimeFormat:
         Raises:
             ValueError: the value has another format.
         """
-        found = self._shape.pattern.fullmatch(str(value)) if self._shape else None
-        if self._shape is not None and found is not None:
-            return self._shape.moment(found)
+        match = self._shape.pattern.fullmatch(str(value)) if self._shape else None
+        if self._shape is not None and match is not None:
+            return self._shape.moment(match)
         try:
             parsed = dates.parse_datetime(value, self.text)
             return parsed if self._zone is timezone.utc else parsed.replace(tzinfo=self._zone)
@@ -113,20 +113,20 @@ class DatetimeFormat:
         """Return a date-time as text, in the zone of the format; in the date-time's own where the format has
         `%z`. What is smaller than the smallest unit of the format is cut off."""
         if self.is_epoch or self._has_zone:
-            return self._written(moment)
-        return self._written(moment.astimezone(self._zone))
+            return self._format_text(moment)
+        return self._format_text(moment.astimezone(self._zone))
 
     def zone_of(self, text: str) -> str:
         """Return the zone at the end of a text of this format; an empty one if it has none."""
-        found = _ZONE.search(text) if self._has_zone else None
-        return found[0] if found else ""
+        match = _ZONE.search(text) if self._has_zone else None
+        return match[0] if match else ""
 
-    def _written(self, moment: datetime) -> str:
+    def _format_text(self, moment: datetime) -> str:
         if self.text == "%s":
             return str((moment - dates.EPOCH) // timedelta(seconds=1))
         if moment.year >= _YEAR_OF_FOUR_DIGITS:
             return dates.format_datetime(moment, self.text)
-        padded = (f"{moment.year:04d}" if each == "%Y" else each for each in self._tokens)
+        padded = (f"{moment.year:04d}" if part == "%Y" else part for part in self._tokens)
         return dates.format_datetime(moment, "".join(padded) or self.text)
 
 
@@ -141,13 +141,13 @@ class _Shape:
     zone: int | None
     fixed_zone: timezone
 
-    def moment(self, found: re.Match[str]) -> datetime:
+    def moment(self, match: re.Match[str]) -> datetime:
         """Return the date-time of a text that has this shape.
 
         Raises:
             ValueError: there is no such day or time.
         """
-        texts = found.groups()
+        texts = match.groups()
         year, month, day, hour, minute, second = (
             default if group is None else int(texts[group]) for group, default in self.groups
         )
@@ -158,7 +158,7 @@ class _Shape:
 
 def _names(tokens: Sequence[str]) -> list[str]:
     """Return the directives among the tokens of a format."""
-    return [each for each in tokens if each.startswith("%") and each != "%%"]
+    return [part for part in tokens if part.startswith("%") and part != "%%"]
 
 
 def _is_sorted(tokens: Sequence[str]) -> bool:
@@ -169,11 +169,11 @@ def _is_sorted(tokens: Sequence[str]) -> bool:
     return bool(names) and tuple(names) == _ORDER[: len(names)]
 
 
-def _fixed_zone(tokens: Sequence[str]) -> timezone:
+def _find_fixed_zone(tokens: Sequence[str]) -> timezone:
     """Return the zone that is written out at the end of a format, after a time; UTC if there is none."""
     is_after_time = len(tokens) > 1 and tokens[-2] in _TIMES and "%z" not in tokens
-    found = _FIXED_ZONE.fullmatch(tokens[-1]) if is_after_time else None
-    return timezone.utc if found is None else _zone(found[1])
+    match = _FIXED_ZONE.fullmatch(tokens[-1]) if is_after_time else None
+    return timezone.utc if match is None else _zone(match[1])
 
 
 def _shape(tokens: Sequence[str], zone: timezone) -> _Shape | None:
@@ -228,13 +228,15 @@ class DatetimeFormats:
 
     def __init__(self, formats: Iterable[str | DatetimeFormat]):
         self._formats = [
-            DatetimeFormat(each) if isinstance(each, str) else each
-            for each in dict.fromkeys(formats)
+            DatetimeFormat(text) if isinstance(text, str) else text
+            for text in dict.fromkeys(formats)
         ]
-        self._takes_iso = any(each.text.startswith("%Y-%m-%d") for each in self._formats)
+        self._takes_iso = any(
+            datetime_format.text.startswith("%Y-%m-%d") for datetime_format in self._formats
+        )
 
     def __str__(self) -> str:
-        return " or ".join(repr(each.text) for each in self._formats)
+        return " or ".join(repr(datetime_format.text) for datetime_format in self._formats)
 
     def parse(self, value: Any) -> datetime:
         """Return a value as a date-time.
@@ -242,12 +244,12 @@ class DatetimeFormats:
         Raises:
             ValueError: the value has none of the formats.
         """
-        return self._parsed(value)[1]
+        return self._parse(value)[1]
 
     def moment(self, value: Any) -> datetime | None:
         """Return a value as a date-time; None if it has none of the formats."""
         try:
-            return self._parsed(value)[1]
+            return self._parse(value)[1]
         except ValueError:
             return None
 
@@ -258,25 +260,25 @@ class DatetimeFormats:
         missing = len(values) - len(present)
         if not present:
             return Extremes(None, None, missing)
-        ends = self._sorted_ends(present)
+        ends = self._find_sorted_ends(present)
         if ends is not None:
             return Extremes(*ends, missing)
         moments = [moment for moment in map(self.moment, present) if moment is not None]
         missing += len(present) - len(moments)
         return Extremes(min(moments, default=None), max(moments, default=None), missing)
 
-    def _parsed(self, value: Any) -> tuple[DatetimeFormat | None, datetime]:
+    def _parse(self, value: Any) -> tuple[DatetimeFormat | None, datetime]:
         is_scalar = isinstance(value, str | int | float | Decimal)
         is_scalar = is_scalar and not isinstance(value, bool)
-        for each in self._formats if is_scalar else ():
-            found = each.moment(value)
-            if found is not None:
-                return each, found
+        for datetime_format in self._formats if is_scalar else ():
+            moment = datetime_format.moment(value)
+            if moment is not None:
+                return datetime_format, moment
         if self._takes_iso and isinstance(value, str):
             return None, _iso(value)
         raise ValueError(f"{value!r} does not have the format {self}")
 
-    def _sorted_ends(self, values: list[Any]) -> tuple[datetime, datetime] | None:
+    def _find_sorted_ends(self, values: list[Any]) -> tuple[datetime, datetime] | None:
         """Return the earliest and the latest of values that sort as their date-times do; None if they may
         not."""
         kinds = set(map(type, values))
@@ -287,7 +289,7 @@ class DatetimeFormats:
             return None
         ends = min(values), max(values)
         try:
-            (low_format, low), (high_format, high) = map(self._parsed, ends)
+            (low_format, low), (high_format, high) = map(self._parse, ends)
         except ValueError:
             return None
         if low_format is None or low_format is not high_format or not low_format.is_sortable:

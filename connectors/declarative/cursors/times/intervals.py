@@ -51,13 +51,13 @@ class Splitter:
             end: the last time of the period.
             is_last: whether `end` is part of the period; without it the last interval ends before `end`.
         """
-        lower = self._clamped(start)
+        lower = self._clamp(start)
         while lower <= end if is_last else lower < end:
             upper = self.after(lower)
             if upper is None or upper >= end:
-                yield Interval(lower, end if is_last else self._before(end))
+                yield Interval(lower, end if is_last else self._subtract_granularity(end))
                 return
-            yield Interval(lower, self._before(upper))
+            yield Interval(lower, self._subtract_granularity(upper))
             lower = upper
 
     def count(self, start: datetime, end: datetime) -> int:
@@ -69,41 +69,47 @@ class Splitter:
         except (OverflowError, ValueError):
             return 1
 
-    def starts(self, start: datetime, end: datetime) -> Iterator[datetime]:
+    def list_starts(self, start: datetime, end: datetime) -> Iterator[datetime]:
         """Yield the starts of the intervals of a period. They depend on the start alone, so the intervals
         keep their starts as the period grows."""
-        at: datetime | None = self._clamped(start)
-        while at is not None and at <= end:
-            yield at
-            at = self.after(at)
+        boundary: datetime | None = self._clamp(start)
+        while boundary is not None and boundary <= end:
+            yield boundary
+            boundary = self.after(boundary)
 
-    def fixed_starts(self, start: datetime, end: datetime) -> Iterator[datetime]:
+    def list_fixed_starts(self, start: datetime, end: datetime) -> Iterator[datetime]:
         """Yield the starts of the intervals of a period whose start moves with the clock. They are multiples
         of the step, counted from 1970 in UTC, or from January of the year 1 for months and years: each
         period that has an interval has it with the same start. The first one begins at or before the
         period."""
         if self.step is not None:
-            found = Splitter(self.step).starts(_multiple(self.step, start), end)
-            yield from dict.fromkeys(each for each in map(self._clamped, found) if each <= end)
+            starts = Splitter(self.step).list_starts(_multiple(self.step, start), end)
+            yield from dict.fromkeys(
+                start_of_interval
+                for start_of_interval in map(self._clamp, starts)
+                if start_of_interval <= end
+            )
 
-    def at(self, start: datetime, end: datetime) -> Interval:
+    def find_interval(self, start: datetime, end: datetime) -> Interval:
         """Return the interval that begins at a time, in a period with this end."""
         upper = self.after(start)
-        return Interval(start, end if upper is None else min(end, self._before(upper)))
+        return Interval(
+            start, end if upper is None else min(end, self._subtract_granularity(upper))
+        )
 
     def after(self, lower: datetime) -> datetime | None:
         """Return the start of the interval after the one that begins at a time; None if it is the last."""
         if self.step is None:
             return None
         try:
-            return self._clamped(lower + self.step)
+            return self._clamp(lower + self.step)
         except (OverflowError, ValueError):
             return None
 
-    def _clamped(self, moment: datetime) -> datetime:
+    def _clamp(self, moment: datetime) -> datetime:
         return moment if self.clamp is None else self.clamp(moment)
 
-    def _before(self, moment: datetime) -> datetime:
+    def _subtract_granularity(self, moment: datetime) -> datetime:
         return moment if self.granularity is None else moment - self.granularity
 
 
@@ -121,8 +127,8 @@ class Coverage:
     def __init__(self, intervals: Iterable[Interval], granularity: Length | None = None):
         self._distance = granularity or _ADJACENT
         self.intervals: list[Interval] = []
-        for each in sorted(intervals):
-            self.add(each)
+        for interval in sorted(intervals):
+            self.add(interval)
 
     @property
     def end(self) -> datetime:
@@ -138,18 +144,18 @@ class Coverage:
         """Return whether the first interval leaves no gap after a time."""
         return start + self._distance >= self.start
 
-    def until(self, moment: datetime) -> Coverage:
+    def cut_at(self, moment: datetime) -> Coverage:
         """Return the coverage of what is before a time. It has at least the time right before it."""
         try:
             last = moment - self._distance
         except (OverflowError, ValueError):
             return Coverage([Interval(moment, moment)], self._distance)
-        kept = [Interval(each.start, min(each.end, last)) for each in self.intervals]
+        earlier = [Interval(interval.start, min(interval.end, last)) for interval in self.intervals]
         return Coverage(
-            [*(e for e in kept if e.start <= last), Interval(last, last)], self._distance
+            [*(e for e in earlier if e.start <= last), Interval(last, last)], self._distance
         )
 
-    def completed_before(self, moment: datetime) -> Coverage:
+    def fill_until(self, moment: datetime) -> Coverage:
         """Return the coverage with all the time from its start until right before a later time."""
         last = moment - self._distance
         return Coverage([Interval(min(self.start, last), last), *self.intervals], self._distance)
@@ -164,22 +170,22 @@ class Coverage:
         while high < len(intervals) and self._touch(interval, intervals[high]):
             high += 1
         joined = [interval, *intervals[low:high]]
-        merged = Interval(min(each.start for each in joined), max(map(_end, joined)))
+        merged = Interval(min(part.start for part in joined), max(map(_end, joined)))
         intervals[low:high] = [merged]
 
-    def _touch(self, one: Interval, other: Interval) -> bool:
+    def _touch(self, interval: Interval, other: Interval) -> bool:
         """Return whether nothing is between an interval and one that does not begin before it."""
-        return one.end >= other.start or one.end + self._distance >= other.start
+        return interval.end >= other.start or interval.end + self._distance >= other.start
 
 
 def _multiple(step: Length, moment: datetime) -> datetime:
     """Return the last multiple of a length of time that is not after a moment."""
     if isinstance(step, timedelta):
         return dates.EPOCH + (moment - dates.EPOCH) // step * step
-    found = datetime.min.replace(tzinfo=timezone.utc)
-    while (following := found + step) <= moment:
-        found = following
-    return found
+    multiple = datetime.min.replace(tzinfo=timezone.utc)
+    while (following := multiple + step) <= moment:
+        multiple = following
+    return multiple
 
 
 def _end(interval: Interval) -> datetime:

@@ -195,7 +195,7 @@ class Jinja(Program):
 
     def __init__(self, text: str):
         tree = ENVIRONMENT.parse(text)
-        _checked_names(tree)
+        _check_names(tree)
         self.names = frozenset(meta.find_undeclared_variables(tree))
         self._is_expression = _make_assignment(tree)
         self._template = ENVIRONMENT.from_string(tree)
@@ -233,7 +233,7 @@ def _make_assignment(tree: nodes.Template) -> bool:
 
 
 @lru_cache(maxsize=20_000)
-def compiled(text: str) -> Program:
+def compile_template(text: str) -> Program:
     """Return the program of a template's text.
 
     Raises:
@@ -261,10 +261,10 @@ def check(text: str) -> frozenset[str]:
     parts = _parts(text)
     if parts is not None:
         return frozenset(part.name for part in parts if isinstance(part, Lookup))
-    return _checked_names(ENVIRONMENT.parse(text))
+    return _check_names(ENVIRONMENT.parse(text))
 
 
-def _checked_names(tree: nodes.Template) -> frozenset[str]:
+def _check_names(tree: nodes.Template) -> frozenset[str]:
     read_names: set[str] = set()
     assigned_names: set[str] = set()
     for node in tree.find_all((nodes.Name, nodes.Macro, nodes.Filter, nodes.Test, *_LOADING)):

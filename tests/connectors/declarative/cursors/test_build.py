@@ -45,14 +45,14 @@ def counted() -> Any:
 )
 def test_a_stream_has_the_cursor_that_its_components_describe(of: Any, kind: type) -> None:
     cursors = Api(nothing).cursors
-    assert type(cursors.of(of)) is kind
-    assert cursors.of(of) is cursors.of(of)
+    assert type(cursors.get(of)) is kind
+    assert cursors.get(of) is cursors.get(of)
 
 
 def test_components_in_python_are_refused() -> None:
     sync = made(components.CustomIncrementalSync, place="s", class_name="source_x.Sync")
     with pytest.raises(ConfigError, match=r"s is implemented in Python, by 'source_x\.Sync'"):
-        Api(nothing).cursors.of(stream(sync=sync))
+        Api(nothing).cursors.get(stream(sync=sync))
     migration = made(components.CustomStateMigration, place="m", class_name="source_x.Migration")
     of = stream(sync=dated(), state_migrations=(migration,))
     with pytest.raises(ConfigError, match="m is implemented in Python"):
@@ -157,7 +157,7 @@ def test_a_parent_whose_full_read_was_cut_is_read_in_full_again() -> None:
 
 
 def test_the_age_of_a_state_of_partitions_is_that_of_the_state_for_all() -> None:
-    cursor = Api(nothing).cursors.of(stream(router=listed(["a"]), sync=dated()))
+    cursor = Api(nothing).cursors.get(stream(router=listed(["a"]), sync=dated()))
     assert cursor.moment_of({"states": []}) is None
     found = cursor.moment_of({"state": RECENT})
     assert found is not None and found.day == 30

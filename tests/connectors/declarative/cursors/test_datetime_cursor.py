@@ -68,7 +68,9 @@ def test_without_an_end_the_present_time_is_the_end() -> None:
 @pytest.mark.spec("builder.10")
 def test_the_present_time_is_evaluated_once_in_a_read() -> None:
     with at(NOW):
-        cursor = Api(nothing).cursors.of(stream(sync=dated(step="P10D", cursor_granularity="PT1S")))
+        cursor = Api(nothing).cursors.get(
+            stream(sync=dated(step="P10D", cursor_granularity="PT1S"))
+        )
         slices = cursor.begin({}).slices()
         next(slices)
     with at("2025-01-01T00:00:00Z"):
@@ -329,7 +331,7 @@ def test_an_overlap_is_lacking_where_the_state_is_the_present_time(
     request = {"request": fields.pop("request")} if "request" in fields else {}
     cursor = dated(datetime_format="%Y-%m-%dT%H:%M:%S.%f%z", **fields)
     with at(NOW):
-        found = Api(nothing).cursors.of(stream(sync=cursor, **request))
+        found = Api(nothing).cursors.get(stream(sync=cursor, **request))
         assert found.lacks_overlap() is lacks
 
 
@@ -815,7 +817,7 @@ def test_more_intervals_than_can_be_read_are_an_error_before_the_first_one(
         assert period in str(error.value) and error.value.guidance
         if router is None:
             with pytest.raises(ConfigError, match="intervals, and a read has"):
-                api.cursors.of(written).contexts()
+                api.cursors.get(written).contexts()
 
 
 def test_a_step_of_a_minute_may_be_read_for_a_year_and_a_state_leaves_less_to_read() -> None:
@@ -862,7 +864,7 @@ def test_users_choose_the_cursor_field_only_where_the_manifest_lets_them() -> No
 def test_the_intervals_of_a_stream_are_listed_by_their_starts() -> None:
     fields = {**DAILY, "start_datetime": "2024-01-29"}
     with at(NOW):
-        cursor = Api(nothing).cursors.of(stream(sync=dated(**fields)))
+        cursor = Api(nothing).cursors.get(stream(sync=dated(**fields)))
         assert list(cursor.contexts() or ()) == [
             {"start_time": "2024-01-29"},
             {"start_time": "2024-01-30"},
@@ -870,11 +872,13 @@ def test_the_intervals_of_a_stream_are_listed_by_their_starts() -> None:
         ]
 
 
-def starts(now: str, start: Any, config: dict[str, Any] | None = None, **fields: Any) -> list[Any]:
+def list_starts(
+    now: str, start: Any, config: dict[str, Any] | None = None, **fields: Any
+) -> list[Any]:
     """Return the starts of the intervals that are listed at a time."""
     sync = {"cursor_granularity": "PT1S", "start_datetime": start, **fields}
     with at(now):
-        cursor = Api(nothing, config or {}).cursors.of(stream(sync=dated(**sync)))
+        cursor = Api(nothing, config or {}).cursors.get(stream(sync=dated(**sync)))
         return [each["start_time"] for each in cursor.contexts() or ()]
 
 
@@ -896,14 +900,14 @@ def test_intervals_from_a_start_that_moves_count_from_a_fixed_time(
 ) -> None:
     """Dagster lists them every few minutes: each is listed with the same start until it is too old."""
     for now in ("2024-01-31T12:00:00Z", "2024-01-31T12:05:00Z", "2024-01-31T23:59:59Z"):
-        found_starts = starts(now, AGO.replace("PERIOD", period), step=step)
+        found_starts = list_starts(now, AGO.replace("PERIOD", period), step=step)
         assert found_starts == [f"{day}T00:00:00Z" for day in found]
 
 
 def test_a_start_moves_if_it_is_at_most_a_time_ago() -> None:
     least = min_max("{{ config['start'] }}", min_datetime=AGO.replace("PERIOD", "P9Y"))
     config = {"start": "2024-01-30T10:00:00Z"}
-    found = starts("2024-01-31T12:00:00Z", least, config, step="P1D")
+    found = list_starts("2024-01-31T12:00:00Z", least, config, step="P1D")
     assert found == ["2024-01-30T00:00:00Z", "2024-01-31T00:00:00Z"]
 
 
@@ -917,7 +921,7 @@ def test_a_start_moves_if_it_is_at_most_a_time_ago() -> None:
 )
 def test_intervals_from_a_fixed_start_count_from_it(start: Any) -> None:
     config = {"start": "2024-01-30T10:00:00Z"}
-    found = starts("2024-01-31T12:00:00Z", start, config, step="P1D")
+    found = list_starts("2024-01-31T12:00:00Z", start, config, step="P1D")
     assert found == ["2024-01-30T10:00:00Z", "2024-01-31T10:00:00Z"]
 
 
@@ -939,7 +943,7 @@ def test_intervals_are_listed_again_with_the_same_starts(
     )
     begin = moment("2024-01-01T00:30:00Z") + timedelta(hours=hour)
     one, other = (
-        starts(time.isoformat(), AGO.replace("PERIOD", "P400D"), step=step, clamping=clamping)
+        list_starts(time.isoformat(), AGO.replace("PERIOD", "P400D"), step=step, clamping=clamping)
         for time in (begin, begin + timedelta(hours=passed))
     )
     assert one == sorted(set(one))
@@ -951,7 +955,7 @@ def test_an_interval_that_begins_before_the_start_is_read_alone() -> None:
     sync = dated(start_datetime=AGO.replace("PERIOD", "P2D"), step="P1D", cursor_granularity="PT1S")
     with at(NOW):
         cursors = Api(nothing).cursors
-        first = next(iter(cursors.of(stream(sync=sync)).contexts() or ()))
+        first = next(iter(cursors.get(stream(sync=sync)).contexts() or ()))
         done = Api(nothing).read(stream(sync=sync), {}, [first])
     assert [tuple(each.interval.values()) for each in done.slices] == [
         ("2024-01-29T00:00:00Z", "2024-01-29T23:59:59Z")
@@ -960,9 +964,9 @@ def test_an_interval_that_begins_before_the_start_is_read_alone() -> None:
 
 def test_a_stream_without_steps_has_no_intervals_to_list() -> None:
     cursors = Api(nothing).cursors
-    assert cursors.of(stream(sync=dated())).contexts() is None
-    assert cursors.of(stream(sync=dated(**DAILY, is_data_feed=True))).contexts() is None
-    assert cursors.of(stream()).contexts() is None
+    assert cursors.get(stream(sync=dated())).contexts() is None
+    assert cursors.get(stream(sync=dated(**DAILY, is_data_feed=True))).contexts() is None
+    assert cursors.get(stream()).contexts() is None
 
 
 def test_listed_intervals_are_read_alone_and_do_not_move_the_state() -> None:

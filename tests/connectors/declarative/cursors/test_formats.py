@@ -138,7 +138,7 @@ def test_a_state_with_a_zone_that_is_written_out_is_the_earlier_of_its_two_meani
 ) -> None:
     """A state of the Airbyte CDK has the time in UTC before the zone, or that of a record with the zone."""
     form, noon = (
-        DatetimeFormat(f"%H:%M:%S{zone}").for_states(),
+        DatetimeFormat(f"%H:%M:%S{zone}").make_state_format(),
         datetime(1900, 1, 1, 12, tzinfo=timezone.utc),
     )
     assert form.format(noon) == text

@@ -397,7 +397,7 @@ def test_children_are_not_read_up_to_an_earlier_time_than_their_parents(end: str
         parent(each, f"{each.name}_id", incremental_dependency=True) for each in (shops, sites)
     ]
     seconds = itertools.count()
-    with clock.replaced(lambda: NOW + next(seconds) * timedelta(seconds=1)):
+    with clock.use(lambda: NOW + next(seconds) * timedelta(seconds=1)):
         Api(answer).read(orders(substream(*parents), end_datetime=end))
     assert ends["regions"] <= ends["shops"] <= ends["orders"]
     assert ends["sites"] <= ends["orders"]
@@ -661,7 +661,7 @@ class _Clock:
 
 
 def progress_of(of: Any, state: dict[str, Any], clock: _Clock) -> PartitionedProgress:
-    cursor = Api(nothing).cursors.of(of)
+    cursor = Api(nothing).cursors.get(of)
     assert isinstance(cursor, PartitionedCursor)
     return PartitionedProgress(cursor, state, clock)
 

@@ -313,10 +313,10 @@ def read_alone(router: Any, contexts: list[dict[str, Any]], api: Api | None = No
 
 def test_partitions_are_listed_by_their_contexts() -> None:
     router = substream(parent(stream("shops")))
-    cursor = source(shops=[*SHOPS, SHOPS[0]]).cursors.of(stream(router=router))
+    cursor = source(shops=[*SHOPS, SHOPS[0]]).cursors.get(stream(router=router))
     assert list(cursor.contexts() or ()) == [{"shop": 1}, {"shop": 2}]
     nested = substream(parent(stream("shops", listed(["eu"], "region"))))
-    cursor = source(shops=SHOPS).cursors.of(stream(router=nested, sync=dated()))
+    cursor = source(shops=SHOPS).cursors.get(stream(router=nested, sync=dated()))
     assert next(iter(cursor.contexts() or ())) == {"shop": 1, "parent_slice": {"region": "eu"}}
 
 
@@ -353,7 +353,7 @@ def test_groups_are_not_listed_and_not_read_alone(sync: Any) -> None:
     group = grouped(listed(["1", "2", "3"]), 2)
     for router in (group, (listed(["a"], "x"), group)):
         of = stream(router=router, sync=sync)
-        assert Api(nothing).cursors.of(of).contexts() is None
+        assert Api(nothing).cursors.get(of).contexts() is None
         with pytest.raises(ConfigError, match="makes groups of them"):
             Api(nothing).read(of, contexts=[{"shop": ["1", "2"]}])
 

@@ -248,7 +248,7 @@ def test_no_cut_loses_a_record_and_only_the_boundary_is_read_twice(
         assert len(numbers) == len(set(numbers)) or not drawn["is_exact"]
         # Of intervals that are read at the same time, a state may follow parts that it does not cover.
         if drawn["lookback_window"] is None and drawn["threads"] == 1:
-            saved = form.for_states().format
+            saved = form.make_state_format().format
             again = {saved(events[number][1]) for number in before & set(numbers)}
             assert again <= {boundary}
     assert reads.arrived == set(range(len(events)))

@@ -21,7 +21,7 @@ from connectors.declarative.manifest.evaluation.programs import (
     Lookups,
     SingleLookup,
     check,
-    compiled,
+    compile_template,
 )
 from connectors.declarative.manifest.template import Template, UndefinedValue
 
@@ -180,7 +180,7 @@ def test_threads_that_read_literals_leave_the_filters_of_warnings_alone() -> Non
     ],
 )
 def test_what_needs_no_jinja_does_without(text: str, kind: type) -> None:
-    assert type(compiled(text)) is kind
+    assert type(compile_template(text)) is kind
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ def test_what_needs_no_jinja_does_without(text: str, kind: type) -> None:
     ],
 )
 def test_the_check_of_a_template_finds_the_variables_that_it_uses(text: str) -> None:
-    assert check(text) == compiled(text).names
+    assert check(text) == compile_template(text).names

@@ -400,7 +400,7 @@ def test_a_text_that_is_no_template_fails_when_it_is_evaluated() -> None:
 
 def test_the_clock_can_be_replaced_for_a_while() -> None:
     moments = iter([NOW, NOW + timedelta(days=1)])
-    with clock.replaced(lambda: next(moments)):
+    with clock.use(lambda: next(moments)):
         assert clock.now() == NOW
         with clock.frozen(datetime(2020, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))):
             assert evaluate.__name__ and clock.now() == datetime(2020, 1, 1, tzinfo=timezone.utc)

@@ -273,7 +273,7 @@ def test_templates_are_evaluated_once_a_slice_unless_they_depend_on_the_page_or_
           type: DefaultPaginator
           pagination_strategy: {type: CursorPagination, cursor_value: "{{ response.next }}"}
         """
-    with clock.replaced(lambda: NOON.replace(minute=next(times))):
+    with clock.use(lambda: NOON.replace(minute=next(times))):
         assert len(reading.pages(written, JANUARY)) == 3
     assert [request.query for request in reading.api.requests] == [
         [("since", "2024-01-01"), ("stamp", "0")],
