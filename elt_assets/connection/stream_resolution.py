@@ -23,7 +23,7 @@ from elt_assets.protocol.airbyte.catalog import (
 )
 from elt_assets.protocol.airbyte.json_schema import broken_references
 from elt_assets.protocol.airbyte.sync_modes import APPEND
-from elt_assets.protocol.singer.catalog import log_based, with_all_entries
+from elt_assets.protocol.singer.catalog import attach_all_entries, make_log_based
 from elt_assets.sync.selection.fields import (
     UNDECLARED,
     FieldSelection,
@@ -46,7 +46,7 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
     """
     problems: list[str] = []
     configured: list[ConfiguredStream] = []
-    catalog = with_all_entries(catalog)
+    catalog = attach_all_entries(catalog)
     ambiguous = catalog.repeated
     for settings in connection.streams:
         stream = catalog.find(settings.id)
@@ -61,7 +61,7 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
             continue
         if settings.replication_method is not None:
             try:
-                stream = log_based(stream)
+                stream = make_log_based(stream)
             except ConfigError as error:
                 problems.append(f"{error.message}; {error.guidance}")
                 continue

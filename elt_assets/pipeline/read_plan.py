@@ -18,7 +18,7 @@ from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.pipeline.sync import OpenSink, SyncPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.singer.catalog import without_entries
+from elt_assets.protocol.singer.catalog import remove_entries
 from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
@@ -83,9 +83,7 @@ class ReadPlan:
             notices=self._notices,
         )
         if self.destination is not None:
-            streams = [
-                without_entries(landed(read.stream, read.of.fields)) for read in self.streams
-            ]
+            streams = [remove_entries(landed(read.stream, read.of.fields)) for read in self.streams]
             sent_catalog = ConfiguredCatalog(streams=streams)
             # Before the sinks store the start of a refresh: a later sync would resume it.
             plan.check = partial(self.destination.supported_catalog, sent_catalog)

@@ -65,19 +65,19 @@ class Masker:
                         self._forms.setdefault(text, _Form(text))
 
     def __call__(self, text: str) -> str:
-        shown, end = [], 0
-        for start, stop in _merged(self._spans(text)):
-            shown += [text[end:start], MASK]
+        parts, end = [], 0
+        for start, stop in _merge_spans(self._spans(text)):
+            parts += [text[end:start], MASK]
             end = stop
-        return "".join([*shown, text[end:]])
+        return "".join([*parts, text[end:]])
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        yield from (found.span(1) for found in _URL_PASSWORD.finditer(text))
+        yield from (match.span(1) for match in _URL_PASSWORD.finditer(text))
         for form in tuple(self._forms.values()):  # another thread may add some
             if form.anchor in text:
-                yield from (found.span(1) for found in form.pattern.finditer(text))
+                yield from (match.span(1) for match in form.pattern.finditer(text))
         if self._parts and len(text) >= MIN_TRUNCATED:
-            cut = max(map(partial(_truncated_length, text), tuple(self._beginnings)))
+            cut = max(map(partial(_measure_truncated, text), tuple(self._beginnings)))
             yield len(text) - cut, len(text)
 
 
@@ -122,7 +122,7 @@ def _any_escape(character: str) -> str:
     """
     encoded = character.encode("utf-8", "surrogatepass")
     units = character.encode("utf-16-be", "surrogatepass")
-    codes = [units[at : at + 2].hex() for at in range(0, len(units), 2)]
+    codes = [units[start : start + 2].hex() for start in range(0, len(units), 2)]
     escapes = [
         _plain_pattern(character),
         "".join(f"%(?:25)*{_any_case(f'{byte:02x}')}" for byte in encoded),
@@ -159,18 +159,18 @@ def _base64_forms(secret: str) -> Iterator[str]:
     at each of the three positions that a byte can have in a group."""
     data = secret.encode("utf-8", "surrogatepass")
     alone = base64.b64encode(data).decode()
-    found = [alone, alone.rstrip("=")]
+    codes = [alone, alone.rstrip("=")]
     for width in LINE_WIDTHS:
-        found += [alone[start : start + width] for start in range(0, len(alone), width)]
+        codes += [alone[start : start + width] for start in range(0, len(alone), width)]
     for before in range(3):
         code = base64.b64encode(bytes(before) + data).decode()
         inner = code[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
-        found += [inner] * (len(inner) >= _MIN_CODE_LENGTH)
-    for code in found:
+        codes += [inner] * (len(inner) >= _MIN_CODE_LENGTH)
+    for code in codes:
         yield from (code, code.translate(_URL_ALPHABET))
 
 
-def _truncated_length(text: str, secret: str) -> int:
+def _measure_truncated(text: str, secret: str) -> int:
     """Return the length of the longest beginning of a secret that is at the end of a text; 0 for none."""
     start = max(0, len(text) - len(secret) + 1)
     while (start := text.find(secret[:_MIN_LENGTH], start)) >= 0:
@@ -180,7 +180,7 @@ def _truncated_length(text: str, secret: str) -> int:
     return 0
 
 
-def _merged(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _merge_spans(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield spans ordered by start. Overlapping spans are merged, and empty ones are omitted."""
     start, stop = 0, 0
     for first, last in sorted(spans):

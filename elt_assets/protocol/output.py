@@ -36,8 +36,8 @@ class Output:
 
     def connection(self, *, succeeded: bool, text: str | None = None) -> None:
         """Send the result of a `check`."""
-        shown = None if text is None else self.mask(text)
-        self.send([message_factory.connection_status(succeeded=succeeded, text=shown)])
+        masked_text = None if text is None else self.mask(text)
+        self.send([message_factory.connection_status(succeeded=succeeded, text=masked_text)])
 
     def error(self, error: BaseException, stream: StreamDescriptor | None = None) -> None:
         """Send an error; `stream` is the stream that failed, if the error belongs to one stream."""

@@ -35,7 +35,7 @@ class Pattern:
     """
 
     def __init__(self, text: str):
-        self._compiled = _compiled(text)
+        self._pattern = _compile(text)
 
     def search(self, text: str) -> Any:
         """Return the first match, as `re.search`.
@@ -43,16 +43,16 @@ class Pattern:
         Raises:
             TimeoutError: it takes more than `PATTERN_SECONDS`.
         """
-        return self._compiled.search(text, timeout=PATTERN_SECONDS)
+        return self._pattern.search(text, timeout=PATTERN_SECONDS)
 
     def match(self, text: str) -> Any:
         """Return the match at the start, as `re.match`; errors are those of `search`."""
-        return self._compiled.match(text, timeout=PATTERN_SECONDS)
+        return self._pattern.match(text, timeout=PATTERN_SECONDS)
 
-    def replaced(self, text: str, replacement: str) -> str:
+    def replace(self, text: str, replacement: str) -> str:
         """Return a text with all matches replaced, as `re.sub`; errors are those of `search`."""
-        replaced: str = self._compiled.sub(replacement, text, timeout=PATTERN_SECONDS)
-        return replaced
+        new_text: str = self._pattern.sub(replacement, text, timeout=PATTERN_SECONDS)
+        return new_text
 
 
 def search(pattern: str, text: str) -> Any:
@@ -66,7 +66,7 @@ def search(pattern: str, text: str) -> Any:
 
 
 @cache
-def _compiled(text: str) -> Any:
+def _compile(text: str) -> Any:
     if len(text) > MAX_PATTERN:
         raise re.error(f"it has more than {MAX_PATTERN} characters")
     re.compile(text)  # what Python does not accept is not accepted here
@@ -104,5 +104,5 @@ def _parts(argument: Any) -> Iterator[Any]:
     if hasattr(argument, "getwidth"):
         yield argument
     elif isinstance(argument, list | tuple):
-        for each in argument:
-            yield from _parts(each)
+        for part in argument:
+            yield from _parts(part)

@@ -90,7 +90,7 @@ class SchemaCheck:
         self._references = 0
         yield from self._validator.iter_errors(value)
 
-    def skipped_keywords(self, value: Any) -> list[str]:
+    def list_skipped_keywords(self, value: Any) -> list[str]:
         """Return a sentence for each keyword that was not checked for a value whose errors were listed. No
         sentence quotes the value."""
         if not self._skipped:

@@ -35,8 +35,8 @@ def places(
         place, value, schemas = waiting.pop()
         yield place, value, schemas
         for step, inner in reversed(_parts(value)):
-            found = [part for each in schemas for part in _inner(each, step, matches)]
-            waiting.append(((*place, step), inner, applicable(found, schema)))
+            subschemas = [part for outer in schemas for part in _inner(outer, step, matches)]
+            waiting.append(((*place, step), inner, applicable(subschemas, schema)))
 
 
 def _parts(value: Any) -> list[tuple[str | int, Any]]:
@@ -47,13 +47,13 @@ def _parts(value: Any) -> list[tuple[str | int, Any]]:
 
 def applicable(schemas: Iterable[Any], root: Any) -> list[Mapping[str, Any]]:
     """Return these schemas and all that they apply to the same value: by reference, branch or condition."""
-    found: dict[int, Mapping[str, Any]] = {}
+    schemas_by_id: dict[int, Mapping[str, Any]] = {}
     waiting = list(schemas)
     while waiting:
         schema = waiting.pop()
-        if not isinstance(schema, Mapping) or id(schema) in found:
+        if not isinstance(schema, Mapping) or id(schema) in schemas_by_id:
             continue
-        found[id(schema)] = schema
+        schemas_by_id[id(schema)] = schema
         reference = schema.get("$ref")
         if isinstance(reference, str):
             waiting.append(local(root, reference))
@@ -61,7 +61,7 @@ def applicable(schemas: Iterable[Any], root: Any) -> list[Mapping[str, Any]]:
             options = schema.get(branch)
             waiting += options if isinstance(options, list) else ()
         waiting += (schema.get(condition) for condition in _CONDITIONS)
-    return list(found.values())
+    return list(schemas_by_id.values())
 
 
 def _inner(schema: Mapping[str, Any], step: str | int, matches: Matches) -> Iterator[Any]:
@@ -72,9 +72,9 @@ def _inner(schema: Mapping[str, Any], step: str | int, matches: Matches) -> Iter
         items = schema.get("items")
         yield from items[step : step + 1] if isinstance(items, list) else [items]
         return
-    known = schema.get("properties")
-    if isinstance(known, Mapping) and step in known:
-        yield known[step]
+    declared = schema.get("properties")
+    if isinstance(declared, Mapping) and step in declared:
+        yield declared[step]
     else:
         yield schema.get("additionalProperties")
     patterns = schema.get("patternProperties")

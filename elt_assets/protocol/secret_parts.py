@@ -49,29 +49,29 @@ _SETTING = re.compile(
 
 def parts(secret: str) -> set[str]:
     """Return a secret and the parts of it that are secret, each as a program would print it."""
-    found: dict[str, None] = {}
-    for part in islice(_decoded(secret, 0), MAX_PARTS):
-        found.setdefault(part)
-    return {secret, *found}
+    distinct: dict[str, None] = {}
+    for part in islice(_decode_parts(secret, 0), MAX_PARTS):
+        distinct.setdefault(part)
+    return {secret, *distinct}
 
 
-def _decoded(secret: str, depth: int) -> Iterator[str]:
+def _decode_parts(secret: str, depth: int) -> Iterator[str]:
     """Yield the parts of a secret, at any depth, shallow ones first."""
     if depth > _MAX_DEPTH or len(secret) > MAX_SIZE:
         return
     own = [part for decode in _DECODERS for part in decode(secret) if part and part != secret]
     yield from own
     for part in dict.fromkeys(own):
-        yield from _decoded(part, depth + 1)
+        yield from _decode_parts(part, depth + 1)
 
 
-def _lines(secret: str) -> Iterator[str]:
+def _split_lines(secret: str) -> Iterator[str]:
     lines = secret.splitlines()
     yield from (line.strip() for line in (lines if len(lines) > 1 else ()))
     yield secret.strip()
 
 
-def _unescaped(secret: str) -> Iterator[str]:
+def _unescape(secret: str) -> Iterator[str]:
     r"""Yield a text without its escapes, such as the `\n` of a key in a variable."""
     if "\\" in secret:
         yield secret.replace("\\n", "\n").replace("\\r", "\r")
@@ -82,7 +82,7 @@ def _unescaped(secret: str) -> Iterator[str]:
         yield text
 
 
-def _json_leaves(secret: str) -> Iterator[str]:
+def _find_json_leaves(secret: str) -> Iterator[str]:
     if secret[:1] not in ("{", "[", '"'):
         return
     try:
@@ -107,7 +107,7 @@ def _leaves(value: Any) -> Iterator[str]:
             yield from _leaves(part)
 
 
-def _of_url(secret: str) -> Iterator[str]:
+def _find_in_url(secret: str) -> Iterator[str]:
     """Yield the tokens and passwords of a URL or a connection string, also percent-decoded."""
     texts = [text for match in CREDENTIAL.finditer(secret) for text in match.groups() if text]
     try:
@@ -122,12 +122,12 @@ def _of_url(secret: str) -> Iterator[str]:
         yield from (text, unquote(text), unquote_plus(text))
 
 
-def _percent_decoded(secret: str) -> Iterator[str]:
+def _decode_percent(secret: str) -> Iterator[str]:
     if "%" in secret:
         yield unquote(secret)
 
 
-def _of_base64(secret: str) -> Iterator[str]:
+def _decode_base64(secret: str) -> Iterator[str]:
     """Yield the text of which a secret is the base64, with or without padding, in either alphabet."""
     if not _BASE64.fullmatch(secret):
         return
@@ -142,7 +142,7 @@ def _of_base64(secret: str) -> Iterator[str]:
         yield text
 
 
-def _of_pem(secret: str) -> Iterator[str]:
+def _split_pem(secret: str) -> Iterator[str]:
     """Yield the code of a key as one line, and in lines of the usual widths."""
     for match in _PEM.finditer(secret):
         code = "".join(match[1].split())
@@ -151,7 +151,7 @@ def _of_pem(secret: str) -> Iterator[str]:
             yield from (code[start : start + width] for start in range(0, len(code), width))
 
 
-def _of_header(secret: str) -> Iterator[str]:
+def _find_in_header(secret: str) -> Iterator[str]:
     """Yield the token of a header, and the password of `user:password`."""
     match = _HEADER.fullmatch(secret.strip())
     if match is not None:
@@ -161,13 +161,13 @@ def _of_header(secret: str) -> Iterator[str]:
         yield user[1]
 
 
-def _settings(secret: str) -> Iterator[str]:
+def _find_settings(secret: str) -> Iterator[str]:
     """Yield the values of several lines such as `password: x` and `KEY=x`."""
     if "\n" in secret.strip():
         yield from (match[1].strip() for match in _SETTING.finditer(secret))
 
 
 _DECODERS: tuple[Callable[[str], Iterator[str]], ...] = (
-    *(_lines, _unescaped, _json_leaves, _of_url, _percent_decoded),
-    *(_of_base64, _of_pem, _of_header, _settings),
+    *(_split_lines, _unescape, _find_json_leaves, _find_in_url, _decode_percent),
+    *(_decode_base64, _split_pem, _find_in_header, _find_settings),
 )

@@ -44,7 +44,7 @@ def inspect(config: Any, schema: Mapping[str, Any]) -> tuple[list[str], list[str
     errors = itertools.islice(check.errors(config), _MAX_VIOLATIONS)
     first = sorted(errors, key=lambda error: list(map(str, error.path)))
     lines = dict.fromkeys(_violation(error)[:_MAX_LINE] for error in first)
-    return list(lines), check.skipped_keywords(config)
+    return list(lines), check.list_skipped_keywords(config)
 
 
 def _violation(error: jsonschema.ValidationError) -> str:
@@ -69,8 +69,8 @@ def _description(error: jsonschema.ValidationError) -> str:
         fits = "fits none of" if error.context else "fits more than one of"
         return f"{fits}: {', '.join(map(_title, options))}"
     rule_value = json.dumps(expected)
-    shown = rule_value if len(rule_value) <= _MAX_RULE else f"{rule_value[:_MAX_RULE]}…"
-    return f"{_PHRASES.get(str(rule), f'violates `{rule}`:')} {shown}"
+    text = rule_value if len(rule_value) <= _MAX_RULE else f"{rule_value[:_MAX_RULE]}…"
+    return f"{_PHRASES.get(str(rule), f'violates `{rule}`:')} {text}"
 
 
 def _title(option: Any) -> str:
@@ -105,13 +105,13 @@ def types_at(config: Any, schema: Any) -> Iterator[tuple[Place, Any, set[str]]]:
     """Yield every place of a config, its value, and the JSON types that the specification allows there; no
     type if the specification does not restrict it."""
     for place, value, schemas in places(config, schema, lambda *_: True):
-        yield place, value, {name for each in schemas for name in _types(each)}
+        yield place, value, {name for part in schemas for name in _types(part)}
 
 
 def _types(schema: Mapping[str, Any]) -> Iterator[str]:
-    written = schema.get("type")
-    named = written if isinstance(written, list) else [written]
-    yield from (name for name in named if isinstance(name, str) and name in _JSON_TYPES)
+    declared = schema.get("type")
+    types = declared if isinstance(declared, list) else [declared]
+    yield from (name for name in types if isinstance(name, str) and name in _JSON_TYPES)
 
 
 def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
@@ -120,24 +120,26 @@ def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list
 
     Fields whose names begin with two underscores are ignored: they are for the connector's platform.
     """
-    known = _described(schema)
-    if not known:
+    declared = _list_described_fields(schema)
+    if not declared:
         return []
-    found = []
+    warnings = []
     for name in config:
-        if name not in known and not name.startswith("__"):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known))}"
-            found.append(f"config.{name}: the connector's specification has no such field; {hint}")
-    return found
+        if name not in declared and not name.startswith("__"):
+            near = difflib.get_close_matches(name, declared, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(declared))}"
+            warnings.append(
+                f"config.{name}: the connector's specification has no such field; {hint}"
+            )
+    return warnings
 
 
-def _described(schema: Mapping[str, Any]) -> set[str]:
+def _list_described_fields(schema: Mapping[str, Any]) -> set[str]:
     """Return the names of the fields that a schema describes; none if it has rules for other fields."""
-    found: set[str] = set()
-    for each in applicable([schema], schema):
-        if "additionalProperties" in each or "patternProperties" in each:
+    names: set[str] = set()
+    for part in applicable([schema], schema):
+        if "additionalProperties" in part or "patternProperties" in part:
             return set()
-        properties = each.get("properties")
-        found.update(properties if isinstance(properties, Mapping) else ())
-    return found
+        properties = part.get("properties")
+        names.update(properties if isinstance(properties, Mapping) else ())
+    return names

@@ -43,9 +43,9 @@ from elt_assets.protocol.airbyte.recovery.texts import as_read
 from elt_assets.protocol.runs.protocols import singer_runs
 from elt_assets.protocol.singer.catalog import (
     catalog_options,
+    find_shared_names,
     read_catalog,
     selection,
-    shared_names,
     stream_names,
 )
 from elt_assets.protocol.singer.messages import ReadFile, Translator, state_value
@@ -243,7 +243,7 @@ class _Reading:
         translator = Translator(names, files, streams=self._selected)
         self._translate = translator.messages
         self._runs = singer_runs(translator, names) if runs and not whole else None
-        self._shared_names = shared_names(streams)
+        self._shared_names = find_shared_names(streams)
         self._mask = mask
         self._whole = whole
         self._with_schema: dict[str, None] = {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from elt_assets.lake.schema.from_json_schema import columns
-from elt_assets.protocol.airbyte.json_schema import composed
+from elt_assets.protocol.airbyte.json_schema import compose_schema
 from tests.lake.conforming import Conformer, changes
 
 VALUES: list[Any] = ["a", "", 0, 7, -1.5, True, False, [], [1, "a"], {}, {"a": 1}, {"a": "x"}]
@@ -48,7 +48,7 @@ def conformer(tmp_path_factory: pytest.TempPathFactory) -> Conformer:
 def test_a_value_that_a_schema_allows_is_kept(conformer: Conformer, schemas: list[Any]) -> None:
     """An option without a type allows any value (MeltanoLabs/target-snowflake#162)."""
     properties = {f"f{number}": schema for number, schema in enumerate(schemas)}
-    declared = columns(composed({"type": "object", "properties": properties}))
+    declared = columns(compose_schema({"type": "object", "properties": properties}))
     allowed = {
         name: [value for value in VALUES if Draft202012Validator(schema).is_valid(value)]
         for name, schema in properties.items()

@@ -38,18 +38,18 @@ LINES = [
 Said = list[tuple[str, object]]
 
 
-def collected(messages: Iterator[RawRecord | Message]) -> tuple[Said, str | None]:
+def collect(messages: Iterator[RawRecord | Message]) -> tuple[Said, str | None]:
     """Return the messages that were read, in a form that can be compared, and the error at the end."""
-    found: Said = []
+    outcomes: Said = []
     try:
         for message in messages:
             if isinstance(message, RawRecord):
-                found.append((message.stream, msgspec.structs.asdict(message)))
+                outcomes.append((message.stream, msgspec.structs.asdict(message)))
             else:
-                found.append((message.type, message.to_json()))
+                outcomes.append((message.type, message.to_json()))
     except SystemFailure as failure:
-        return found, str(failure)
-    return found, None
+        return outcomes, str(failure)
+    return outcomes, None
 
 
 def reader(chunks: Iterable[bytes]) -> ReadInto:
@@ -70,7 +70,7 @@ def reader(chunks: Iterable[bytes]) -> ReadInto:
     return read
 
 
-def by_line(text: bytes) -> Iterator[RawRecord | Message]:
+def decode_by_line(text: bytes) -> Iterator[RawRecord | Message]:
     return chain.from_iterable(map(decode_line, filter(None, text.split(b"\n"))))
 
 
@@ -78,8 +78,8 @@ def by_line(text: bytes) -> Iterator[RawRecord | Message]:
 @given(st.lists(st.sampled_from(LINES), max_size=12), st.integers(1, 200))
 def test_a_block_is_decoded_like_its_lines(lines: list[bytes], size: int) -> None:
     text = b"\n".join(lines)
-    chunks = [text[at : at + size] for at in range(0, len(text), size)]
-    assert collected(decode_blocks(blocks(reader(chunks), MAX_LINE))) == collected(by_line(text))
+    chunks = [text[start : start + size] for start in range(0, len(text), size)]
+    assert collect(decode_blocks(blocks(reader(chunks), MAX_LINE))) == collect(decode_by_line(text))
 
 
 @pytest.mark.spec("protocol.20")
@@ -87,9 +87,11 @@ def test_a_block_is_decoded_like_its_lines(lines: list[bytes], size: int) -> Non
 def test_lines_do_not_depend_on_the_chunks(chunks: list[bytes]) -> None:
     text = b"".join(chunks)
     assert list(split(blocks(reader(chunks), MAX_LINE))) == list(filter(None, text.split(b"\n")))
-    found = list(blocks(reader(chunks), MAX_LINE))
-    assert b"".join(found) == text
-    whole = list(filter(None, found))[:-1]  # only the last line of the input may have no newline
+    passed_blocks = list(blocks(reader(chunks), MAX_LINE))
+    assert b"".join(passed_blocks) == text
+    whole = list(filter(None, passed_blocks))[
+        :-1
+    ]  # only the last line of the input may have no newline
     assert all(block.endswith(b"\n") for block in whole)
 
 
@@ -97,7 +99,7 @@ def test_lines_do_not_depend_on_the_chunks(chunks: list[bytes]) -> None:
 def test_a_line_may_be_longer_than_the_buffer(size: int) -> None:
     lines = [b"x" * size, b"y", b"z" * size, b""]
     text = b"\n".join(lines)
-    chunks = [text[at : at + BLOCK] for at in range(0, len(text), BLOCK)]
+    chunks = [text[start : start + BLOCK] for start in range(0, len(text), BLOCK)]
     assert list(split(blocks(reader(chunks), MAX_LINE))) == lines[:-1]
 
 

@@ -23,7 +23,7 @@ PATHS: st.SearchStrategy[list[str] | None] = (
 )
 
 
-def configured(stream: dict[str, Any] | None = None, **settings: Any) -> ConfiguredStream:
+def make_configured(stream: dict[str, Any] | None = None, **settings: Any) -> ConfiguredStream:
     source = AirbyteStream(name="users", json_schema={}, **(stream or {}))
     return ConfiguredStream(stream=source, **settings)
 
@@ -39,21 +39,24 @@ def configured(stream: dict[str, Any] | None = None, **settings: Any) -> Configu
 )
 @given(st.sampled_from([None, False, True]), PATHS, PATHS, st.booleans())
 def test_the_cursor_is_resolved_by_the_rules_of_the_protocol(
-    own: bool | None, wanted: list[str] | None, default: list[str] | None, incremental: bool
+    own: bool | None,
+    configured_field: list[str] | None,
+    default: list[str] | None,
+    incremental: bool,
 ) -> None:
-    stream = configured(
+    stream = make_configured(
         {"source_defined_cursor": own, "default_cursor_field": default},
-        cursor_field=wanted,
+        cursor_field=configured_field,
         sync_mode="incremental" if incremental else "full_refresh",
     )
-    expected = (default or []) if own else (wanted or default or [])
+    expected = (default or []) if own else (configured_field or default or [])
     assert stream.cursor == expected
     assert stream.lacks_cursor == (incremental and not own and not expected)
 
 
 @pytest.mark.spec("protocol.61")
 @pytest.mark.parametrize(
-    ("own", "wanted", "key"),
+    ("own", "configured_key", "key"),
     [
         ([["id"]], [["name"]], [["id"]]),
         (None, [["name"], ["a", "b"]], [["name"], ["a", "b"]]),
@@ -61,8 +64,10 @@ def test_the_cursor_is_resolved_by_the_rules_of_the_protocol(
         (None, None, []),
     ],
 )
-def test_a_source_defined_key_takes_precedence(own: Any, wanted: Any, key: Any) -> None:
-    assert configured({"source_defined_primary_key": own}, primary_key=wanted).key == key
+def test_a_source_defined_key_takes_precedence(own: Any, configured_key: Any, key: Any) -> None:
+    assert (
+        make_configured({"source_defined_primary_key": own}, primary_key=configured_key).key == key
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +82,7 @@ def test_a_source_defined_key_takes_precedence(own: Any, wanted: Any, key: Any) 
 def test_each_destination_mode_has_its_properties(
     mode: str, deduplicates: bool, overwrites: bool
 ) -> None:
-    stream = configured(destination_sync_mode=mode)
+    stream = make_configured(destination_sync_mode=mode)
     assert (stream.deduplicates, stream.overwrites) == (deduplicates, overwrites)
 
 

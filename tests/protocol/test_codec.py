@@ -38,7 +38,7 @@ VITAL = ("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL", "
 NUMBERS = ["0", "-0", "1", "1.0", "1E5", "-0.0", "1e400", "0.1000000000000000000001", "9" * 400]
 
 
-def quoted(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def quote(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.builds(json.dumps, texts, ensure_ascii=st.booleans())
 
 
@@ -50,7 +50,7 @@ def texts_of_json() -> st.SearchStrategy[str]:
     """Any JSON as text, where `1` and `1.0` are two things."""
     leaves = st.sampled_from(["null", "true", "false", '"\\u2028"', "{}", *NUMBERS])
     return st.recursive(
-        leaves | quoted(st.text(max_size=5)),
+        leaves | quote(st.text(max_size=5)),
         lambda inner: (
             st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
             | st.dictionaries(st.text(max_size=3), inner, max_size=3).map(join)
@@ -62,7 +62,7 @@ def texts_of_json() -> st.SearchStrategy[str]:
 ANYTHING = texts_of_json()
 NO_NULL = ANYTHING.filter(lambda text: text != "null")
 PLAIN: dict[Any, st.SearchStrategy[str]] = {
-    str: quoted(st.text(max_size=5)),
+    str: quote(st.text(max_size=5)),
     bool: st.sampled_from(["true", "false"]),
     int: st.integers(-(2**63), 2**63 - 1).map(str),
     Raw: NO_NULL,
@@ -73,13 +73,13 @@ PLAIN: dict[Any, st.SearchStrategy[str]] = {
 
 def texts_of(hint: Any) -> st.SearchStrategy[str]:
     """Values that a property of this type may have on the wire."""
-    given = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+    members = [arg for arg in typing.get_args(hint) if arg is not type(None)]
     if hint in PLAIN:
         return PLAIN[hint]
     if typing.get_origin(hint) is list:
-        return st.lists(texts_of(given[0]), max_size=2).map(lambda items: f"[{','.join(items)}]")
+        return st.lists(texts_of(members[0]), max_size=2).map(lambda items: f"[{','.join(items)}]")
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return texts_of(given[0] if len(given) == 1 else int | float)
+        return texts_of(members[0] if len(members) == 1 else int | float)
     return texts_of_wire(hint)
 
 
@@ -115,7 +115,7 @@ def exact(text: bytes | str) -> Any:
     return json.loads(text, parse_int=lambda n: ("number", n), parse_float=lambda n: ("number", n))
 
 
-def logged(line: bytes) -> Log:
+def decode_log(line: bytes) -> Log:
     message = decode(line)
     assert isinstance(message, Message) and message.log is not None
     assert message.type == "LOG"
@@ -162,8 +162,10 @@ def test_record_data_is_kept_byte_for_byte(data: str) -> None:
 @pytest.mark.spec("protocol.26", "airbyte.16")
 @given(NO_NULL, NO_NULL)
 def test_state_blobs_are_kept_byte_for_byte(blob: str, shared: str) -> None:
-    one = f'{{"stream_descriptor":{{"name":""}},"stream_state":{blob}}}'
-    state = f'{{"type":"GLOBAL","global":{{"shared_state":{shared},"stream_states":[{one}]}}}}'
+    stream_state = f'{{"stream_descriptor":{{"name":""}},"stream_state":{blob}}}'
+    state = (
+        f'{{"type":"GLOBAL","global":{{"shared_state":{shared},"stream_states":[{stream_state}]}}}}'
+    )
     again = State.from_json(state).to_json()
     assert blob.encode() in again and shared.encode() in again
 
@@ -185,13 +187,13 @@ def test_a_new_value_replaces_a_null_that_was_received() -> None:
 @pytest.mark.parametrize("namespace", [None, "", "public"])
 @pytest.mark.parametrize("stream", ["", "users", "../x'\"", "日本\u2028"])
 def test_records_name_their_stream_and_namespace(stream: str, namespace: str | None) -> None:
-    found = raw(record(b"{}", stream=stream, namespace=namespace))
-    assert (found.stream, found.namespace) == (stream, namespace)
+    received = raw(record(b"{}", stream=stream, namespace=namespace))
+    assert (received.stream, received.namespace) == (stream, namespace)
 
 
 def test_emitted_at_may_be_a_float_and_unknown_properties_are_ignored() -> None:
-    found = raw(record(b"{}", emitted_at=1700000000000.5, new={"x": 1}, file_reference=None))
-    assert found.emitted_at == 1700000000000.5
+    received = raw(record(b"{}", emitted_at=1700000000000.5, new={"x": 1}, file_reference=None))
+    assert received.emitted_at == 1700000000000.5
 
 
 @pytest.mark.spec("protocol.79")
@@ -234,17 +236,17 @@ def test_record_counts_may_be_doubles() -> None:
     ],
 )
 def test_a_line_that_is_not_a_message_is_logged(line: bytes) -> None:
-    found = logged(line)
-    assert found.level == "INFO"
-    assert found.message == line.decode("utf-8", "replace")[:MAX_LOG_CHARACTERS]
+    log = decode_log(line)
+    assert log.level == "INFO"
+    assert log.message == line.decode("utf-8", "replace")[:MAX_LOG_CHARACTERS]
 
 
 @pytest.mark.spec("protocol.124")
 @pytest.mark.parametrize("body", ['"body": {}', '"record": 7', '"record": {"id": 7}'])
 def test_an_unknown_type_is_logged_as_a_warning(body: str) -> None:
-    found = logged(f'{{"type": "NEWER", {body}}}'.encode())
-    assert found.level == "WARN"
-    assert "'NEWER'" in found.message
+    log = decode_log(f'{{"type": "NEWER", {body}}}'.encode())
+    assert log.level == "WARN"
+    assert "'NEWER'" in log.message
 
 
 @pytest.mark.spec("protocol.123")
@@ -259,8 +261,8 @@ def test_a_malformed_message_is_never_treated_as_another_one(kind: str, end: str
         with pytest.raises(SystemFailure, match=kind):
             decode(line)
     elif kind == "LOG":
-        found = logged(line)
-        assert found.level == "WARN" and f"malformed {kind}" in found.message
+        log = decode_log(line)
+        assert log.level == "WARN" and f"malformed {kind}" in log.message
     elif kind == "TRACE":
         message = decode(line)
         assert isinstance(message, Message) and message.reported_error is not None
@@ -276,7 +278,7 @@ def test_a_truncated_message_is_not_treated_as_text(line: bytes, cut: int) -> No
     else:
         message = decode(torn)
         assert isinstance(message, Message)
-        assert logged(torn).level == "WARN" if kind != "TRACE" else message.log or message.trace
+        assert decode_log(torn).level == "WARN" if kind != "TRACE" else message.log or message.trace
 
 
 @pytest.mark.parametrize(
@@ -359,7 +361,7 @@ def test_nesting_near_the_limit_has_no_other_error() -> None:
 )
 def test_hostile_text_is_decoded_in_linear_time(line: bytes) -> None:
     start = time.monotonic()
-    assert len(logged(line).message) == MAX_LOG_CHARACTERS
+    assert len(decode_log(line).message) == MAX_LOG_CHARACTERS
     assert time.monotonic() - start < 2
 
 
@@ -379,7 +381,7 @@ def test_a_long_text_is_cut_within_no_character(unit: str, ascii_only: bool, shi
     line = json.dumps(
         {"type": "LOG", "log": {"level": "INFO", "message": text}}, ensure_ascii=ascii_only
     )
-    message = logged(line.encode()).message
+    message = decode_log(line.encode()).message
     assert MAX_TEXT // 12 <= len(message) <= MAX_TEXT
     assert text.startswith(message.rstrip("?"))
 

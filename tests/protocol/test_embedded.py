@@ -46,9 +46,9 @@ ERROR = text({"type": "TRACE", "trace": {"type": "ERROR", "error": {"message": "
 CONTROL = text(
     {"type": "CONTROL", "control": {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": {}}}}
 )
-ONE, TWO = record(1), record(2)
+FIRST_RECORD, SECOND_RECORD = record(1), record(2)
 LOG = b'{"type":"LOG","log":{"level":"INFO","message":"part'
-SORTED = json.dumps(json.loads(ONE), sort_keys=True).encode()
+SORTED = json.dumps(json.loads(FIRST_RECORD), sort_keys=True).encode()
 
 
 def kinds(messages: Iterable[Sent]) -> list[str]:
@@ -68,7 +68,7 @@ def json_of(line: bytes) -> Raw:
     return message.data
 
 
-def logged(message: Sent) -> str:
+def read_log_text(message: Sent) -> str:
     assert isinstance(message, Message) and message.log is not None
     return message.log.message
 
@@ -77,58 +77,60 @@ def logged(message: Sent) -> str:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (b"warn: " + ONE, ["RECORD", "text"]),
-        (ONE + b" done", ["RECORD", "text"]),
-        (b"progress 2\r" + ONE, ["RECORD", "text"]),
-        (b"\x1b[0m" + ONE + b"\x1b[0m", ["RECORD", "text"]),
-        (b"\xe2\x80\x8b" + ONE, ["RECORD"]),
-        (b"\0\0" + ONE, ["RECORD"]),
-        (b"\xff" + ONE, ["RECORD", "text"]),
+        (b"warn: " + FIRST_RECORD, ["RECORD", "text"]),
+        (FIRST_RECORD + b" done", ["RECORD", "text"]),
+        (b"progress 2\r" + FIRST_RECORD, ["RECORD", "text"]),
+        (b"\x1b[0m" + FIRST_RECORD + b"\x1b[0m", ["RECORD", "text"]),
+        (b"\xe2\x80\x8b" + FIRST_RECORD, ["RECORD"]),
+        (b"\0\0" + FIRST_RECORD, ["RECORD"]),
+        (b"\xff" + FIRST_RECORD, ["RECORD", "text"]),
         (b"a {b} \" ' [" + SORTED, ["RECORD", "text"]),
-        (ONE + TWO, ["RECORD", "RECORD"]),
-        (ONE + b" " + STATE + ERROR + CONTROL, ["RECORD", "STATE", "TRACE", "CONTROL"]),
-        (b"[" + ONE + b", " + TWO + b"]", ["RECORD", "RECORD", "text"]),
-        (b'{"severity":"INFO","payload":' + ONE + b"}", ["RECORD", "text"]),
-        (b'{"type":"NEWER","messages":[' + ONE + b"]}", ["RECORD", "LOG"]),
+        (FIRST_RECORD + SECOND_RECORD, ["RECORD", "RECORD"]),
+        (FIRST_RECORD + b" " + STATE + ERROR + CONTROL, ["RECORD", "STATE", "TRACE", "CONTROL"]),
+        (b"[" + FIRST_RECORD + b", " + SECOND_RECORD + b"]", ["RECORD", "RECORD", "text"]),
+        (b'{"severity":"INFO","payload":' + FIRST_RECORD + b"}", ["RECORD", "text"]),
+        (b'{"type":"NEWER","messages":[' + FIRST_RECORD + b"]}", ["RECORD", "LOG"]),
         (b'x {"id":1,"type":"RECORD","record":{"stream":"a","data":{}}}', ["RECORD", "text"]),
-        (LOG + ONE, ["RECORD", "LOG"]),
-        (LOG + ONE + b'ial"}}', ["RECORD", "LOG"]),
-        (LOG[:-4] + ONE + b'"}}', ["RECORD", "LOG"]),
-        (LOG + b"'" + ONE + b"'\"}}", ["RECORD", "LOG"]),
-        (ONE[:50] + TWO + ONE[50:], ["RECORD", "RECORD"]),
+        (LOG + FIRST_RECORD, ["RECORD", "LOG"]),
+        (LOG + FIRST_RECORD + b'ial"}}', ["RECORD", "LOG"]),
+        (LOG[:-4] + FIRST_RECORD + b'"}}', ["RECORD", "LOG"]),
+        (LOG + b"'" + FIRST_RECORD + b"'\"}}", ["RECORD", "LOG"]),
+        (FIRST_RECORD[:50] + SECOND_RECORD + FIRST_RECORD[50:], ["RECORD", "RECORD"]),
         (b"done. " + ERROR, ["TRACE", "text"]),
     ],
 )
 def test_every_message_of_a_line_is_recovered(line: bytes, expected: list[str]) -> None:
     messages = decode_line(line)
     assert kinds(messages) == expected
-    data = {bytes(json_of(sent)) for sent in (ONE, TWO, SORTED)} | {b"{}"}
-    assert all(bytes(each.data) in data for each in messages if isinstance(each, RawRecord))
+    data = {bytes(json_of(sent)) for sent in (FIRST_RECORD, SECOND_RECORD, SORTED)} | {b"{}"}
+    assert all(
+        bytes(message.data) in data for message in messages if isinstance(message, RawRecord)
+    )
     with pytest.raises(SystemFailure, match=r"beside other text|malformed"):
         decode(b"x " + line)
 
 
 def test_the_text_beside_a_message_is_logged() -> None:
-    _, beside = decode_line(b"retrying: " + ONE + b" (2 of 3)")
-    assert logged(beside) == "retrying:  (2 of 3)"
-    _, cut = decode_line(LOG + ONE + b'ial"}}')
-    assert logged(cut) == "partial"
+    _, beside = decode_line(b"retrying: " + FIRST_RECORD + b" (2 of 3)")
+    assert read_log_text(beside) == "retrying:  (2 of 3)"
+    _, cut = decode_line(LOG + FIRST_RECORD + b'ial"}}')
+    assert read_log_text(cut) == "partial"
 
 
 @pytest.mark.spec("airbyte.27")
 @pytest.mark.parametrize(
     "line",
     [
-        b"warn: " + ONE[:60],
+        b"warn: " + FIRST_RECORD[:60],
         b"warn: " + SORTED[:40],
-        LOG + ONE[:60],
-        LOG + b"'" + ONE[:60] + b"'",
-        b"x " + ONE + TWO[:60],
-        json.dumps(json.loads(ONE), indent=2).encode(),
-        ONE.replace(b'"RECORD"', b'"record"'),
-        ONE.replace(b'"type"', b'"ty\0pe"'),
-        b"\x1b[1m" + ONE.replace(b'"', b'\x1b[32m"\x1b[0m'),
-        ONE.decode().encode("utf-16-le"),
+        LOG + FIRST_RECORD[:60],
+        LOG + b"'" + FIRST_RECORD[:60] + b"'",
+        b"x " + FIRST_RECORD + SECOND_RECORD[:60],
+        json.dumps(json.loads(FIRST_RECORD), indent=2).encode(),
+        FIRST_RECORD.replace(b'"RECORD"', b'"record"'),
+        FIRST_RECORD.replace(b'"type"', b'"ty\0pe"'),
+        b"\x1b[1m" + FIRST_RECORD.replace(b'"', b'\x1b[32m"\x1b[0m'),
+        FIRST_RECORD.decode().encode("utf-16-le"),
         b'x {"type":"RECORD","record":{"stream":7}}',
     ],
 )
@@ -141,13 +143,13 @@ def test_a_part_of_a_message_is_a_malformed_message(line: bytes) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"sent '" + ONE + b"' to stdout",
-        b'sent "' + ONE + b'" to stdout',
-        b"sent `" + ONE + b"`",
-        b"line b'" + ONE + b"\\n'",
-        b"sent '" + ONE[:60] + b"...' to stdout",
-        b"sent " + json.dumps(ONE.decode()).encode(),
-        text({"level": "debug", "msg": "sent " + ONE.decode()}),
+        b"sent '" + FIRST_RECORD + b"' to stdout",
+        b'sent "' + FIRST_RECORD + b'" to stdout',
+        b"sent `" + FIRST_RECORD + b"`",
+        b"line b'" + FIRST_RECORD + b"\\n'",
+        b"sent '" + FIRST_RECORD[:60] + b"...' to stdout",
+        b"sent " + json.dumps(FIRST_RECORD.decode()).encode(),
+        text({"level": "debug", "msg": "sent " + FIRST_RECORD.decode()}),
         b'message \'xyz\' {"type": "RECORD"...}',
         b'message {"type": "RECORD", ...}',
         b'expected "type": "RECORD", but got "type": "STATE"',
@@ -199,16 +201,16 @@ AROUND = FILLINGS.filter(lambda some: not set(some) & set(b"'\"`") or some.start
 
 def numbers(route: Callable[[bytes], Iterable[Any]], sent: bytes) -> list[int] | None:
     """The numbers of the records that a routing found; None if it failed."""
-    found: list[int] = []
+    record_numbers: list[int] = []
     try:
         for message in route(sent):
             lines = records(message) if isinstance(message, RecordLines) else [message]
-            found += [
-                json.loads(bytes(each.data))["n"] for each in lines if isinstance(each, RawRecord)
+            record_numbers += [
+                json.loads(bytes(line.data))["n"] for line in lines if isinstance(line, RawRecord)
             ]
     except EltError:
         return None
-    return found
+    return record_numbers
 
 
 @pytest.mark.spec("protocol.20")
@@ -232,23 +234,26 @@ def test_bytes_around_and_between_messages_lose_none(
     sent = b"".join(a_record(n) + b"\n" for n in range(before))
     for number, filling in enumerate(fillings[:-1]):
         sent += filling + a_record(before + number) + end
-    found = numbers(runs().messages, sent + fillings[-1])
-    assert found is None or found == list(range(before + len(fillings) - 1))
+    record_numbers = numbers(runs().messages, sent + fillings[-1])
+    assert record_numbers is None or record_numbers == list(range(before + len(fillings) - 1))
 
 
 def survives(messages: Callable[[bytes], Iterable[Sent]], sent: bytes, kind: str) -> bool:
     """Return whether a message of a kind is found, or what is left of it is a failure."""
     try:
-        found = [message for line in split([sent]) for message in messages(line)]
+        received = [message for line in split([sent]) for message in messages(line)]
     except EltError:
         return True
-    errors = [m for m in found if isinstance(m, Message) and m.reported_error is not None]
-    return kind in kinds(found) or bool(errors)
+    errors = [m for m in received if isinstance(m, Message) and m.reported_error is not None]
+    return kind in kinds(received) or bool(errors)
 
 
 @pytest.mark.spec("airbyte.27")
 @given(
-    st.sampled_from([ONE, SORTED, STATE, ERROR, CONTROL]), FILLINGS, st.integers(1), st.booleans()
+    st.sampled_from([FIRST_RECORD, SORTED, STATE, ERROR, CONTROL]),
+    FILLINGS,
+    st.integers(1),
+    st.booleans(),
 )
 def test_bytes_inside_a_message_do_not_hide_it(
     message: bytes, filling: bytes, place: int, ends: bool
@@ -269,12 +274,12 @@ def test_bytes_inside_a_taps_record_do_not_hide_it(filling: bytes, place: int, e
 @pytest.mark.parametrize(
     "line",
     [
-        b'x {"a":' * 20_000 + ONE,
+        b'x {"a":' * 20_000 + FIRST_RECORD,
         b'{"type":"LOG",' * 50_000,
         b'{"type":"LOG","a":' * 50_000 + b"1",
-        b"x " + b"{" * 300_000 + ONE,
-        b"'{" * 100_000 + ONE,
-        b'{"a":[' * 500 + ONE * 50,
+        b"x " + b"{" * 300_000 + FIRST_RECORD,
+        b"'{" * 100_000 + FIRST_RECORD,
+        b'{"a":[' * 500 + FIRST_RECORD * 50,
     ],
 )
 def test_a_hostile_line_is_searched_in_limited_time(line: bytes) -> None:

@@ -20,8 +20,8 @@ from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.json_schema import (
     MAX_LEVELS,
     broken_references,
-    composed,
-    lost_fields,
+    compose_schema,
+    explain_lost_fields,
     shallow,
 )
 from elt_assets.protocol.airbyte.messages import Message
@@ -34,7 +34,7 @@ NODE = {"type": "object", "properties": {"id": WHOLE, "kids": {"items": {"$ref":
 
 
 def fields(schema: dict[str, Any]) -> dict[str, Any]:
-    return dict(composed(schema)["properties"])
+    return dict(compose_schema(schema)["properties"])
 
 
 def field(schema: Any, **root: Any) -> Any:
@@ -59,8 +59,8 @@ def field(schema: Any, **root: Any) -> Any:
 )  # fmt: skip
 def test_the_fields_of_a_record_are_those_of_all_parts(schema: dict[str, Any]) -> None:
     assert fields(schema) == BOTH
-    assert AirbyteStream(name="a", json_schema=schema).json_schema == composed(schema)
-    assert composed(composed(schema)) == composed(schema)
+    assert AirbyteStream(name="a", json_schema=schema).json_schema == compose_schema(schema)
+    assert compose_schema(compose_schema(schema)) == compose_schema(schema)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_field_is_described_in_one_place(schema: Any, expected: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_schema_without_parts_to_compose_is_unchanged(schema: dict[str, Any]) -> None:
-    assert json.dumps(composed(schema)) == json.dumps(schema)
+    assert json.dumps(compose_schema(schema)) == json.dumps(schema)
 
 
 def test_a_schema_that_contains_itself_stays_a_reference() -> None:
@@ -149,7 +149,7 @@ def test_a_schema_that_contains_itself_stays_a_reference() -> None:
     own = {"$ref": "#/$defs/node", "$defs": definitions, "properties": {"self": {"$ref": "#"}}}
     reference = {"$ref": "#/$defs/node"}
     assert fields(own) == {"self": {"$ref": "#"}, "id": WHOLE, "kids": {"items": reference}}
-    assert list(broken_references(composed(own))) == []
+    assert list(broken_references(compose_schema(own))) == []
     for schema, expected in [
         ({"allOf": [reference], "title": "t"}, {"title": "t", **reference}),
         ({"anyOf": [reference, TEXT]}, {"anyOf": [reference, TEXT]}),
@@ -162,7 +162,10 @@ def test_references_to_nothing_are_named() -> None:
     inner = {"properties": {"b": {"items": {"anyOf": [{"$ref": "other.json#/b"}, TEXT]}}}}
     date = {"$ref": "https://x/WellKnownTypes.json#/definitions/Date"}
     schema = {"allOf": [{"$ref": "#/nowhere"}], "properties": {"a": inner, "date": date}}
-    assert dict(broken_references(composed(schema))) == {"": "#/nowhere", "a.b": "other.json#/b"}
+    assert dict(broken_references(compose_schema(schema))) == {
+        "": "#/nowhere",
+        "a.b": "other.json#/b",
+    }
     assert fields(schema) == {"a": inner, "date": date}
 
 
@@ -184,8 +187,8 @@ def test_references_to_nothing_are_named() -> None:
 def test_fields_that_are_declared_but_cannot_be_found_are_lost(
     schema: Any, reason: str | None
 ) -> None:
-    found = lost_fields(composed(schema))
-    assert found is None if reason is None else reason in str(found)
+    explanation = explain_lost_fields(compose_schema(schema))
+    assert explanation is None if reason is None else reason in str(explanation)
 
 
 KEYWORDS = st.sampled_from(
@@ -220,11 +223,11 @@ JSON = st.recursive(
 @given(st.dictionaries(KEYWORDS, JSON, max_size=5))
 def test_any_object_is_composed(schema: dict[str, Any]) -> None:
     before = copy.deepcopy(schema)
-    found = composed(schema)
+    composed = compose_schema(schema)
     assert schema == before
-    assert json.loads(json.dumps(found)) == found
-    lost_fields(found)
-    list(broken_references(found))
+    assert json.loads(json.dumps(composed)) == composed
+    explain_lost_fields(composed)
+    list(broken_references(composed))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +249,7 @@ def test_parts_that_multiply_are_composed_in_limited_time(part: Any) -> None:
     assert time.process_time() - start < 5
 
 
-def nested(levels: int, text: str) -> str:
+def fill_deep_schema(levels: int, text: str) -> str:
     """Return the JSON text of a schema with objects of many levels, put into another text."""
     inner = '{"type":"object","properties":{"a":' * levels + "{}" + "}}" * levels
     return text.replace(
@@ -256,29 +259,35 @@ def nested(levels: int, text: str) -> str:
 
 @pytest.mark.parametrize("levels", [90, 480, 5_000])
 def test_a_schema_of_any_depth_is_read(levels: int, tmp_path: Path) -> None:
-    catalog = nested(levels, '{"streams":[{"name":"a","json_schema":DEEP}]}')
+    catalog = fill_deep_schema(levels, '{"streams":[{"name":"a","json_schema":DEEP}]}')
     message = decode(f'{{"type":"CATALOG","catalog":{catalog}}}'.encode())
     assert isinstance(message, Message) and message.catalog is not None
-    line = nested(levels, '{"type":"SCHEMA","stream":"a","key_properties":[],"schema":DEEP}')
+    line = fill_deep_schema(
+        levels, '{"type":"SCHEMA","stream":"a","key_properties":[],"schema":DEEP}'
+    )
     [sent] = list(Translator().messages(line.encode()))
     assert isinstance(sent, Message) and sent.catalog is not None
-    entry = nested(levels, '{"streams":[{"tap_stream_id":"a","schema":DEEP}]}')
+    entry = fill_deep_schema(levels, '{"streams":[{"tap_stream_id":"a","schema":DEEP}]}')
     modes = '"sync_mode":"full_refresh","destination_sync_mode":"append"'
     path = tmp_path / "catalog.json"
     path.write_text(
-        nested(levels, f'{{"streams":[{{"stream":{{"name":"a","json_schema":DEEP}},{modes}}}]}}')
+        fill_deep_schema(
+            levels, f'{{"streams":[{{"stream":{{"name":"a","json_schema":DEEP}},{modes}}}]}}'
+        )
     )
     streams = [
         *Catalog.from_json(catalog).streams,
         *message.catalog.streams,
         *sent.catalog.streams,
         *read_catalog(entry.encode()).streams,
-        *(each.stream for each in load_catalog(str(path)).streams),
+        *(stream.stream for stream in load_catalog(str(path)).streams),
     ]
     assert len(streams) == 5
-    for each in streams:
-        assert each.json_schema["properties"]["id"] == WHOLE
-        assert copy.deepcopy(each) == each and AirbyteStream.from_json(each.to_json()) == each
+    for stream in streams:
+        assert stream.json_schema["properties"]["id"] == WHOLE
+        assert (
+            copy.deepcopy(stream) == stream and AirbyteStream.from_json(stream.to_json()) == stream
+        )
 
 
 @pytest.mark.parametrize("bad_text", [rb"\ud83d", b"\xff"], ids=["half pair", "no UTF-8"])
@@ -326,11 +335,11 @@ def test_a_text_that_is_not_deep_is_unchanged(value: Any) -> None:
 def test_a_deep_text_is_empty_below_its_limit(opening: str, closing: str, levels: int) -> None:
     count = levels // (2 if "," in closing else 1)
     text = f"[{opening * count}5{closing * count},6]".encode()
-    found = json.loads(shallow(text))
-    assert found[-1] == 6 and found[0]
+    value = json.loads(shallow(text))
+    assert value[-1] == 6 and value[0]
     assert (shallow(text) == text) == (levels < MAX_LEVELS)
     assert shallow(shallow(text)) == shallow(text)
-    depth, part = 0, found
+    depth, part = 0, value
     while isinstance(part, (list, dict)):
         depth += 1
         part = next(iter(part.values() if isinstance(part, dict) else part), None)

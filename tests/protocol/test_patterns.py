@@ -40,11 +40,11 @@ def test_a_pattern_means_what_it_means_in_python(parts: list[str], text: str) ->
         with pytest.raises(re.error):
             search(pattern, text)
         return
-    found = search(pattern, text)
-    assert (found and (found.span(), found.groups())) == (
+    match = search(pattern, text)
+    assert (match and (match.span(), match.groups())) == (
         expected and (expected.span(), expected.groups())
     )
-    assert Pattern(pattern).replaced(text, "-") == re.sub(pattern, "-", text)
+    assert Pattern(pattern).replace(text, "-") == re.sub(pattern, "-", text)
 
 
 def test_a_pattern_that_takes_too_long_ends() -> None:

@@ -47,18 +47,18 @@ STRUCTS: dict[str, type[Wire]] = {
 }
 """The structs whose typed fields are accepted; other fields of a message are kept and passed on."""
 
-KEPT = "kept in the JSON value that contains it, byte for byte"
+PASSED_ON = "kept in the JSON value that contains it, byte for byte"
 REFUSED = "refused, with an error that names it"
 HARMLESS = "not used: it describes user interfaces, logins of a platform, or a discarded feature"
 
 FIELDS = {
     "AirbyteRecordMessage.file_reference": REFUSED,
     "ConnectorSpecification.authSpecification": HARMLESS,
-    "AirbyteRecordMessageMeta": KEPT,
-    "AirbyteRecordMessageMetaChange": KEPT,
+    "AirbyteRecordMessageMeta": PASSED_ON,
+    "AirbyteRecordMessageMetaChange": PASSED_ON,
     "AirbyteRecordMessageFileReference": REFUSED,
-    "AirbyteStreamStatusRateLimitedReason": KEPT,
-    "AirbyteStateBlob": KEPT,
+    "AirbyteStreamStatusRateLimitedReason": PASSED_ON,
+    "AirbyteStateBlob": PASSED_ON,
     "AdvancedAuth": HARMLESS,
     "AuthSpecification": HARMLESS,
     "OAuth2Specification": HARMLESS,
@@ -89,8 +89,8 @@ ACCEPTED_VALUES: dict[str, set[str]] = {
 OTHER_VALUES = {
     "DestinationSyncMode.update": REFUSED,
     "DestinationSyncMode.soft_delete": REFUSED,
-    "Change": KEPT,
-    "Reason": KEPT,
+    "Change": PASSED_ON,
+    "Reason": PASSED_ON,
     "AuthFlowType": HARMLESS,
     "AuthType": HARMLESS,
     "Integer1": "a value of a data type: tests/lake/test_conform.py",
@@ -100,14 +100,14 @@ OTHER_VALUES = {
 
 def classes(base: type[Any]) -> list[type[Any]]:
     """Return the classes of the published models that extend a class, except for data types."""
-    every = (each for _, each in inspect.getmembers(published, inspect.isclass))
+    every = (model for _, model in inspect.getmembers(published, inspect.isclass))
     return [
-        each
-        for each in every
-        if issubclass(each, base)
-        and each.__module__.startswith("airbyte_protocol")
-        and not issubclass(each, pydantic.RootModel)
-        and each.__name__ != "AirbyteProtocol"
+        model
+        for model in every
+        if issubclass(model, base)
+        and model.__module__.startswith("airbyte_protocol")
+        and not issubclass(model, pydantic.RootModel)
+        and model.__name__ != "AirbyteProtocol"
     ]
 
 
@@ -126,6 +126,6 @@ def test_every_field_of_the_published_models_is_classified(model: type[Any]) -> 
 @pytest.mark.parametrize("values", classes(enum.Enum), ids=lambda values: values.__name__)
 def test_every_value_of_the_published_models_is_classified(values: type[enum.Enum]) -> None:
     accepted = ACCEPTED_VALUES.get(values.__name__, set())
-    for each in values:
-        is_classified = {values.__name__, f"{values.__name__}.{each.value}"} & OTHER_VALUES.keys()
-        assert each.value in accepted or is_classified, each.value
+    for member in values:
+        is_classified = {values.__name__, f"{values.__name__}.{member.value}"} & OTHER_VALUES.keys()
+        assert member.value in accepted or is_classified, member.value

@@ -82,8 +82,8 @@ BROKEN = [
 ]
 
 
-def _airbyte(form: bytes, stream: bytes, data: bytes, at: int) -> bytes:
-    return form % (stream, data, at)
+def _airbyte(form: bytes, stream: bytes, data: bytes, emitted_at: int) -> bytes:
+    return form % (stream, data, emitted_at)
 
 
 def _singer(form: bytes, stream: bytes, data: bytes) -> bytes:
@@ -109,11 +109,13 @@ def text_of(lines: Lines, *, ends: bool = True) -> bytes:
     return text if ends else text[:-1]
 
 
-def in_blocks(text: bytes, size: int) -> Iterator[bytes]:
-    return blocks(reader([text[at : at + size] for at in range(0, len(text), size)]), MAX_LINE)
+def split_in_blocks(text: bytes, size: int) -> Iterator[bytes]:
+    return blocks(
+        reader([text[start : start + size] for start in range(0, len(text), size)]), MAX_LINE
+    )
 
 
-def routed(runs: Callable[[bytes], Iterable[Received]], parts: Iterable[bytes]) -> Iterator[Any]:
+def route(runs: Callable[[bytes], Iterable[Received]], parts: Iterable[bytes]) -> Iterator[Any]:
     for block in parts:
         for message in runs(block):
             if isinstance(message, RecordLines):
@@ -146,7 +148,7 @@ def story(messages: Iterator[RawRecord | Message]) -> Story:
     return others, by_stream, failure
 
 
-def by_line(text: bytes) -> Iterator[RawRecord | Message]:
+def decode_by_line(text: bytes) -> Iterator[RawRecord | Message]:
     return chain.from_iterable(map(decode_line, split([text])))
 
 
@@ -155,8 +157,8 @@ def by_line(text: bytes) -> Iterator[RawRecord | Message]:
 def test_airbyte_lines_give_what_their_decoding_gives(lines: Lines, size: int, ends: bool) -> None:
     text = text_of(lines, ends=ends)
     size = max(size, len(text) // 1_000)
-    found = story(routed(airbyte_runs().messages, in_blocks(text, size)))
-    assert found == story(by_line(text))
+    outcome = story(route(airbyte_runs().messages, split_in_blocks(text, size)))
+    assert outcome == story(decode_by_line(text))
 
 
 @settings(deadline=None)
@@ -169,7 +171,7 @@ def test_singer_lines_give_what_their_translation_gives(
     translate = Translator(names).messages
     expected = story(message for line in split([text]) for message in translate(line))
     runs = singer_runs(Translator(names), names).messages
-    assert story(routed(runs, in_blocks(text, size))) == expected
+    assert story(route(runs, split_in_blocks(text, size))) == expected
 
 
 @settings(deadline=None)
@@ -178,12 +180,12 @@ def test_a_broken_record_is_found_and_no_record_is_in_another_place(
     before: Lines, broken: bytes, after: Lines
 ) -> None:
     text = text_of([*before, (broken, 1), *after])
-    _, found, failure = story(routed(airbyte_runs().messages, [text]))
-    _, expected, expected_failure = story(by_line(text))
+    _, records_by_stream, failure = story(route(airbyte_runs().messages, [text]))
+    _, expected, expected_failure = story(decode_by_line(text))
     assert (failure is None) == (expected_failure is None)
-    for name, sent in found.items():
-        known = expected.get(name, [])
-        assert sent[: len(known)] == known[: len(sent)]
+    for name, sent in records_by_stream.items():
+        expected_records = expected.get(name, [])
+        assert sent[: len(expected_records)] == expected_records[: len(sent)]
 
 
 def record(stream: str, number: int, **more: Any) -> bytes:
@@ -211,8 +213,8 @@ def test_a_state_separates_the_runs_before_and_after_it() -> None:
     runs, line = airbyte_runs(), record("a", 1)
     list(runs.messages(line * 2))
     state = b'{"type":"STATE","state":{"type":"LEGACY","data":{}}}\n'
-    found = run_counts(runs.messages(line * 1_000 + state + line * 2_000))
-    assert found == [("a", 1_000), ("", 0), ("a", 2_000)]
+    counts = run_counts(runs.messages(line * 1_000 + state + line * 2_000))
+    assert counts == [("a", 1_000), ("", 0), ("a", 2_000)]
 
 
 @pytest.mark.parametrize("more", [{"namespace": "x"}, {"meta": {"changes": []}, "namespace": "x"}])
@@ -228,14 +230,14 @@ def test_one_stream_in_two_forms_keeps_its_order() -> None:
     text = b"".join(
         form % (b"a", b"{}", number) for number in range(20) for form in (compact, spaced)
     )
-    assert story(routed(runs.messages, [text, text])) == story(by_line(text + text))
+    assert story(route(runs.messages, [text, text])) == story(decode_by_line(text + text))
 
 
 def test_a_line_without_a_namespace_is_not_of_the_namespace_of_others() -> None:
     runs = airbyte_runs()
     public, plain = (form % (b"a", b"{}", 1) + b"\n" for form in (AIRBYTE[1], AIRBYTE[0]))
-    found = list(routed(runs.messages, [public * 3, plain * 3, public * 3, plain * 3]))
-    assert [each.namespace for each in found] == (["public"] * 3 + [None] * 3) * 2
+    messages = list(route(runs.messages, [public * 3, plain * 3, public * 3, plain * 3]))
+    assert [message.namespace for message in messages] == (["public"] * 3 + [None] * 3) * 2
 
 
 def test_a_version_of_a_tap_is_present_again_after_another_was_activated() -> None:
@@ -243,7 +245,7 @@ def test_a_version_of_a_tap_is_present_again_after_another_was_activated() -> No
     text = record * 3 + b'{"type":"ACTIVATE_VERSION","stream":"a","version":2}\n' + record * 3
     runs, translate = singer_runs(Translator()).messages, Translator().messages
     expected = story(message for line in split([text]) for message in translate(line))
-    assert story(routed(runs, [text])) == expected
+    assert story(route(runs, [text])) == expected
 
 
 def test_a_source_with_very_many_streams_does_not_fill_the_memory(

@@ -11,12 +11,12 @@ import pytest
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream
 from elt_assets.protocol.singer.catalog import (
-    log_based,
+    attach_all_entries,
+    make_log_based,
     read_catalog,
+    remove_entries,
     selection,
     stream_names,
-    with_all_entries,
-    without_entries,
 )
 
 PROPERTIES = {"id": {"type": "integer"}, "at": {"type": "string"}, "note": {"type": "string"}}
@@ -37,25 +37,27 @@ def entry(root: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     }
 
 
-def discovered(*entries: dict[str, Any]) -> list[AirbyteStream]:
+def discover(*entries: dict[str, Any]) -> list[AirbyteStream]:
     """Write and read the catalog as the file that catalogs are kept in."""
     catalog = read_catalog(json.dumps({"streams": entries}).encode())
     pretty = json.dumps(json.loads(catalog.to_json()), indent=2)
     return Catalog.from_json(pretty).streams
 
 
-def found(root: dict[str, Any] | None = None, **more: Any) -> AirbyteStream:
-    return discovered(entry(root, **more))[0]
+def discover_one(root: dict[str, Any] | None = None, **more: Any) -> AirbyteStream:
+    return discover(entry(root, **more))[0]
 
 
-def chosen(stream: AirbyteStream, **more: Any) -> dict[str, Any]:
-    [one] = selection([ConfiguredStream(stream=stream, **more)])["streams"]
-    return dict(one)
+def select(stream: AirbyteStream, **more: Any) -> dict[str, Any]:
+    [tap_entry] = selection([ConfiguredStream(stream=stream, **more)])["streams"]
+    return dict(tap_entry)
 
 
-def metadata(one: dict[str, Any], *breadcrumb: str) -> dict[str, Any]:
-    [found] = [m["metadata"] for m in one["metadata"] if m["breadcrumb"] == list(breadcrumb)]
-    return dict(found)
+def metadata(tap_entry: dict[str, Any], *breadcrumb: str) -> dict[str, Any]:
+    [contents] = [
+        m["metadata"] for m in tap_entry["metadata"] if m["breadcrumb"] == list(breadcrumb)
+    ]
+    return dict(contents)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_sync_modes_and_cursor_are_read_from_the_metadata(
     cursor: list[str] | None,
     own: bool | None,
 ) -> None:
-    stream = found(root, **more)
+    stream = discover_one(root, **more)
     assert (stream.name, stream.namespace) == ("db-users", None)
     assert stream.supported_sync_modes == modes
     assert stream.default_cursor_field == cursor
@@ -105,7 +107,7 @@ def test_sync_modes_and_cursor_are_read_from_the_metadata(
 def test_the_key_is_read_from_the_metadata_or_the_entry(
     root: dict[str, Any], more: dict[str, Any], key: list[list[str]] | None
 ) -> None:
-    assert found(root, **more).source_defined_primary_key == key
+    assert discover_one(root, **more).source_defined_primary_key == key
 
 
 @pytest.mark.spec("singer.15")
@@ -113,37 +115,34 @@ def test_all_other_entries_of_a_tap_are_passed_and_not_selected() -> None:
     parent = entry(tap_stream_id="parents", root={"selected-by-default": True, "selected": True})
     old = {"stream": "old", "schema": {"properties": PROPERTIES, "selected": True}}
     every = [parent, entry(), old]
-    streams = with_all_entries(Catalog(streams=discovered(*every))).streams
+    streams = attach_all_entries(Catalog(streams=discover(*every))).streams
 
-    found = selection([ConfiguredStream(stream=streams[1])])["streams"]
+    entries = selection([ConfiguredStream(stream=streams[1])])["streams"]
 
-    assert [one.get("tap_stream_id", one["stream"]) for one in found] == [
-        "parents",
-        "db-users",
-        "old",
-    ]
-    assert [metadata(one)["selected"] for one in found] == [False, True, False]
-    assert [(one["selected"], one["schema"]["selected"]) for one in found] == [
-        (False, False),
-        (True, True),
-        (False, False),
-    ]
-    assert found[0]["schema"]["properties"] == PROPERTIES and len(found[0]["metadata"]) == 3
-    assert found[1] == chosen(discovered(entry())[0])
-    assert found == selection([ConfiguredStream(stream=one) for one in streams[1:2]])["streams"]
+    names = [tap_entry.get("tap_stream_id", tap_entry["stream"]) for tap_entry in entries]
+    assert names == ["parents", "db-users", "old"]
+    for tap_entry, is_selected in zip(entries, [False, True, False], strict=True):
+        assert metadata(tap_entry)["selected"] is is_selected
+        assert tap_entry["selected"] is tap_entry["schema"]["selected"] is is_selected
+    assert entries[0]["schema"]["properties"] == PROPERTIES and len(entries[0]["metadata"]) == 3
+    assert entries[1] == select(discover(entry())[0])
+    assert (
+        entries
+        == selection([ConfiguredStream(stream=stream) for stream in streams[1:2]])["streams"]
+    )
 
 
 def test_a_destination_gets_no_entries() -> None:
-    [stream] = with_all_entries(Catalog(streams=discovered(entry()))).streams
+    [stream] = attach_all_entries(Catalog(streams=discover(entry()))).streams
     assert set(stream.extra) == {"singer", "singer_catalog"}
-    assert without_entries(ConfiguredStream(stream=stream)).stream.extra == {}
+    assert remove_entries(ConfiguredStream(stream=stream)).stream.extra == {}
     assert set(stream.extra) == {"singer", "singer_catalog"}
 
 
 @pytest.mark.spec("singer.15")
 def test_only_the_selection_of_an_entry_is_changed() -> None:
     own = entry({"x": 1}, row_count=10**30, title="ü")
-    again = chosen(found({"x": 1}, row_count=10**30, title="ü"))
+    again = select(discover_one({"x": 1}, row_count=10**30, title="ü"))
     assert {k: again[k] for k in own if k not in ("metadata", "schema")} == {
         k: v for k, v in own.items() if k not in ("metadata", "schema")
     }
@@ -165,70 +164,77 @@ def test_a_malformed_catalog_is_an_error(text: bytes) -> None:
 
 @pytest.mark.spec("singer.17")
 def test_an_incremental_read_uses_the_effective_cursor() -> None:
-    one = chosen(found({"replication-key": "id"}), sync_mode="incremental", cursor_field=["at"])
-    settings = metadata(one)
+    tap_entry = select(
+        discover_one({"replication-key": "id"}), sync_mode="incremental", cursor_field=["at"]
+    )
+    settings = metadata(tap_entry)
     assert (settings["selected"], settings["replication-method"]) == (True, "INCREMENTAL")
-    assert settings["replication-key"] == one["replication_key"] == "at"
-    assert one["replication_method"] == "INCREMENTAL"
-    assert one["schema"]["selected"] is True
+    assert settings["replication-key"] == tap_entry["replication_key"] == "at"
+    assert tap_entry["replication_method"] == "INCREMENTAL"
+    assert tap_entry["schema"]["selected"] is True
 
 
 def test_a_full_refresh_has_no_cursor() -> None:
-    one = chosen(found({"replication-key": "at"}, replication_key="at"))
-    assert metadata(one)["replication-method"] == one["replication_method"] == "FULL_TABLE"
-    assert "replication-key" not in metadata(one) and "replication_key" not in one
+    tap_entry = select(discover_one({"replication-key": "at"}, replication_key="at"))
+    assert (
+        metadata(tap_entry)["replication-method"] == tap_entry["replication_method"] == "FULL_TABLE"
+    )
+    assert "replication-key" not in metadata(tap_entry) and "replication_key" not in tap_entry
 
 
 @pytest.mark.spec("singer.18")
 def test_a_log_based_stream_stays_log_based_except_in_a_full_refresh() -> None:
-    stream = found({"replication-method": "LOG_BASED"})
-    assert metadata(chosen(stream, sync_mode="incremental"))["replication-method"] == "LOG_BASED"
-    assert metadata(chosen(stream))["replication-method"] == "FULL_TABLE"
+    stream = discover_one({"replication-method": "LOG_BASED"})
+    assert metadata(select(stream, sync_mode="incremental"))["replication-method"] == "LOG_BASED"
+    assert metadata(select(stream))["replication-method"] == "FULL_TABLE"
 
 
 @pytest.mark.spec("sdk.8")
 def test_a_nested_cursor_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"a single top-level field.* it is a\.b"):
-        chosen(found(), sync_mode="incremental", cursor_field=["a", "b"])
+        select(discover_one(), sync_mode="incremental", cursor_field=["a", "b"])
 
 
 def test_fields_that_the_schema_omits_are_not_selected() -> None:
-    stream = copy.copy(found())
+    stream = copy.copy(discover_one())
     stream.json_schema = {"type": "object", "properties": {"note": PROPERTIES["note"]}}
-    one = chosen(stream)
-    assert metadata(one, "properties", "id") == {"inclusion": "automatic"}
-    assert metadata(one, "properties", "at") == {"inclusion": "available", "selected": False}
-    assert metadata(one, "properties", "note") == {"selected": True}
+    tap_entry = select(stream)
+    assert metadata(tap_entry, "properties", "id") == {"inclusion": "automatic"}
+    assert metadata(tap_entry, "properties", "at") == {
+        "inclusion": "available",
+        "selected": False,
+    }
+    assert metadata(tap_entry, "properties", "note") == {"selected": True}
 
 
 def test_nested_fields_are_selected_if_the_tap_supports_it() -> None:
     inner = {"type": "object", "properties": {"a": {}, "b": {}}}
     own = entry(schema={"properties": {"o": inner, "p": inner}})
     own["metadata"] += [
-        {"breadcrumb": ["properties", "o", "properties", each], "metadata": {}} for each in "ab"
+        {"breadcrumb": ["properties", "o", "properties", name], "metadata": {}} for name in "ab"
     ]
-    [stream] = discovered(own)
+    [stream] = discover(own)
     stream.json_schema = {"properties": {"o": {"properties": {"a": {}}}, "p": inner}}
-    one = chosen(stream)
-    assert metadata(one, "properties", "o", "properties", "a") == {"selected": True}
-    assert metadata(one, "properties", "o", "properties", "b") == {"selected": False}
+    tap_entry = select(stream)
+    assert metadata(tap_entry, "properties", "o", "properties", "a") == {"selected": True}
+    assert metadata(tap_entry, "properties", "o", "properties", "b") == {"selected": False}
     assert not any(
-        m["breadcrumb"][:3] == ["properties", "p", "properties"] for m in one["metadata"]
+        m["breadcrumb"][:3] == ["properties", "p", "properties"] for m in tap_entry["metadata"]
     )
 
 
 def test_all_fields_are_selected_if_the_schema_has_no_properties() -> None:
-    stream = copy.copy(found())
+    stream = copy.copy(discover_one())
     stream.json_schema = {}
-    assert metadata(chosen(stream), "properties", "at")["selected"] is True
+    assert metadata(select(stream), "properties", "at")["selected"] is True
 
 
 def test_taps_without_metadata_are_selected_in_the_schema() -> None:
-    stream = found(metadata=None)
+    stream = discover_one(metadata=None)
     stream.json_schema = {"properties": {"id": {}}}
-    one = chosen(stream)
-    assert one["schema"]["selected"] is True
-    selected = {name: part["selected"] for name, part in one["schema"]["properties"].items()}
+    tap_entry = select(stream)
+    assert tap_entry["schema"]["selected"] is True
+    selected = {name: part["selected"] for name, part in tap_entry["schema"]["properties"].items()}
     assert selected == {"id": True, "at": False, "note": False}
 
 
@@ -236,47 +242,49 @@ def test_taps_without_metadata_are_selected_in_the_schema() -> None:
 def test_fields_of_a_schema_in_several_parts_are_selected(more: dict[str, Any]) -> None:
     row: dict[str, Any] = {"properties": {"at": {}, "note": {}}}
     parts = {"allOf": [{"$ref": "#/definitions/row"}], "definitions": {"row": row}}
-    stream = found(schema={**parts, "properties": {"id": {}}}, **more)
+    stream = discover_one(schema={**parts, "properties": {"id": {}}}, **more)
     assert list(stream.json_schema["properties"]) == ["id", "at", "note"]
     stream.json_schema = {"properties": {"id": {}, "at": {}}}
-    one = chosen(stream)
-    selected = [metadata(one, "properties", name).get("selected") for name in ("at", "note")]
+    tap_entry = select(stream)
+    selected = [metadata(tap_entry, "properties", name).get("selected") for name in ("at", "note")]
     assert selected == [True, False]
-    assert one["schema"]["allOf"] == parts["allOf"]
+    assert tap_entry["schema"]["allOf"] == parts["allOf"]
 
 
 def test_a_stream_of_another_source_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'x' was not discovered from a Singer tap\n.*discover"):
-        chosen(AirbyteStream(name="x", json_schema={}))
+        select(AirbyteStream(name="x", json_schema={}))
 
 
 def test_only_unambiguous_record_names_are_mapped_to_streams() -> None:
     ids = ("a-users", "b-users", "c-orders", "orders2", "plain")
     names = ("users", "users", "orders", "plain", "plain")
     entries = [entry(tap_stream_id=i, stream=n) for i, n in zip(ids, names, strict=True)]
-    streams = [ConfiguredStream(stream=each) for each in discovered(*entries)]
+    streams = [ConfiguredStream(stream=stream) for stream in discover(*entries)]
     assert stream_names(streams) == {"orders": "c-orders"}
     assert stream_names(streams[:1]) == {"users": "a-users"}
 
 
 def test_log_based_replication_can_be_selected() -> None:
-    stream = log_based(found({"replication-method": "FULL_TABLE"}))
+    stream = make_log_based(discover_one({"replication-method": "FULL_TABLE"}))
     assert (stream.sync_modes, stream.source_defined_cursor) == (
         ["full_refresh", "incremental"],
         True,
     )
-    amended = found({"replication-key": "at"})
+    amended = discover_one({"replication-key": "at"})
     amended.json_schema = {"properties": {"id": {"type": "string"}}}  # by hand, in catalog.json
-    assert log_based(amended).json_schema == amended.json_schema
-    assert log_based(amended).default_cursor_field is None
+    assert make_log_based(amended).json_schema == amended.json_schema
+    assert make_log_based(amended).default_cursor_field is None
 
-    one = chosen(stream, sync_mode="incremental")
-    assert metadata(one)["replication-method"] == one["replication_method"] == "LOG_BASED"
-    assert "replication-key" not in metadata(one)
+    tap_entry = select(stream, sync_mode="incremental")
+    assert (
+        metadata(tap_entry)["replication-method"] == tap_entry["replication_method"] == "LOG_BASED"
+    )
+    assert "replication-key" not in metadata(tap_entry)
 
 
 def test_log_based_replication_is_refused_if_the_tap_forces_another_method() -> None:
     with pytest.raises(ConfigError, match="'db-users' only by FULL_TABLE"):
-        log_based(found({"forced-replication-method": "FULL_TABLE"}))
+        make_log_based(discover_one({"forced-replication-method": "FULL_TABLE"}))
     with pytest.raises(ConfigError, match="'users' was not discovered from a Singer tap"):
-        log_based(AirbyteStream(name="users", json_schema={}))
+        make_log_based(AirbyteStream(name="users", json_schema={}))

@@ -42,10 +42,10 @@ def test_violations_do_not_quote_values() -> None:
         "oneOf": [{"title": "Key", "required": ["key"], "properties": {"key": {"minLength": 9}}}],
         "properties": {"port": {"type": "integer"}},
     }
-    found = violations({"key": "hunter2", "port": "eighty"}, schema)
-    assert len(found) == 2
-    assert not any("hunter2" in line or "eighty" in line for line in found)
-    assert any("config.port: is not of type" in line for line in found)
+    lines = violations({"key": "hunter2", "port": "eighty"}, schema)
+    assert len(lines) == 2
+    assert not any("hunter2" in line or "eighty" in line for line in lines)
+    assert any("config.port: is not of type" in line for line in lines)
 
 
 PORT: dict[str, Any] = {"properties": {"port": {"type": "integer"}}}

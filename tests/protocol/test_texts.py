@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from elt_assets.protocol.airbyte.codec import decode, decode_blocks, encode
 from elt_assets.protocol.airbyte.messages import Message, RawRecord, RecordLines, State
-from elt_assets.protocol.airbyte.recovery.texts import as_read, read, repair, shown
+from elt_assets.protocol.airbyte.recovery.texts import as_read, decode_for_output, read, repair
 from elt_assets.protocol.runs.protocols import airbyte_runs, singer_runs
 from elt_assets.protocol.singer.messages import Translator, state_value
 from tests.examples import examples
@@ -45,7 +45,7 @@ def text_of(parts: list[Sent]) -> Sent:
 
 
 def list_of(items: list[Sent]) -> Sent:
-    return Sent(b"[%b]" % b", ".join(each.raw for each in items), [each.means for each in items])
+    return Sent(b"[%b]" % b", ".join(item.raw for item in items), [item.means for item in items])
 
 
 def object_of(fields: list[tuple[Sent, Sent]]) -> Sent:
@@ -85,11 +85,11 @@ def singer(*lines: bytes) -> list[RawRecord | Message]:
     return [message for line in lines for message in translator.messages(line)]
 
 
-def one(line: bytes) -> Message:
-    found = decode(line, whole=True)
-    assert isinstance(found, Message)
-    assert found.type != "LOG" or b'"LOG"' in line
-    return found
+def decode_whole(line: bytes) -> Message:
+    message = decode(line, whole=True)
+    assert isinstance(message, Message)
+    assert message.type != "LOG" or b'"LOG"' in line
+    return message
 
 
 @pytest.mark.spec("airbyte.28")
@@ -101,14 +101,14 @@ def test_the_data_of_a_record_is_as_received(data: Sent, meta: Sent, mark: bytes
         *(mark, meta.raw),
         data.raw,
     )
-    record, whole = decode(line), one(line).record
+    record, whole = decode(line), decode_whole(line).record
     assert isinstance(record, RawRecord) and whole is not None and whole.meta is not None
     assert bytes(record.data) == bytes(whole.data) == data.raw
     assert bytes(record.meta) == bytes(whole.meta) == meta.raw
     [again, _] = decode_blocks([line + b"\n" + airbyte_record(b"{}") + b"\n"])
     assert again == record
-    [found] = singer(mark + singer_record(data.raw))
-    assert isinstance(found, RawRecord) and bytes(found.data) == data.raw
+    [received] = singer(mark + singer_record(data.raw))
+    assert isinstance(received, RawRecord) and bytes(received.data) == data.raw
     [batch] = Translator(read_file=lambda _url, _encoding: iter([mark + data.raw])).messages(
         b'{"type":"BATCH","stream":"users","encoding":{"format":"jsonl"},"manifest":["file:///x"]}'
     )
@@ -120,7 +120,7 @@ def test_the_data_of_a_record_is_as_received(data: Sent, meta: Sent, mark: bytes
 def test_records_in_runs_are_as_received(sent: list[Sent], is_singer: bool) -> None:
     make = singer_record if is_singer else airbyte_record
     runs = singer_runs(Translator()) if is_singer else airbyte_runs()
-    block = b"".join(make(each.raw) + b"\n" for each in sent)
+    block = b"".join(make(part.raw) + b"\n" for part in sent)
     assert list(data_of([*runs.messages(block), *runs.messages(block)])) == 2 * [
         s.raw for s in sent
     ]
@@ -130,9 +130,9 @@ def data_of(messages: list[Any]) -> Iterator[bytes]:
     for message in messages:
         if isinstance(message, RecordLines):
             for line in message.lines.split(b"\n")[:-1]:
-                found = decode(line) if b'"data"' in line[:60] else singer(line)[0]
-                assert isinstance(found, RawRecord)
-                yield bytes(found.data)
+                received = decode(line) if b'"data"' in line[:60] else singer(line)[0]
+                assert isinstance(received, RawRecord)
+                yield bytes(received.data)
         else:
             yield bytes(message.data)
 
@@ -142,9 +142,9 @@ def test_a_name_that_is_no_text_gathers_no_lines(name: bytes) -> None:
     """The lake looks for the name in each line of a run."""
     line = airbyte_record(b"{}", name) + b"\n"
     runs = airbyte_runs()
-    found = [message for _ in range(3) for message in runs.messages(line)]
-    assert all(isinstance(each, RawRecord) for each in found)
-    assert {each.stream for each in found if isinstance(each, RawRecord)} == {
+    messages = [message for _ in range(3) for message in runs.messages(line)]
+    assert all(isinstance(message, RawRecord) for message in messages)
+    assert {message.stream for message in messages if isinstance(message, RawRecord)} == {
         name.replace(b"\\ud83d", b"\xff").decode("utf-8", "replace")
     }
 
@@ -161,15 +161,15 @@ def test_a_state_comes_back_byte_for_byte(blob: Sent, shared: Sent, mark: bytes)
         b'{"type":"LEGACY","data":%b}' % blob.raw,
     ]  # fmt: skip
     for body in bodies:
-        message = one(b'%b{"type":"STATE","state":%b}' % (mark, body))
+        message = decode_whole(b'%b{"type":"STATE","state":%b}' % (mark, body))
         assert message.state is not None
         assert message.state.to_json() == body
         assert encode(message) == b'{"type":"STATE","state":%b}\n' % body
         stored = message.state.text
         again = State.from_json(stored)
-        assert again.text == stored == escaped(body)
+        assert again.text == stored == escape(body)
         assert read(loaded, again.to_json()) == read(loaded, stored)
-        json.dumps(shown(stored), ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(decode_for_output(stored), ensure_ascii=False, allow_nan=False).encode()
     [moved] = singer(b'{"type":"STATE","value":{"bookmarks":{"users":%b}}}' % blob.raw)
     assert isinstance(moved, Message) and moved.state is not None
     assert state_value([moved.state]) == b'{"bookmarks":{"users":%b}}' % blob.raw
@@ -178,7 +178,7 @@ def test_a_state_comes_back_byte_for_byte(blob: Sent, shared: Sent, mark: bytes)
     assert state_value([legacy.state]) == blob.raw
 
 
-def escaped(body: bytes) -> str:
+def escape(body: bytes) -> str:
     """Return a text with each byte that is not UTF-8 as the escape by which Python means it."""
     text = body.decode("utf-8", "surrogateescape")
     return "".join(f"\\u{ord(c):04x}" if "\udc80" <= c <= "\udcff" else c for c in text)
@@ -194,23 +194,27 @@ loaded = msgspec.json.Decoder().decode
 def test_other_messages_have_the_replacement_character(
     text: Sent, config: Sent, mark: bytes
 ) -> None:
-    log = one(
+    log = decode_whole(
         mark + b'{"type":"LOG","log":{"level":"INFO","message":%b,"x":%b}}' % (text.raw, config.raw)
     ).log
     assert log is not None and log.message == text.means
     assert loaded(log.extra["x"]) == config.means
     error = b'{"message":%b,"stream_descriptor":{"name":%b}}' % (text.raw, text.raw)
-    trace = one(mark + b'{"type":"TRACE","trace":{"type":"ERROR","error":%b}}' % error).trace
+    trace = decode_whole(
+        mark + b'{"type":"TRACE","trace":{"type":"ERROR","error":%b}}' % error
+    ).trace
     assert trace is not None and trace.error is not None and trace.error.stream_descriptor
     assert trace.error.message == trace.error.stream_descriptor.name == text.means
     control = b'{"type":"CONNECTOR_CONFIG","connectorConfig":{"config":%b}}' % config.raw
-    update = one(mark + b'{"type":"CONTROL","control":%b}' % control).control
+    update = decode_whole(mark + b'{"type":"CONTROL","control":%b}' % control).control
     assert update is not None and update.connectorConfig is not None
     assert update.connectorConfig.config == config.means
-    spec = one(mark + b'{"type":"SPEC","spec":{"connectionSpecification":%b}}' % config.raw).spec
+    spec = decode_whole(
+        mark + b'{"type":"SPEC","spec":{"connectionSpecification":%b}}' % config.raw
+    ).spec
     assert spec is not None and spec.connectionSpecification == config.means
     stream = b'{"name":%b,"json_schema":%b}' % (text.raw, config.raw)
-    catalog = one(mark + b'{"type":"CATALOG","catalog":{"streams":[%b]}}' % stream).catalog
+    catalog = decode_whole(mark + b'{"type":"CATALOG","catalog":{"streams":[%b]}}' % stream).catalog
     assert catalog is not None and catalog.streams[0].name == text.means
     assert catalog.streams[0].json_schema == config.means
     [schema] = singer(

@@ -22,7 +22,7 @@ from elt_assets.protocol.airbyte.messages import (
 NAMED = {"stream_descriptor": {"name": "a"}}
 
 
-def decoded(trace: Any) -> Trace:
+def decode_trace(trace: Any) -> Trace:
     message = decode(json.dumps({"type": "TRACE", "trace": trace}).encode())
     assert isinstance(message, Message) and message.trace is not None
     return message.trace
@@ -47,10 +47,10 @@ def status(body: Any) -> dict[str, Any]:
     ],
 )
 def test_a_malformed_error_of_a_stream_is_its_error(trace: Any) -> None:
-    found = decoded(trace).error
-    assert found is not None and found.stream_descriptor is not None
-    assert found.stream_descriptor.name == "a"
-    assert found.text in ("x", "the source reported a failure that cannot be read")
+    error = decode_trace(trace).error
+    assert error is not None and error.stream_descriptor is not None
+    assert error.stream_descriptor.name == "a"
+    assert error.text in ("x", "the source reported a failure that cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_a_malformed_error_of_a_stream_is_its_error(trace: Any) -> None:
     ],
 )
 def test_a_malformed_status_of_a_failure_is_incomplete(trace: Any) -> None:
-    found = decoded(trace).stream_status
-    assert found is not None
-    assert (found.stream_descriptor.name, found.status) == ("a", INCOMPLETE)
+    status = decode_trace(trace).stream_status
+    assert status is not None
+    assert (status.stream_descriptor.name, status.status) == ("a", INCOMPLETE)
 
 
 @pytest.mark.spec("protocol.143")
@@ -92,7 +92,7 @@ def test_a_malformed_status_of_a_failure_is_incomplete(trace: Any) -> None:
     ],
 )
 def test_a_failure_whose_stream_cannot_be_read_is_of_any_stream(trace: Any) -> None:
-    assert isinstance(decoded(trace).error, UnreadableError)
+    assert isinstance(decode_trace(trace).error, UnreadableError)
 
 
 @pytest.mark.parametrize(

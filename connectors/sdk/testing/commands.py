@@ -13,7 +13,7 @@ from connectors.sdk.testing.scopes import names_of
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
 from elt_assets.protocol.airbyte.messages import Specification
-from elt_assets.protocol.singer.catalog import with_all_entries
+from elt_assets.protocol.singer.catalog import attach_all_entries
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Commands:
         unique = {stream.id: stream for catalog in catalogs for stream in catalog.streams}
         if not unique:
             raise Blocked("`discover` returned no streams (see discover-lists-streams)")
-        return with_all_entries(Catalog(streams=list(unique.values()))).streams
+        return attach_all_entries(Catalog(streams=list(unique.values()))).streams
 
     @cached_property
     def streams(self) -> list[AirbyteStream]:

@@ -21,7 +21,7 @@ from elt_assets.protocol.airbyte.sync_modes import (
     APPEND_DEDUP,
     OVERWRITE,
     OVERWRITE_DEDUP,
-    added,
+    find_added_modes,
 )
 
 Merge = Callable[[SparkSession, Table, MergeTarget, Batch, Ordering, t.StructType], MergeResult]
@@ -40,6 +40,6 @@ def reads_table(mode: str) -> bool:
 
 def load_merge(mode: str) -> Merge:
     """Return the merge of a destination sync mode."""
-    module = _MODULES[mode] if mode in _MODULES else added()[mode].load()
+    module = _MODULES[mode] if mode in _MODULES else find_added_modes()[mode].load()
     merge: Merge = module.merge
     return merge

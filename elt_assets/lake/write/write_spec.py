@@ -29,7 +29,7 @@ from elt_assets.lake.schema.logical_types import (
 from elt_assets.lake.schema.widening import union, wider
 from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
-from elt_assets.protocol.airbyte.json_schema import lost_fields
+from elt_assets.protocol.airbyte.json_schema import explain_lost_fields
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 
@@ -284,7 +284,7 @@ def check_columns(stream: ConfiguredStream) -> None:
         ConfigError: names the stream and the field.
     """
     columns = from_json_schema.columns(stream.stream.json_schema)
-    if not columns and (reason := lost_fields(stream.stream.json_schema)) is not None:
+    if not columns and (reason := explain_lost_fields(stream.stream.json_schema)) is not None:
         raise ConfigError(
             f"stream {str(stream.id)!r}: its table would have no column of the source: the schema in the "
             f"catalog does not show the fields: {reason}",

@@ -15,7 +15,7 @@ from elt_assets.lake.write.table_paths import TablePath
 from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.recovery.texts import shown
+from elt_assets.protocol.airbyte.recovery.texts import decode_for_output
 from elt_assets.sync.events import StreamProgress
 
 SEQUENCE = "elt/sequence"
@@ -115,7 +115,7 @@ def state_metadata(state: str | None) -> Any:
     if state is None:
         return dg.MetadataValue.null()
     size = len(state.encode())
-    message = shown(state)
+    message = decode_for_output(state)
     if len(json.dumps(message)) <= MAX_STATE_BYTES:  # Dagster stores ASCII only
         return dg.MetadataValue.json(message)
     digest = hashlib.sha256(state.encode()).hexdigest()

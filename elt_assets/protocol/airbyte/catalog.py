@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.json_schema import composed, shallow
+from elt_assets.protocol.airbyte.json_schema import compose_schema, shallow
 from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES, SyncMode
 from elt_assets.protocol.airbyte.wire import W, Wire
 
@@ -64,10 +64,10 @@ class StreamId(tuple[str, "str | None"]):
     def quoted(self) -> str:
         """The name in a unique form: a part that is empty or has a dot or a double quote is in double quotes,
         and the double quotes inside it are doubled."""
-        return ".".join(_quoted(part) for part in (self.namespace, self.name) if part is not None)
+        return ".".join(_quote(part) for part in (self.namespace, self.name) if part is not None)
 
 
-def _quoted(part: str) -> str:
+def _quote(part: str) -> str:
     if part and not set(part) & {".", '"'}:
         return part
     return '"{}"'.format(part.replace('"', '""'))
@@ -78,7 +78,7 @@ def stream_names(streams: Collection[StreamId]) -> dict[StreamId, str]:
     `quoted` name if two streams have the same name, or if the name has a double quote."""
     count = Counter(map(str, streams))
     unique = {name for name in count if count[name] == 1 and '"' not in name}
-    return {each: str(each) if str(each) in unique else each.quoted for each in streams}
+    return {stream: str(stream) if str(stream) in unique else stream.quoted for stream in streams}
 
 
 class _ShallowWire(Wire):
@@ -90,7 +90,7 @@ class _ShallowWire(Wire):
 
 
 class AirbyteStream(Wire):
-    """A stream that a source offers. It is read-only after discovery. Its schema is `composed`."""
+    """A stream that a source offers. It is read-only after discovery. Its schema is `compose_schema`."""
 
     name: str
     json_schema: dict[str, Any]
@@ -103,7 +103,7 @@ class AirbyteStream(Wire):
     is_file_based: bool | None = None
 
     def __post_init__(self) -> None:
-        self.json_schema = composed(self.json_schema)
+        self.json_schema = compose_schema(self.json_schema)
 
     @property
     def id(self) -> StreamId:

@@ -42,7 +42,7 @@ _OPENINGS = {
     "PARTITION": rb'"stream_descriptor"\s*:',
 }
 """The beginnings of bodies by which a part of a message is recognized, if its loss could remain unnoticed."""
-_KEPT = ("RECORD", "STATE")
+_PASSED_ON = ("RECORD", "STATE")
 """The types whose raw values are as received, whatever they contain: they are passed on, not used."""
 _PROTOCOL = LineProtocol(
     bodies={
@@ -147,10 +147,10 @@ def _envelopes(block: bytes) -> list[_Envelope] | None:
     if block.count(b"}\n{") != lines or not block.startswith(b"{"):
         return None
     try:
-        found = _ENVELOPE.decode_lines(block)
+        envelopes = _ENVELOPE.decode_lines(block)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return found if len(found) == lines + 1 else None
+    return envelopes if len(envelopes) == lines + 1 else None
 
 
 def encode(message: Message) -> bytes:
@@ -163,7 +163,7 @@ def _decode_whole(line: bytes, kind: str, *, whole: bool = False) -> Sequence[Ra
     if body is None:
         return _parts(line, "its type is unknown", whole=whole)
     try:
-        message = Message.from_json(line if kind in _KEPT else as_read(line))
+        message = Message.from_json(line if kind in _PASSED_ON else as_read(line))
     except msgspec.MsgspecError as error:
         return [_PROTOCOL.replacement(line, error)]
     except RecursionError:

@@ -29,7 +29,7 @@ def catalog_for_destination(
             modes; or a stream is refreshed and the destination does not support generations.
     """
     modes = specification.supported_destination_sync_modes or []
-    streams = [_in_supported_mode(stream, modes, specification) for stream in catalog.streams]
+    streams = [_choose_supported_mode(stream, modes, specification) for stream in catalog.streams]
     refused = [
         f"{str(stream.id)!r} ({stream.destination_sync_mode})"
         for stream in streams
@@ -62,7 +62,7 @@ def _supports(modes: list[str], mode: str) -> bool:
     return mode in modes if modes else mode not in MODES or MODES[mode].is_standard
 
 
-def _in_supported_mode(
+def _choose_supported_mode(
     stream: ConfiguredStream, modes: list[str], specification: Specification
 ) -> ConfiguredStream:
     """Return the stream in its `generation_mode`, if its mode is not supported and it starts a generation."""

@@ -1,7 +1,7 @@
 """Composition of the JSON schemas of streams: one schema instead of `$ref`, `allOf`, `anyOf` and `oneOf`.
 
-A schema may describe one value in several places. `composed` returns an equal schema that describes each
-field in one place, so that nothing else in this project needs to know how JSON Schema composes:
+A schema may describe one value in several places. `compose_schema` returns an equal schema that describes
+each field in one place, so that nothing else in this project needs to know how JSON Schema composes:
 
 - A `$ref` into the schema is replaced by its target, and `allOf` by one schema: a value has a type that all
   parts allow, and the properties of all parts. Keywords beside a `$ref` count (as of 2019-09).
@@ -87,13 +87,13 @@ _TOKENS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def composed(schema: dict[str, Any]) -> dict[str, Any]:
+def compose_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a stream's records with its parts composed; the same object if it has none."""
     plain: dict[str, Any] = _Composition(schema).record()
     return plain
 
 
-def lost_fields(schema: Schema) -> str | None:
+def explain_lost_fields(schema: Schema) -> str | None:
     """Return why none of the fields of a stream can be found, although its composed schema declares some;
     None if it declares none."""
     declared, reference = schema.get("properties"), schema.get("$ref")
@@ -178,7 +178,7 @@ class _Composition:
     def record(self) -> Any:
         root = self._root
         if _COMPOSING.isdisjoint(root) and "if" not in root:
-            return self._within(root, 0)
+            return self._compose_inner(root, 0)
         base, declared, reference = self._fields(root, frozenset({id(root)}), 0)
         if reference is not None:
             base["$ref"] = reference
@@ -195,7 +195,7 @@ class _Composition:
         if steps > MAX_STEPS:
             return {}, {}, None
         parts, reference, followed = self._parts(schema, followed)
-        base, unions = _merged(parts)
+        base, unions = _merge_parts(parts)
         conditional = (part for part in parts if "if" in part)
         unions += (("if", [part.get("then", True), part.get("else", True)]) for part in conditional)
         declared = dict(_properties(base))
@@ -210,7 +210,7 @@ class _Composition:
                 if "object" in (_types(own.get("type")) or ["object"]):
                     records.append(fields)
             if any(records):
-                declared = _united(declared, records)
+                declared = _unite_fields(declared, records)
                 for condition in ("if", "then", "else") if keyword == "if" else ():
                     base.pop(condition, None)
             elif keyword != "if":
@@ -225,7 +225,7 @@ class _Composition:
         if steps > MAX_STEPS or self._remaining < 0:
             return _ANYTHING
         if _COMPOSING.isdisjoint(schema):
-            return self._within(schema, steps, is_copy=is_copy)
+            return self._compose_inner(schema, steps, is_copy=is_copy)
         plain = self._compose_parts(schema, steps, is_copy=is_copy)
         return schema if plain == schema else plain
 
@@ -235,7 +235,7 @@ class _Composition:
         if reference is not None:
             beside = schema if "$ref" in schema else {k: schema[k] for k in _NOTES if k in schema}
             return {**beside, "$ref": reference}
-        base, unions = _merged(parts)
+        base, unions = _merge_parts(parts)
         if base.get("type") is _IMPOSSIBLE or _is_wrapped_scalar(parts, base):
             return {keyword: base[keyword] for keyword in _NOTES if keyword in base}
         for keyword, options in unions:
@@ -243,7 +243,7 @@ class _Composition:
                 base.setdefault(keyword, options)
         typed = [(key, options) for key, options in unions if any(map(_is_typed, options))]
         if not typed:
-            return self._within(base, steps, is_copy=True)
+            return self._compose_inner(base, steps, is_copy=True)
         return self._union(base, typed, steps, is_copy=is_copy or len(parts) > 1)
 
     def _union(
@@ -261,7 +261,7 @@ class _Composition:
         beside = [shape] if _is_typed(shape) else []
         adds_nothing = len(unions) == 1 and len({*_types(shape.get("type"))} - {"null"}) < 2
         described: list[Any] = []
-        for options in itertools.product(*(map(_with_type, options) for _, options in unions)):
+        for options in itertools.product(*(map(_add_type, options) for _, options in unions)):
             parts = [*beside, *options]
             if False in options:  # it allows no value
                 continue
@@ -271,13 +271,15 @@ class _Composition:
                 described += options
             elif len(parts) == 1:
                 described.append(self._field(parts[0], steps + 1, is_copy=is_copy))
-            elif _merged(self._parts(_Merge(allOf=parts))[0])[0].get("type") is not _IMPOSSIBLE:
+            elif (
+                _merge_parts(self._parts(_Merge(allOf=parts))[0])[0].get("type") is not _IMPOSSIBLE
+            ):
                 described.append(self._field(_Merge(allOf=parts), steps + 1, is_copy=True))
         if not described or any(option is _ANYTHING for option in described):
             return _ANYTHING
         return {**base, unions[0][0]: described}
 
-    def _within(self, schema: Schema, steps: int, *, is_copy: bool = False) -> Any:
+    def _compose_inner(self, schema: Schema, steps: int, *, is_copy: bool = False) -> Any:
         """Return a schema with its properties and items composed; the same object if none changes."""
         changed: dict[str, Any] = {}
         declared, items = _properties(schema), schema.get("items")
@@ -328,16 +330,16 @@ class _Composition:
         """Return whether the references in a schema lead back to it."""
         if id(target) not in self._endless:
             seen: dict[int, Schema] = {}
-            waiting = self._referred(target)
+            waiting = self._find_targets(target)
             while waiting:
                 part = waiting.pop()
                 if id(part) not in seen:
                     seen[id(part)] = part
-                    waiting += self._referred(part)
+                    waiting += self._find_targets(part)
             self._endless[id(target)] = id(target) in seen
         return self._endless[id(target)]
 
-    def _referred(self, schema: Schema) -> list[Schema]:
+    def _find_targets(self, schema: Schema) -> list[Schema]:
         """Return the targets of the references in a part of the schema."""
         if id(schema) not in self._edges:
             targets: dict[int, Schema] = {}
@@ -371,7 +373,7 @@ def _is_known(root: Schema, reference: str) -> bool:
     return WELL_KNOWN in reference or _target(root, reference) is not None
 
 
-def _merged(parts: Sequence[Schema]) -> tuple[dict[str, Any], list[tuple[str, list[Any]]]]:
+def _merge_parts(parts: Sequence[Schema]) -> tuple[dict[str, Any], list[tuple[str, list[Any]]]]:
     """Return one schema for a value to which several apply, and the unions among them. If no type is allowed
     by all, it is `_IMPOSSIBLE`. Of keywords without a rule, the first value counts."""
     base: dict[str, Any] = {}
@@ -434,13 +436,13 @@ _RULES: Mapping[str, Callable[[Any, Any], Any]] = {
     "type": _common_types,
     "properties": _all_properties,
     "items": _both,
-    "enum": lambda first, second: [each for each in _list(first) if each in _list(second)],
+    "enum": lambda first, second: [value for value in _list(first) if value in _list(second)],
     "required": lambda first, second: [*_list(first), *_list(second)],
 }
 """Rules that make one value of two values of a keyword that both apply."""
 
 
-def _united(declared: Schema, records: Sequence[Schema]) -> dict[str, Any]:
+def _unite_fields(declared: Schema, records: Sequence[Schema]) -> dict[str, Any]:
     """Return the fields of a record that has those that are declared and those of one of several records."""
     fields = dict(declared)
     for name in dict.fromkeys(name for record in records for name in record):
@@ -473,7 +475,7 @@ def _is_typed(schema: Any) -> bool:
     return isinstance(schema, Mapping) and not _TYPING.isdisjoint(schema)
 
 
-def _with_type(option: Any) -> Any:
+def _add_type(option: Any) -> Any:
     """Return an option of a union; one that is a constant, with the type of it."""
     if isinstance(option, Mapping) and "const" in option and not _is_typed(option):
         return {**option, "type": _CONSTANTS[type(option["const"])]}

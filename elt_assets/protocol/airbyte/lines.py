@@ -20,7 +20,7 @@ BLOCK = 1 << 19
 """Number of bytes that are gathered before their lines are passed on, if the sender is fast enough."""
 _READS = 16
 """Maximum number of reads for one block: a slow sender's lines are passed on soon."""
-_KEPT = 16 * BLOCK
+_MAX_IDLE_BUFFER = 16 * BLOCK
 """Maximum size of the buffer that is kept after a long line."""
 
 _GROWTH = 1 << 26
@@ -115,8 +115,8 @@ class LineProtocol:
                     detail=None if "RECORD" in kinds else _excerpt(line),
                 )
         for kind in kinds:
-            if kind in self._salvage and (kept := self._salvage[kind](line)) is not None:
-                return kept
+            if kind in self._salvage and (salvaged := self._salvage[kind](line)) is not None:
+                return salvaged
         if kinds:
             return _as_log(line, "WARN", f"ignored a malformed {kinds[0]} message ({error})")
         if declared is not None:
@@ -130,10 +130,10 @@ class LineProtocol:
     def _kinds(self, line: bytes, unquoted: bytes) -> tuple[str | None, list[str]]:
         """Return the type that a line declares, and the types of the messages of which it contains parts."""
         try:
-            named = read(_decode_type, line).type
-            if named in self._bodies:
-                return named, [named]
-            declared: str | None = named
+            kind = read(_decode_type, line).type
+            if kind in self._bodies:
+                return kind, [kind]
+            declared: str | None = kind
         except msgspec.ValidationError:
             declared = None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -191,30 +191,30 @@ def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterato
         SystemFailure: a line is longer than `limit`.
     """
     buffer = bytearray(2 * BLOCK)
-    held = end = reads = 0  # `end`: of the last whole line in the buffer
+    size = end = reads = 0  # `end`: of the last whole line in the buffer
     while True:
-        if held == len(buffer):
-            buffer += bytes(min(held, _GROWTH))
-        with memoryview(buffer) as view, view[held:] as free:
+        if size == len(buffer):
+            buffer += bytes(min(size, _GROWTH))
+        with memoryview(buffer) as view, view[size:] as free:
             count = read(free, end > 0)
         if count == 0:
             break
         if count is not None:
             if not end:
-                _check_length(buffer, held, held + count, limit, sender)
-            end = buffer.rfind(b"\n", held, held + count) + 1 or end
-            held, reads = held + count, reads + 1
-            if not end or (held < BLOCK and reads < _READS):
+                _check_length(buffer, size, size + count, limit, sender)
+            end = buffer.rfind(b"\n", size, size + count) + 1 or end
+            size, reads = size + count, reads + 1
+            if not end or (size < BLOCK and reads < _READS):
                 continue
         block = _copy(buffer, end)
-        buffer[: held - end] = buffer[end:held]
-        held, end, reads = held - end, 0, 0
-        if len(buffer) > _KEPT and held <= BLOCK:
+        buffer[: size - end] = buffer[end:size]
+        size, end, reads = size - end, 0, 0
+        if len(buffer) > _MAX_IDLE_BUFFER and size <= BLOCK:
             del buffer[2 * BLOCK :]
         yield block
         del block  # a long line is not held while the next one is read
-    if held:
-        yield _copy(buffer, held)
+    if size:
+        yield _copy(buffer, size)
 
 
 def split(blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -228,24 +228,24 @@ def _copy(buffer: bytearray, size: int) -> bytes:
         return bytes(part)
 
 
-def _check_length(buffer: bytearray, held: int, end: int, limit: int, sender: str) -> None:
-    """Refuse the first line in the buffer if it is too long. Its first `held` bytes contain no newline."""
-    newline = buffer.find(b"\n", held, end)
+def _check_length(buffer: bytearray, checked: int, end: int, limit: int, sender: str) -> None:
+    """Refuse the first line in the buffer if it is too long. Its first `checked` bytes contain no newline."""
+    newline = buffer.find(b"\n", checked, end)
     length = end if newline < 0 else newline
     if length > limit:
         beginning = bytes(buffer[: min(length, 4 * MAX_LOG_CHARACTERS)])
         raise SystemFailure(
-            f"{sender} sent a line longer than {limit >> 20} MiB{_of_stream(beginning)}",
+            f"{sender} sent a line longer than {limit >> 20} MiB{_describe_stream(beginning)}",
             guidance="make the source send smaller records, or report it to the maintainer of the "
             "connector",
             detail=_excerpt(beginning),
         )
 
 
-def _of_stream(beginning: bytes) -> str:
+def _describe_stream(beginning: bytes) -> str:
     """Return ", of stream NAME" if a line has its stream's name before its data; else an empty string."""
-    named = _STREAM_NAME.search(beginning.partition(b'"data"')[0])
-    return "" if named is None else f", of stream {named[1].decode('utf-8', 'replace')!r}"
+    match = _STREAM_NAME.search(beginning.partition(b'"data"')[0])
+    return "" if match is None else f", of stream {match[1].decode('utf-8', 'replace')!r}"
 
 
 def _as_log(line: bytes, level: str, why: str) -> Message:

@@ -12,7 +12,7 @@ from elt_assets.protocol.airbyte.messages import AnalyticsTrace, ErrorTrace, Mes
 def log_line(message: Message) -> tuple[str, str] | None:
     """Return the level and text of a LOG message, or of an error or analytics TRACE; None for others."""
     if message.log is not None:
-        return message.log.level, _in_lines(message.log.message, message.log.stack_trace)
+        return message.log.level, _join_lines(message.log.message, message.log.stack_trace)
     error, trace = message.reported_error, message.trace
     if error is not None:
         return "ERROR", _error_text(error)
@@ -28,13 +28,13 @@ def _analytics_text(analytics: AnalyticsTrace) -> str:
 
 def _error_text(error: ErrorTrace) -> str:
     details = dict.fromkeys([error.internal_message, error.stack_trace])
-    return _in_lines(error.text, *(detail for detail in details if detail != error.text))
+    return _join_lines(error.text, *(detail for detail in details if detail != error.text))
 
 
-def _in_lines(text: str, *details: str | None) -> str:
+def _join_lines(text: str, *details: str | None) -> str:
     """Return a text in one line, and the lines of its details below it."""
     lines = (line for detail in details if detail for line in detail.split("\n"))
-    return "\n".join([printable(text, keep="\t"), *(f"    {printable(each)}" for each in lines)])
+    return "\n".join([printable(text, keep="\t"), *(f"    {printable(line)}" for line in lines)])
 
 
 def printable(text: str, *, keep: str = "\n\t") -> str:

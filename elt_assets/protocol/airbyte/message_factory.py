@@ -66,8 +66,8 @@ def error_trace(
 def stream_status(stream: StreamDescriptor, status: str) -> Message:
     """Return the TRACE message of a stream's status. Spec: AirbyteStreamStatusTraceMessage."""
     body = StreamStatusTrace(stream_descriptor=stream, status=status)
-    at = int(time.time() * 1000)
-    trace = Trace(type="STREAM_STATUS", stream_status=body, emitted_at=at)
+    milliseconds = int(time.time() * 1000)
+    trace = Trace(type="STREAM_STATUS", stream_status=body, emitted_at=milliseconds)
     return Message(type="TRACE", trace=trace)
 
 

@@ -42,7 +42,7 @@ class SyncMode:
     generation_mode: str | None = None
 
 
-def added() -> Mapping[str, EntryPoint]:
+def find_added_modes() -> Mapping[str, EntryPoint]:
     """Return the modes that installed packages add, by name."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
@@ -60,7 +60,7 @@ def _modes() -> Iterator[SyncMode]:
         source_mode=OVERWRITE,
         generation_mode=APPEND_DEDUP,
     )
-    for entry in added().values():
+    for entry in find_added_modes().values():
         yield entry.load().MODE
 
 

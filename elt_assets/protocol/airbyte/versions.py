@@ -20,8 +20,8 @@ _VERSION = re.compile(r"v?(\d{1,6})(?:\.(\d{1,6}))?(?:\.|\Z)")
 
 def protocol_version(specification: Specification) -> tuple[int, int] | None:
     """Return the major and minor version; None if none is declared, or if it cannot be parsed."""
-    found = _VERSION.match(specification.protocol_version or "")
-    return None if found is None else (int(found[1]), int(found[2] or 0))
+    match = _VERSION.match(specification.protocol_version or "")
+    return None if match is None else (int(match[1]), int(match[2] or 0))
 
 
 def check_version(specification: Specification, connector: str) -> None:

@@ -49,18 +49,18 @@ class Wire(msgspec.Struct, kw_only=True):
             msgspec.DecodeError, UnicodeDecodeError: besides, the data is not JSON.
             msgspec.ValidationError: a property has the wrong type, or a required property is missing.
         """
-        return read(cls._decoded, data)
+        return read(cls._decode, data)
 
     @classmethod
-    def _decoded(cls: type[W], data: bytes | str | Raw) -> W:
+    def _decode(cls: type[W], data: bytes | str | Raw) -> W:
         properties = _RAW_OBJECT.decode(data)
-        known: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, encoded, decode in _readers(cls):
             value = properties.get(encoded)
             if value is not None and value != _NULL:
-                known[name] = decode(properties.pop(encoded))
+                values[name] = decode(properties.pop(encoded))
         try:
-            return cls(**known, extra={key: raw.copy() for key, raw in properties.items()})
+            return cls(**values, extra={key: raw.copy() for key, raw in properties.items()})
         except TypeError as error:  # a required property is missing
             raise msgspec.ValidationError(f"{cls.__name__}: {error}") from None
 
@@ -71,7 +71,7 @@ class Wire(msgspec.Struct, kw_only=True):
         """
         encoded = msgspec.json.encode(self._properties())
         if b"\n" in encoded or b"\r" in encoded:  # between the tokens of a formatted JSON file
-            return _BREAKS.sub(lambda each: b" " if each[0].isspace() else each[0], encoded)
+            return _BREAKS.sub(lambda match: b" " if match[0].isspace() else match[0], encoded)
         return encoded
 
     def _properties(self) -> dict[str, Any]:
@@ -118,11 +118,11 @@ def _readers(cls: type[Wire]) -> tuple[tuple[str, str, Reader], ...]:
 def _reader(hint: Any) -> Reader:
     """Return the function that decodes raw JSON to the type of an annotation. It never receives null."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        given = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-        if len(given) == 1:
-            return _reader(given[0])
+        members = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        if len(members) == 1:
+            return _reader(members[0])
     if isinstance(hint, type) and issubclass(hint, Wire):
-        return hint._decoded  # noqa: SLF001 - the same method of a different struct
+        return hint._decode  # noqa: SLF001 - the same method of a different struct
     if typing.get_origin(hint) is list:
         item = _reader(typing.get_args(hint)[0])
         return lambda raw: [item(element) for element in _RAW_LIST.decode(raw)]

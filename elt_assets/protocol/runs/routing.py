@@ -110,8 +110,8 @@ class Head:
 
     def end_of_run(self, block: bytes, start: int) -> int:
         """Return the end of the consecutive lines with this prefix; `start` if there are none."""
-        found = self._odd.search(block, start) if block.startswith(self.prefix, start) else None
-        return start if found is None else found.end()
+        match = self._odd.search(block, start) if block.startswith(self.prefix, start) else None
+        return start if match is None else match.end()
 
     def lines(self, block: bytes, count: int) -> RecordLines:
         return RecordLines(self.form, self.stream, self.namespace, self.named, block, count)
@@ -146,7 +146,7 @@ class RecordRuns:
         self._decode_lines = decode
         self._names = names
         self._on_run = on_run
-        self._known: dict[bytes, Head] = {}
+        self._heads: dict[bytes, Head] = {}
         self._last: Head | None = None
 
     def messages(self, block: bytes) -> Iterator[Received]:
@@ -186,11 +186,11 @@ class RecordRuns:
     def _lines(self, block: bytes) -> Iterator[Received]:
         lines = block.split(b"\n")
         last = lines.pop()
-        yield from self._mixed(lines)
+        yield from self._route_mixed(lines)
         if last:
             yield from self._decode([last])
 
-    def _mixed(self, lines: Sequence[bytes]) -> Iterator[Received]:
+    def _route_mixed(self, lines: Sequence[bytes]) -> Iterator[Received]:
         """Yield the messages of lines of several streams, and of other messages.
 
         Consecutive lines with known heads are grouped by their heads. Other consecutive lines are decoded
@@ -204,32 +204,32 @@ class RecordRuns:
                 continue
             except KeyError:
                 pass
-            if key in self._known and not groups:
+            if key in self._heads and not groups:
                 yield from self._decode(lines[start:number])
                 start = number
-            if key in self._known:
+            if key in self._heads:
                 groups[key] = [line]
                 continue
             if groups:
-                yield from self._grouped(groups, lines[start:number])
+                yield from self._route_groups(groups, lines[start:number])
                 groups, start = {}, number
             if self._shape.head.match(line):
                 yield from self._decode(lines[start:number])
                 yield from self._learn(line)
                 start = number + 1
         if groups:
-            yield from self._grouped(groups, lines[start:])
+            yield from self._route_groups(groups, lines[start:])
         else:
             yield from self._decode(lines[start:])
 
-    def _grouped(
+    def _route_groups(
         self, groups: Mapping[bytes, list[bytes]], lines: Sequence[bytes]
     ) -> Iterable[Received]:
         """Return the runs of groups, which together are some lines; or the messages of these lines, decoded
         in their order, if a line does not fit to its head."""
         runs = []
         for key, group in groups.items():
-            head, count = self._known[key], len(group)
+            head, count = self._heads[key], len(group)
             group.append(b"")
             block = b"\n".join(group)
             if head.fits(block, count):
@@ -247,7 +247,7 @@ class RecordRuns:
         for message in self._decode_lines(text):
             if isinstance(message, Message) and message.generation is not None:
                 # Which version of a stream is the present one decides how its next record is processed.
-                self._forget(list(self._known.values()))
+                self._forget(list(self._heads.values()))
             yield message
 
     def _learn(self, line: bytes) -> Iterable[RawRecord | Message]:
@@ -257,39 +257,39 @@ class RecordRuns:
         is_one = len(records) == 1 and records[0] is messages[-1]
         head = _head(self._shape, line, records[0]) if is_one else None
         if head is not None and self._names.get(head.named, head.named) == head.stream:
-            if len(self._known) >= MAX_HEADS:
-                self._forget(list(self._known.values()))
+            if len(self._heads) >= MAX_HEADS:
+                self._forget(list(self._heads.values()))
             # Lines with two heads would be grouped apart, and lose their order.
-            self._forget([each for each in self._known.values() if each.may_be_stream_of(head)])
-            self._known[head.key] = head
+            self._forget([other for other in self._heads.values() if other.may_be_stream_of(head)])
+            self._heads[head.key] = head
         return messages
 
     def _forget(self, heads: Iterable[Head]) -> None:
         for head in heads:
-            del self._known[head.key]
+            del self._heads[head.key]
         self._last = None
 
 
 def _head(shape: Shape, line: bytes, record: RawRecord) -> Head | None:
     """Return the head of a line that was decoded as a record; None if others like it are not to be routed."""
-    found, data = shape.head.match(line), bytes(record.data)
-    if found is None or not line.startswith(data, found.end() - 1):
+    match, data = shape.head.match(line), bytes(record.data)
+    if match is None or not line.startswith(data, match.end() - 1):
         return None
-    tail = line[found.end() + len(data) - 2 :] + b"\n"  # from the data's `}`
+    tail = line[match.end() + len(data) - 2 :] + b"\n"  # from the data's `}`
     ending = shape.closing + (b"\r\n" if tail.endswith(b"\r\n") else b"\n")
-    if not tail.endswith(ending) or max(found.end(), len(tail)) > _MAX_SIZE:
+    if not tail.endswith(ending) or max(match.end(), len(tail)) > _MAX_SIZE:
         return None
-    if not _is_json(found[0] + tail):
+    if not _is_json(match[0] + tail):
         return None
     return Head(
         form=shape.form,
         stream=record.stream,
         namespace=record.namespace,
-        named=found["stream"].decode(),
+        named=match["stream"].decode(),
         key=line[: line.find(shape.key)],
-        prefix=found[0],
+        prefix=match[0],
         ending=ending,
-        tail=None if found["decisive"] else _tail_pattern(shape, tail),
+        tail=None if match["decisive"] else _tail_pattern(shape, tail),
         absent=None if shape.decisive in tail else shape.decisive,
     )
 

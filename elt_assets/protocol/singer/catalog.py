@@ -22,7 +22,7 @@ from elt_assets.protocol.airbyte.catalog import (
     Catalog,
     ConfiguredStream,
 )
-from elt_assets.protocol.airbyte.json_schema import composed, shallow
+from elt_assets.protocol.airbyte.json_schema import compose_schema, shallow
 from elt_assets.protocol.airbyte.recovery.texts import as_read
 from elt_assets.protocol.singer.messages import key_paths
 from elt_assets.protocol.singer.schema import json_schema
@@ -84,14 +84,14 @@ def _raw(entry: Entry) -> Raw:
 
 def metadata_by_breadcrumb(entry: Entry) -> dict[Breadcrumb, dict[str, Any]]:
     """Return the metadata of a stream and of its fields, by breadcrumb; empty for old taps."""
-    given = entry.get("metadata") or []
-    return {tuple(one["breadcrumb"]): dict(one.get("metadata") or {}) for one in given}
+    entries = entry.get("metadata") or []
+    return {tuple(part["breadcrumb"]): dict(part.get("metadata") or {}) for part in entries}
 
 
 def _method(entry: Entry, metadata: Mapping[str, Any]) -> str | None:
     """Return the replication method that the tap declares for the stream."""
-    named = (metadata.get("forced-replication-method"), metadata.get("replication-method"))
-    return next((each for each in (*named, entry.get("replication_method")) if each), None)
+    declared = (metadata.get("forced-replication-method"), metadata.get("replication-method"))
+    return next((method for method in (*declared, entry.get("replication_method")) if method), None)
 
 
 def _is_log_based(entry: Entry, metadata: Mapping[str, Any]) -> bool:
@@ -102,8 +102,8 @@ def _cursor(entry: Entry, metadata: Mapping[str, Any]) -> str | None:
     """Return the replication key that the tap declares; None if it declares none, or several valid ones."""
     valid = metadata.get("valid-replication-keys") or []
     only = valid[0] if len(valid) == 1 else None
-    found = metadata.get("replication-key") or entry.get("replication_key") or only
-    return None if found is None else str(found)
+    field = metadata.get("replication-key") or entry.get("replication_key") or only
+    return None if field is None else str(field)
 
 
 def _sync_modes(entry: Entry, metadata: Mapping[str, Any], cursor: str | None) -> list[str]:
@@ -116,7 +116,7 @@ def _sync_modes(entry: Entry, metadata: Mapping[str, Any], cursor: str | None) -
     return [FULL_REFRESH, INCREMENTAL]
 
 
-def with_all_entries(catalog: Catalog) -> Catalog:
+def attach_all_entries(catalog: Catalog) -> Catalog:
     """Return a catalog in which each stream of a tap has the entries of all of them, for `selection`."""
     entries = [bytes(stream.extra[ENTRY]) for stream in catalog.streams if ENTRY in stream.extra]
     if not entries:
@@ -129,7 +129,7 @@ def with_all_entries(catalog: Catalog) -> Catalog:
     return Catalog(streams=streams, extra=catalog.extra)
 
 
-def without_entries(stream: ConfiguredStream) -> ConfiguredStream:
+def remove_entries(stream: ConfiguredStream) -> ConfiguredStream:
     """Return a stream without its tap's entries, which mean nothing to a destination."""
     stream = copy.copy(stream)
     stream.stream = copy.copy(stream.stream)
@@ -148,10 +148,10 @@ def selection(streams: Sequence[ConfiguredStream]) -> dict[str, Any]:
     Raises:
         ConfigError: a stream is not from a tap, or its cursor is not a single top-level field.
     """
-    chosen = {stream.stream.name: _selected(stream) for stream in streams}
-    every = [one.stream.extra.get(ALL_ENTRIES, b"[]") for one in streams]
+    chosen = {stream.stream.name: _select(stream) for stream in streams}
+    every = [stream.stream.extra.get(ALL_ENTRIES, b"[]") for stream in streams]
     entries = [
-        chosen.pop(name) if (name := _name(entry)) in chosen else _deselected(entry)
+        chosen.pop(name) if (name := _name(entry)) in chosen else _deselect(entry)
         for entry in json.loads(bytes(every[0]) if every else "[]")
     ]
     return {"streams": [*entries, *chosen.values()]}
@@ -179,19 +179,19 @@ def stream_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
     }
 
 
-def shared_names(streams: Sequence[ConfiguredStream]) -> dict[str, list[str]]:
+def find_shared_names(streams: Sequence[ConfiguredStream]) -> dict[str, list[str]]:
     """Return each stream name that several entries share, with the `tap_stream_id` of each of them. A name
     that is itself a `tap_stream_id` is omitted."""
-    found: dict[str, list[str]] = {}
+    ids_by_name: dict[str, list[str]] = {}
     for stream in streams:
         name = _entry(stream.stream).get("stream")
         if isinstance(name, str):
-            found.setdefault(name, []).append(stream.stream.name)
+            ids_by_name.setdefault(name, []).append(stream.stream.name)
     own = {stream.stream.name for stream in streams}
-    return {name: ids for name, ids in found.items() if len(ids) > 1 and name not in own}
+    return {name: ids for name, ids in ids_by_name.items() if len(ids) > 1 and name not in own}
 
 
-def log_based(stream: AirbyteStream) -> AirbyteStream:
+def make_log_based(stream: AirbyteStream) -> AirbyteStream:
     """Return a tap's stream with the replication method `LOG_BASED`, which reads the log of a database.
 
     Raises:
@@ -208,11 +208,11 @@ def log_based(stream: AirbyteStream) -> AirbyteStream:
         )
     stream_metadata["replication-method"] = LOG_BASED
     entry["metadata"] = metadata_list(metadata)
-    found = copy.copy(stream)
-    found.supported_sync_modes = [FULL_REFRESH, INCREMENTAL]
-    found.source_defined_cursor, found.default_cursor_field = True, None
-    found.extra = {**stream.extra, ENTRY: _raw(entry)}
-    return found
+    converted = copy.copy(stream)
+    converted.supported_sync_modes = [FULL_REFRESH, INCREMENTAL]
+    converted.source_defined_cursor, converted.default_cursor_field = True, None
+    converted.extra = {**stream.extra, ENTRY: _raw(entry)}
+    return converted
 
 
 def _entry(stream: AirbyteStream) -> Entry:
@@ -230,14 +230,14 @@ def metadata_list(metadata: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entr
     return [{"breadcrumb": list(key), "metadata": value} for key, value in metadata.items()]
 
 
-def _deselected(entry: Entry) -> Entry:
+def _deselect(entry: Entry) -> Entry:
     metadata = metadata_by_breadcrumb(entry)
     metadata[_STREAM] = {**metadata.get(_STREAM, {}), "selected": False}
-    schema = {**(entry.get("schema") or {}), "selected": False}  # as in `_selected`
+    schema = {**(entry.get("schema") or {}), "selected": False}  # as in `_select`
     return {**entry, "selected": False, "schema": schema, "metadata": metadata_list(metadata)}
 
 
-def _selected(stream: ConfiguredStream) -> Entry:
+def _select(stream: ConfiguredStream) -> Entry:
     entry = copy.deepcopy(_entry(stream.stream))
     metadata = metadata_by_breadcrumb(entry)
     is_old = not metadata
@@ -253,7 +253,7 @@ def _selected(stream: ConfiguredStream) -> Entry:
     schema = entry.setdefault("schema", {})
     schema["selected"] = entry["selected"] = True  # taps older than metadata read these
     old_fields = schema.get("properties") if is_old else None
-    for path, is_selected in _fields(composed(schema), stream.stream.json_schema, ()):
+    for path, is_selected in _fields(compose_schema(schema), stream.stream.json_schema, ()):
         if len(path) > 2 and path not in metadata:
             continue  # the tap does not select fields inside objects
         field_metadata = metadata.setdefault(path, {})
@@ -288,10 +288,10 @@ def _fields(
 ) -> Iterator[tuple[Breadcrumb, bool]]:
     """Yield every field of a schema and its objects, with whether the configured schema still has it."""
     own = schema.get("properties") if isinstance(schema, Mapping) else None
-    kept = configured.get("properties") if isinstance(configured, Mapping) else None
+    stored = configured.get("properties") if isinstance(configured, Mapping) else None
     for name, part in own.items() if isinstance(own, Mapping) else ():
         path = (*parent, "properties", name)
-        has_field = has_parent and (not isinstance(kept, Mapping) or name in kept)
+        has_field = has_parent and (not isinstance(stored, Mapping) or name in stored)
         yield path, has_field
-        inner = kept.get(name) if isinstance(kept, Mapping) else None
+        inner = stored.get(name) if isinstance(stored, Mapping) else None
         yield from _fields(part, inner, path, has_parent=has_field)

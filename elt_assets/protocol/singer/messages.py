@@ -239,29 +239,29 @@ class Translator:
         return self._other(part, kind)
 
     def _state(self, value: Raw) -> list[Message]:
-        found = None if self._whole_states else bookmarks(value)
-        if found is None or (self._is_legacy and not found):  # no stream has a bookmark
+        marks = None if self._whole_states else bookmarks(value)
+        if marks is None or (self._is_legacy and not marks):  # no stream has a bookmark
             self._is_legacy, self._bookmarks, self._others = True, {}, {}
             self._unsaved.clear()
             return [Message(type="STATE", state=State(type="LEGACY", data=value.copy()))]
         self._is_legacy = False
-        read = found.keys() if self._streams is None else self._streams
-        others = {name: mark for name, mark in found.items() if name not in read}
-        found = {name: mark for name, mark in found.items() if name in read}
-        previous, self._bookmarks = self._bookmarks, found
-        gone = [name for name in previous if name not in found]
+        read = marks.keys() if self._streams is None else self._streams
+        others = {name: mark for name, mark in marks.items() if name not in read}
+        marks = {name: mark for name, mark in marks.items() if name in read}
+        previous, self._bookmarks = self._bookmarks, marks
+        gone = [name for name in previous if name not in marks]
         # A child stream may have no bookmark but its parent's, which covers its records too.
-        covered = [*found, *sorted(read - found.keys())] if others else list(found)
+        covered = [*marks, *sorted(read - marks.keys())] if others else list(marks)
         new = [
             name
             for name in covered
-            if name in self._unsaved or previous.get(name) != found.get(name)
+            if name in self._unsaved or previous.get(name) != marks.get(name)
         ]
         if others != self._others:
             self._others, new = others, sorted(read)
         new = [*gone, *(name for name in new if name not in gone)]
         self._unsaved.difference_update(new)
-        return [self._stream_state(name, found.get(name)) for name in new]
+        return [self._stream_state(name, marks.get(name)) for name in new]
 
     def _stream_state(self, name: str, bookmark: bytes | None) -> Message:
         """Return the state of a stream. It is null if there are no bookmarks, neither of the stream nor of
@@ -295,7 +295,7 @@ def decode_record(line: bytes) -> RawRecord | Message:
     Raises:
         SystemFailure: as `Translator.messages`; or the line contains a message beside other text.
     """
-    messages = [each for each in Translator().messages(line) if not _is_generation(each)]
+    messages = [message for message in Translator().messages(line) if not _is_generation(message)]
     if len(messages) == 1:
         return messages[0]
     raise several_on_a_line(len(messages))
@@ -327,11 +327,11 @@ class _TimeParser:
 
 def _milliseconds(time: str) -> float | None:
     try:
-        at = msgspec.convert(time, dt.datetime)
+        moment = msgspec.convert(time, dt.datetime)
     except msgspec.ValidationError:
         return None
-    at = at if at.tzinfo else at.replace(tzinfo=dt.timezone.utc)
-    return float(round(at.timestamp() * 1000))
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)
+    return float(round(moment.timestamp() * 1000))
 
 
 def _batch_record(line: bytes, url: str) -> Raw:
@@ -362,10 +362,10 @@ def bookmarks(value: bytes | Raw) -> dict[str, bytes] | None:
         if _BOOKMARKS not in parts or not parts.keys() <= _STANDARD:
             return None
         marks = read(_decode_object, parts[_BOOKMARKS])
-        found = {name: bytes(each) for name, each in marks.items()}
+        blobs = {name: bytes(mark) for name, mark in marks.items()}
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return found if all(each.startswith(b"{") for each in found.values()) else None
+    return blobs if all(blob.startswith(b"{") for blob in blobs.values()) else None
 
 
 def state_value(states: Sequence[State]) -> bytes | None:
@@ -379,7 +379,7 @@ def state_value(states: Sequence[State]) -> bytes | None:
         ConfigError: a state is GLOBAL, which no tap has.
     """
     legacy: bytes | None = None
-    found: dict[str, Raw] = {}
+    marks: dict[str, Raw] = {}
     others: dict[str, set[bytes]] = {}
     for state in states:
         if state.global_ is not None:
@@ -389,17 +389,17 @@ def state_value(states: Sequence[State]) -> bytes | None:
             )
         if state.stream is None:
             legacy = None if state.data is None else bytes(state.data)
-            found, others = {}, {}
+            marks, others = {}, {}
             continue
         for other, mark in _others(state.stream).items():
             others.setdefault(other, set()).add(bytes(mark))
         legacy, name = None, state.stream.stream_descriptor.name
-        found.pop(name, None)
+        marks.pop(name, None)
         if state.stream.stream_state is not None:
-            found[name] = state.stream.stream_state
-    agreed = {name: Raw(*marks) for name, marks in others.items() if len(marks) == 1}
-    found = {**agreed, **found}
-    return msgspec.json.encode({_BOOKMARKS: found}) if found else legacy
+            marks[name] = state.stream.stream_state
+    agreed = {name: Raw(*values) for name, values in others.items() if len(values) == 1}
+    marks = {**agreed, **marks}
+    return msgspec.json.encode({_BOOKMARKS: marks}) if marks else legacy
 
 
 def _others(state: StreamState) -> Mapping[str, Raw]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from elt_assets.protocol.airbyte.json_schema import composed
+from elt_assets.protocol.airbyte.json_schema import compose_schema
 
 DECIMALS = 9
 """Digits after the decimal point that a `big_number` keeps."""
@@ -17,12 +17,12 @@ _MAX_LONG = 2**63 - 1
 
 
 def json_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a stream's schema as `composed`, with the exact types of its numbers.
+    """Return a stream's schema as `compose_schema`, with the exact types of its numbers.
 
     Decimals (`format: singer.decimal`, which are sent as strings, and numbers with a `multipleOf`) become
     `big_number`s or `big_integer`s if these types can store them.
     """
-    return dict(_exact(composed(schema)))
+    return dict(_exact(compose_schema(schema)))
 
 
 def _exact(schema: Any) -> Any:
@@ -30,23 +30,23 @@ def _exact(schema: Any) -> Any:
         return [_exact(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    return _with_exact_number({key: _exact(part) for key, part in schema.items()})
+    return _refine_number({key: _exact(part) for key, part in schema.items()})
 
 
-def _with_exact_number(schema: dict[str, Any]) -> dict[str, Any]:
+def _refine_number(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a number with a more exact type than `number` or `integer`, if there is one.
     Any other schema is unchanged."""
     kinds = schema.get("type")
-    given = kinds if isinstance(kinds, list) else [kinds]
-    if schema.get("format") == "singer.decimal" and "string" in given:
-        number = ["number" if kind == "string" else kind for kind in given]
+    types = kinds if isinstance(kinds, list) else [kinds]
+    if schema.get("format") == "singer.decimal" and "string" in types:
+        number = ["number" if kind == "string" else kind for kind in types]
         rest = {key: part for key, part in schema.items() if key not in ("format", "type")}
         return {**rest, "type": number, "airbyte_type": "big_number"}
-    if "number" in given and "airbyte_type" not in schema:
+    if "number" in types and "airbyte_type" not in schema:
         places = _places(schema.get("multipleOf"))
         if places is not None and places <= DECIMALS:
             return {**schema, "airbyte_type": "big_number" if places else "big_integer"}
-    if "integer" in given and "airbyte_type" not in schema and _exceeds_long(schema.get("maximum")):
+    if "integer" in types and "airbyte_type" not in schema and _exceeds_long(schema.get("maximum")):
         return {**schema, "airbyte_type": "big_integer"}
     return schema
 

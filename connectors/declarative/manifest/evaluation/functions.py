@@ -141,7 +141,7 @@ def _regex_search(value: str, regex: str) -> str:
 
 
 def _regex_replace(value: str, regex: str, replacement: str) -> str:
-    return Pattern(regex).replaced(value, replacement)
+    return Pattern(regex).replace(value, replacement)
 
 
 FILTERS: Mapping[str, Callable[..., Any]] = {

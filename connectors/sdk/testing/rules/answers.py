@@ -29,7 +29,7 @@ from connectors.sdk.testing.rules.rule import (
 )
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, AirbyteStream
-from elt_assets.protocol.airbyte.json_schema import broken_references, composed
+from elt_assets.protocol.airbyte.json_schema import broken_references, compose_schema
 from elt_assets.protocol.airbyte.messages import Specification
 from elt_assets.protocol.airbyte.versions import check_version
 from elt_assets.protocol.schema_check import dialect
@@ -84,7 +84,7 @@ def _schema_flaws(schema: Mapping[str, Any]) -> Iterator[str]:
         if _COMMENTS.isdisjoint(map(str, error.absolute_path)):
             place = ".".join(map(str, error.absolute_path))
             yield f"a schema that is not valid at {place!r}: {error.message[:_MAX_MESSAGE]}"
-    for field, reference in broken_references(composed(dict(schema))):
+    for field, reference in broken_references(compose_schema(dict(schema))):
         yield f"the field {field!r}, whose reference {reference!r} leads to nothing"
 
 

@@ -99,8 +99,12 @@ class EmbeddedMessages:
         """
         objects = list(self._objects(line))
         messages = [line[start:end] for start, end, is_quoted in objects if not is_quoted]
-        rest = _without(line, [(start, end) for start, end, is_quoted in objects if not is_quoted])
-        return Split(messages, rest, _without(line, [(start, end) for start, end, _ in objects]))
+        rest = _remove_spans(
+            line, [(start, end) for start, end, is_quoted in objects if not is_quoted]
+        )
+        return Split(
+            messages, rest, _remove_spans(line, [(start, end) for start, end, _ in objects])
+        )
 
     def kinds(self, text: bytes, *, is_part: bool = False) -> list[str]:
         """Return the types of the messages of which a text contains parts.
@@ -132,7 +136,7 @@ class EmbeddedMessages:
         text = line.decode("latin-1") if last_type >= 0 else ""  # a character for each byte
         work, attempts = max(_MIN_WORK, _MAX_WORK * len(line)), _MAX_ATTEMPTS
         after = end = 0
-        while (found := _OBJECT.search(text, end)) and (place := found.start()) < last_type:
+        while (match := _OBJECT.search(text, end)) and (place := match.start()) < last_type:
             outline, end = _object(text, place)
             work, attempts = work - (end - place), attempts - (outline is None)
             if work < 0 or attempts < 0:
@@ -173,7 +177,7 @@ def _object(text: str, place: int) -> tuple[Mapping[str, str | None] | None, int
         raise _too_intricate() from None
 
 
-def _without(line: bytes, spans: Sequence[tuple[int, int]]) -> bytes:
+def _remove_spans(line: bytes, spans: Sequence[tuple[int, int]]) -> bytes:
     """Return a line without some of its parts, which are in order."""
     starts, ends = [span[0] for span in spans], [span[1] for span in spans]
     return b"".join(

@@ -56,10 +56,10 @@ def read(decode: Callable[[Any], T], data: bytes | str | Raw) -> T:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         received = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else bytes(data)
         mark = _mark(received)
-        covered = None if mark is None else _covered(received, mark)
+        covered = None if mark is None else _cover_bad_parts(received, mark)
         if mark is None or covered is None or covered == received:
             raise
-    value: T = _Cover(mark).removed(decode(covered))
+    value: T = _Cover(mark).remove(decode(covered))
     return value
 
 
@@ -71,13 +71,13 @@ def as_read(data: bytes) -> bytes:
         _decode_raw(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         mark = _mark(data)
-        return data if mark is None else _Cover(mark).as_read(_covered(data, mark))
+        return data if mark is None else _Cover(mark).as_read(_cover_bad_parts(data, mark))
     return data
 
 
-def shown(text: str) -> Any:
+def decode_for_output(text: str) -> Any:
     """Decode JSON for output: half of a surrogate pair, which no output takes, is shown as its escape."""
-    escaped = _ESCAPES.sub(lambda each: b"\\" + each[0] if each[1] else each[0], text.encode())
+    escaped = _ESCAPES.sub(lambda match: b"\\" + match[0] if match[1] else match[0], text.encode())
     return loads(escaped.decode())
 
 
@@ -110,12 +110,12 @@ def _rewritten(data: bytes, control: bytes, number: bytes) -> bytes:
             is_string = not is_string
         elif text.isspace() if is_string else text[0] in b"-IN":
             parts += data[end : token.start()]
-            parts += _replaced(text, _SPACES, control) if is_string else number % text
+            parts += _replace_controls(text, _SPACES, control) if is_string else number % text
             end = token.end()
-    return _replaced(bytes(parts + data[end:]) if end else data, _OTHER_CONTROLS, control)
+    return _replace_controls(bytes(parts + data[end:]) if end else data, _OTHER_CONTROLS, control)
 
 
-def _replaced(text: bytes, controls: Iterable[bytes], form: bytes) -> bytes:
+def _replace_controls(text: bytes, controls: Iterable[bytes], form: bytes) -> bytes:
     for control in controls:
         if control in text:
             text = text.replace(control, form % ord(control))
@@ -131,19 +131,19 @@ def _mark(data: bytes) -> str | None:
     return None
 
 
-def _covered(data: bytes, mark: str) -> bytes:
+def _cover_bad_parts(data: bytes, mark: str) -> bytes:
     """Return JSON in which the decoder refuses no text and no number."""
     try:
         if not data.isascii():
             data.decode()
     except UnicodeDecodeError:
         text = data.decode("utf-8", "surrogateescape")
-        data = _UNDECODED.sub(lambda each: f"{mark}b{ord(each[0]) - 0xDC00:04x}", text).encode()
+        data = _UNDECODED.sub(lambda match: f"{mark}b{ord(match[0]) - 0xDC00:04x}", text).encode()
     cover = mark.encode()
     data = _rewritten(data, cover + b"c%04x", b'"%bn%%b"' % cover)
     if not _HALF.search(data):
         return data
-    return _ESCAPES.sub(lambda each: cover + each[1] if each[1] else each[0], data)
+    return _ESCAPES.sub(lambda match: cover + match[1] if match[1] else match[0], data)
 
 
 class _Cover:
@@ -166,27 +166,27 @@ class _Cover:
         )
 
     def as_read(self, covered: bytes) -> bytes:
-        """Return covered JSON with what `removed` leaves in decoded values."""
+        """Return covered JSON with what `remove` leaves in decoded values."""
         return self._in_bytes.sub(_as_read, covered)
 
-    def removed(self, value: Any) -> Any:
+    def remove(self, value: Any) -> Any:
         """Return a decoded value without the cover; objects and lists are changed in place."""
         if isinstance(value, Raw):
             data = bytes(value)
-            return Raw(self._in_bytes.sub(self._received, data)) if self._cover in data else value
+            return Raw(self._in_bytes.sub(self._restore, data)) if self._cover in data else value
         if isinstance(value, str):
             return self._in_text.sub(_text, value) if self._mark in value else value
         if isinstance(value, dict):
-            return {self.removed(name): self.removed(inner) for name, inner in value.items()}
+            return {self.remove(name): self.remove(inner) for name, inner in value.items()}
         if isinstance(value, list):
-            value[:] = map(self.removed, value)
+            value[:] = map(self.remove, value)
         elif isinstance(value, msgspec.Struct):
             for name in value.__struct_fields__:
                 inner = getattr(value, name)
-                msgspec.structs.force_setattr(value, name, self.removed(inner))
+                msgspec.structs.force_setattr(value, name, self.remove(inner))
         return value
 
-    def _received(self, part: re.Match[bytes]) -> bytes:
+    def _restore(self, part: re.Match[bytes]) -> bytes:
         half, octets, control, number = part.groups()
         if octets:
             control = octets.replace(self._cover + b"b00", b"")
