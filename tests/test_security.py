@@ -17,7 +17,7 @@ from dagster_webserver.cli import dagster_webserver
 
 from elt_assets.defs.carrier import api
 from elt_assets.orchestration import templates
-from tests.connection.test_connection import load, written
+from tests.connection.test_connection import declare, load
 from tests.documents import code_blocks
 from tests.project import REPOSITORY
 
@@ -26,7 +26,7 @@ DOCUMENT = (REPOSITORY / "docs" / "security.md").read_text()
 
 @pytest.mark.parametrize("example", code_blocks(DOCUMENT, "yaml"))
 def test_each_documented_source_can_be_loaded(example: str, tmp_path: Path) -> None:
-    load(tmp_path, written(**yaml.safe_load(example)))
+    load(tmp_path, declare(**yaml.safe_load(example)))
 
 
 def test_the_documented_commands_share_a_lake(tmp_path: Path) -> None:

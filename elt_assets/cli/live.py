@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from elt_assets.pipeline.progress import Phase, repeating
+from elt_assets.pipeline.progress import Phase, repeat_in_thread
 from elt_assets.pipeline.progress import Progress as ReadProgress
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.protocol.airbyte.log_text import printable
@@ -84,7 +84,7 @@ class LiveProgress:
         task = self._bars.add_task(_name(plan), total=None, phase="", rows="")
         bar = _Bar(self._bars, task, get_progress)
         try:
-            with repeating(bar.update, _INTERVAL):
+            with repeat_in_thread(bar.update, _INTERVAL):
                 yield
         finally:
             bar.update()

@@ -13,13 +13,13 @@ from elt_assets.connection.files import (
     parse_connection,
     save_catalog,
 )
-from elt_assets.connection.models import Connection, Stream, plain_name, trusted_name
+from elt_assets.connection.models import Connection, Stream, check_plain_name, check_trusted_name
 from elt_assets.connection.stream_resolution import (
     as_landed,
-    broken_fields,
+    describe_broken_fields,
+    describe_unused_settings,
     field_selection,
     resolve_streams,
-    unused_settings,
 )
 from elt_assets.paths import DEFINITION_FILE
 
@@ -31,15 +31,15 @@ __all__ = [
     "Connection",
     "Stream",
     "as_landed",
-    "broken_fields",
     "check_components",
+    "check_plain_name",
+    "check_trusted_name",
+    "describe_broken_fields",
+    "describe_unused_settings",
     "field_selection",
     "load_catalog",
     "load_connection",
     "parse_connection",
-    "plain_name",
     "resolve_streams",
     "save_catalog",
-    "trusted_name",
-    "unused_settings",
 ]

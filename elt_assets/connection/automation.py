@@ -29,11 +29,11 @@ def _duration(value: Any) -> Any:
     """
     if not isinstance(value, str):
         return value
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", value)
+    if match is None:
         raise ValueError("write a duration as `30m`, `6h` or `1d`")
     try:
-        return dt.timedelta(**{_UNITS[found[2]]: float(found[1])})
+        return dt.timedelta(**{_UNITS[match[2]]: float(match[1])})
     except OverflowError:
         return dt.timedelta.max
 

@@ -50,27 +50,27 @@ class Change:
 def changes(old: Catalog, new: Catalog) -> list[Change]:
     """Return the differences that affect tables or reads, in the order of the old catalog; new streams are
     last. Differences in titles, descriptions and nullability are ignored."""
-    found: list[Change] = []
+    differences: list[Change] = []
     for stream in old.streams:
         present = new.find(stream.id)
         if present is None:
-            found.append(Change(stream.id, "stream", None, str(stream.id), None))
+            differences.append(Change(stream.id, "stream", None, str(stream.id), None))
         else:
-            found += _stream_changes(stream, present)
+            differences += _stream_changes(stream, present)
     added = (stream.id for stream in new.streams if old.find(stream.id) is None)
-    return [*found, *(Change(each, "stream", None, None, str(each)) for each in added)]
+    return [*differences, *(Change(stream, "stream", None, None, str(stream)) for stream in added)]
 
 
 def _stream_changes(old: AirbyteStream, new: AirbyteStream) -> Iterator[Change]:
     before, after = dict(_columns(old.json_schema)), dict(_columns(new.json_schema))
     for path in dict.fromkeys([*before, *after]):
-        was, now = before.get(path), after.get(path)
-        if was is None or now is None:
+        was_type, is_type = before.get(path), after.get(path)
+        if was_type is None or is_type is None:
             # A field that was added or removed with its parent object is reported with the parent.
             if not _parent(path) or (_parent(path) in before and _parent(path) in after):
-                yield Change(old.id, "column", dotted(path), was, now)
-        elif was != now:
-            yield Change(old.id, "type", dotted(path), was, now)
+                yield Change(old.id, "column", dotted(path), was_type, is_type)
+        elif was_type != is_type:
+            yield Change(old.id, "type", dotted(path), was_type, is_type)
     for kind, read in _READ.items():
         if read(old) != read(new):
             yield Change(old.id, kind, None, read(old), read(new))
@@ -80,10 +80,10 @@ def _parent(path: tuple[str, ...]) -> tuple[str, ...]:
     return path[:-1]
 
 
-def _columns(schema: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+def _columns(schema: Any, parent: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the path and type of each field, including nested fields and fields of array elements."""
     for name, inner in properties(schema).items():
-        path = (*at, name)
+        path = (*parent, name)
         yield path, _type(inner)
         yield from _columns(inner, path)
 
@@ -92,10 +92,10 @@ def _type(schema: Any) -> str:
     if not isinstance(schema, Mapping):
         return json.dumps(schema)
     for key in ("oneOf", "anyOf"):
-        if isinstance(given := schema.get(key), list):
-            return " | ".join(sorted({_type(part) for part in given} - {"null"})) or "any"
-    given = schema.get("type")
-    kinds = sorted(map(str, given)) if isinstance(given, list) else [str(given or "any")]
+        if isinstance(kinds := schema.get(key), list):
+            return " | ".join(sorted({_type(part) for part in kinds} - {"null"})) or "any"
+    kinds = schema.get("type")
+    kinds = sorted(map(str, kinds)) if isinstance(kinds, list) else [str(kinds or "any")]
     text = " | ".join(kind for kind in kinds if kind != "null") or "null"
     if text == "array" and "items" in schema:
         items = schema["items"]

@@ -47,11 +47,11 @@ class Checks(ConfigModel):
     def over(self, general: Checks) -> Checks:
         """Return these checks; a value that they do not set comes from `general`, or else is the default."""
         default = Checks()
-        found = {}
+        merged_checks = {}
         for name in type(self).model_fields:
-            given: dict[str, Any] = {}
-            for written in (general, self):
-                if name in written.model_fields_set:
-                    given |= getattr(written, name).model_dump(exclude_unset=True)
-            found[name] = getattr(default, name).model_copy(update=given)
-        return Checks.model_construct(**found)
+            settings: dict[str, Any] = {}
+            for checks in (general, self):
+                if name in checks.model_fields_set:
+                    settings |= getattr(checks, name).model_dump(exclude_unset=True)
+            merged_checks[name] = getattr(default, name).model_copy(update=settings)
+        return Checks.model_construct(**merged_checks)

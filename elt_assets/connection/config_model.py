@@ -41,14 +41,14 @@ DottedPath = Annotated[
 DottedPaths = Annotated[list[DottedPath], Field(min_length=1)]
 
 
-def known_keys(kind: type) -> Callable[[Any], Any]:
+def reject_unknown_keys(kind: type) -> Callable[[Any], Any]:
     """Return a validator that rejects keys which are not fields of a dataclass, and suggests the nearest."""
-    known = {each.name for each in dataclasses.fields(kind)}
+    names = {field.name for field in dataclasses.fields(kind)}
 
     def reject(value: Any) -> Any:
-        unknown = [key for key in value if key not in known] if isinstance(value, Mapping) else []
+        unknown = [key for key in value if key not in names] if isinstance(value, Mapping) else []
         if unknown:
-            raise ValueError("; ".join(_suggest(str(key), known) for key in unknown))
+            raise ValueError("; ".join(_suggest(str(key), names) for key in unknown))
         return value
 
     return reject
@@ -63,24 +63,24 @@ class ConfigModel(BaseModel):
     @classmethod
     def _reject_unknown(cls, value: Any, validate: ModelWrapValidatorHandler[Any]) -> Any:
         """Report unknown keys together with the errors of the known ones."""
-        known = set(cls.model_fields)
-        unknown = [key for key in value if key not in known] if isinstance(value, Mapping) else []
+        names = set(cls.model_fields)
+        unknown = [key for key in value if key not in names] if isinstance(value, Mapping) else []
         if not unknown:
             return validate(value)
         label = f" of {value['name']!r}" if "name" in value else ""
-        hints = "; ".join(_suggest(str(key), known) for key in unknown)
+        hints = "; ".join(_suggest(str(key), names) for key in unknown)
         reason = ValueError(f"{cls.label()}{label}: {hints}")
-        found = [InitErrorDetails(type="value_error", loc=(), input=None, ctx={"error": reason})]
+        errors = [InitErrorDetails(type="value_error", loc=(), input=None, ctx={"error": reason})]
         try:
-            validate({key: each for key, each in value.items() if key in known})
+            validate({key: content for key, content in value.items() if key in names})
         except ValidationError as error:
-            meant = {near for key in unknown for near in _nearest(str(key), known)}
-            found += [
-                _again(each)
-                for each in error.errors(include_url=False, include_input=False)
-                if each["type"] != "missing" or meant.isdisjoint(each["loc"])
+            suggested = {near for key in unknown for near in _nearest(str(key), names)}
+            errors += [
+                _again(content)
+                for content in error.errors(include_url=False, include_input=False)
+                if content["type"] != "missing" or suggested.isdisjoint(content["loc"])
             ]
-        raise ValidationError.from_exception_data(cls.__name__, found, hide_input=True)
+        raise ValidationError.from_exception_data(cls.__name__, errors, hide_input=True)
 
     @classmethod
     def label(cls) -> str:
@@ -90,16 +90,16 @@ class ConfigModel(BaseModel):
 
 def _again(error: ErrorDetails) -> InitErrorDetails:
     """Return an error of pydantic in the form in which it can be raised with others."""
-    shown = PydanticCustomError(error["type"], "{message}", {"message": error["msg"]})
-    return InitErrorDetails(type=shown, loc=error["loc"], input=None)
+    repeated = PydanticCustomError(error["type"], "{message}", {"message": error["msg"]})
+    return InitErrorDetails(type=repeated, loc=error["loc"], input=None)
 
 
-def _nearest(key: str, known: set[str]) -> list[str]:
+def _nearest(key: str, names: set[str]) -> list[str]:
     """Return the known key that was probably meant; an empty list if none is similar."""
-    return difflib.get_close_matches(key, known, n=1)
+    return difflib.get_close_matches(key, names, n=1)
 
 
-def _suggest(key: str, known: set[str]) -> str:
-    near = _nearest(key, known)
-    hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(sorted(known))}"
+def _suggest(key: str, names: set[str]) -> str:
+    near = _nearest(key, names)
+    hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(sorted(names))}"
     return f"unknown key {key!r}; {hint}"

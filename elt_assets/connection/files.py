@@ -36,13 +36,13 @@ def load_connection(folder: Path) -> Connection:
     """
     path = folder / DEFINITION_FILE
     try:
-        with _opened_yaml(path) as file:
+        with _open_yaml(path) as file:
             document = yaml.load(file, _Loader)  # noqa: S506 - a subclass of SafeLoader
     except FileNotFoundError:
-        known = sorted(p.parent.name for p in folder.parent.glob(f"*/{DEFINITION_FILE}"))
+        names = sorted(p.parent.name for p in folder.parent.glob(f"*/{DEFINITION_FILE}"))
         raise ConfigError(
             f"there is no connection {folder.name!r}: {path} does not exist",
-            guidance=f"known connections: {', '.join(known)}" if known else None,
+            guidance=f"known connections: {', '.join(names)}" if names else None,
         ) from None
     if not isinstance(document, Mapping) or document.get("type") != COMPONENT:
         raise ConfigError(
@@ -58,13 +58,13 @@ def check_components(folder: Path) -> None:
         ConfigError: a file cannot be read, or is not YAML.
     """
     for path in component_files(folder):
-        with contextlib.suppress(FileNotFoundError), _opened_yaml(path) as file:
+        with contextlib.suppress(FileNotFoundError), _open_yaml(path) as file:
             for _ in yaml.load_all(file, _Loader):
                 pass
 
 
 @contextlib.contextmanager
-def _opened_yaml(path: Path) -> Iterator[IO[str]]:
+def _open_yaml(path: Path) -> Iterator[IO[str]]:
     """Open a YAML file within the limits, and report the errors of its parser.
 
     The parser gets the file and not its text: otherwise its errors would quote lines of the text.
@@ -107,8 +107,9 @@ def parse_connection(attributes: Any, path: Path) -> Connection:
         return Connection.model_validate(attributes, context={FOLDER: path.parent})
     except ValidationError as error:
         lines = [
-            f"  - {_place(_written(e, attributes), attributes)}{e['msg'].removeprefix('Value error, ')}"
-            for e in error.errors(include_url=False, include_input=False)
+            f"  - {_place(_find_yaml_path(problem, attributes), attributes)}"
+            f"{problem['msg'].removeprefix('Value error, ')}"
+            for problem in error.errors(include_url=False, include_input=False)
         ]
         raise ConfigError(
             f"{path} is not valid:\n" + "\n".join(lines),
@@ -126,7 +127,7 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def _written(error: ErrorDetails, attributes: Any) -> list[str | int]:
+def _find_yaml_path(error: ErrorDetails, attributes: Any) -> list[str | int]:
     """Return the path of an error in the YAML: without the names that pydantic gives the kinds of a value."""
     path, value = [], attributes
     for number, part in enumerate(error["loc"], 1):
@@ -141,13 +142,13 @@ def _written(error: ErrorDetails, attributes: Any) -> list[str | int]:
 
 def _place(path: Sequence[str | int], attributes: Mapping[str, Any]) -> str:
     """Return the prefix of an error message: the place in the YAML, with the name of the stream."""
-    at, words = list(path), []
-    if len(at) > 1 and at[0] == "streams":
-        written = attributes["streams"][at[1]]
-        name = written.get("name") if isinstance(written, Mapping) else None
-        words = [f"stream {name!r}: "] if name is not None else [f"streams[{at[1]}]: "]
-        at = at[2:]
-    return "".join([*words, f"{'.'.join(map(str, at))}: " if at else ""])
+    steps, words = list(path), []
+    if len(steps) > 1 and steps[0] == "streams":
+        settings = attributes["streams"][steps[1]]
+        name = settings.get("name") if isinstance(settings, Mapping) else None
+        words = [f"stream {name!r}: "] if name is not None else [f"streams[{steps[1]}]: "]
+        steps = steps[2:]
+    return "".join([*words, f"{'.'.join(map(str, steps))}: " if steps else ""])
 
 
 def load_catalog(folder: Path) -> Catalog:

@@ -30,7 +30,12 @@ from elt_assets.connection.automation import (
     Retry,
 )
 from elt_assets.connection.checks import Checks
-from elt_assets.connection.config_model import ConfigModel, DottedPaths, FieldPath, known_keys
+from elt_assets.connection.config_model import (
+    ConfigModel,
+    DottedPaths,
+    FieldPath,
+    reject_unknown_keys,
+)
 from elt_assets.connection.partitions import Partitions, SourcePartitions, Window
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
@@ -51,72 +56,72 @@ _TEMPLATE = re.compile(r"\{\{-?\s*env\b")
 """Pattern of Dagster's templates `{{ env.NAME }}` and `{{ env('NAME') }}`."""
 
 
-def plain_name(written: str) -> str:
+def check_plain_name(name: str) -> str:
     """Return a name unchanged, if it is valid for a folder, a namespace of tables and an asset group.
 
     Raises:
         ValueError: the name has characters other than letters, digits and underscores.
     """
-    if _NAME.fullmatch(written):
-        return written
-    better = re.sub(r"[^A-Za-z0-9_]+", "_", written).strip("_")
+    if _NAME.fullmatch(name):
+        return name
+    better = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
     hint = f"; write {better!r}" if better else ""
     raise ValueError(
-        f"{written!r} may hold only letters (A to Z, a to z), digits and underscores{hint}"
+        f"{name!r} may hold only letters (A to Z, a to z), digits and underscores{hint}"
     )
 
 
 PlainName = Annotated[
     str,
-    AfterValidator(plain_name),
+    AfterValidator(check_plain_name),
     WithJsonSchema({"type": "string", "pattern": f"^{_NAME.pattern}$"}),
 ]
 
 
-def trusted_name(written: str) -> str:
+def check_trusted_name(name: str) -> str:
     """Return a name of `trust` unchanged, if it is valid.
 
     Raises:
         ValueError: it is neither the name of a module nor the URL of an origin.
     """
-    if not _TRUSTED.fullmatch(written):
+    if not _TRUSTED.fullmatch(name):
         raise ValueError(
-            f"{written!r} is neither the name of a Python module, as source_x.components, nor the URL of an "
+            f"{name!r} is neither the name of a Python module, as source_x.components, nor the URL of an "
             "origin, as https://files.example.com"
         )
-    return written
+    return name
 
 
-TrustedName = Annotated[str, AfterValidator(trusted_name)]
+TrustedName = Annotated[str, AfterValidator(check_trusted_name)]
 
 
-def _check_variables(written: Any) -> Any:
+def _check_variables(variables: Any) -> Any:
     """Check an environment, which is a mapping of names to values or a list of names, and return it."""
-    if not isinstance(written, (Mapping, list)):
+    if not isinstance(variables, (Mapping, list)):
         raise ValueError(  # noqa: TRY004 - pydantic reports ValueError
             "write `NAME: value` for each variable, or a list of the variables to pass on"
         )
-    for name in written:
+    for name in variables:
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid name of an environment variable")
-    for name, value in written.items() if isinstance(written, Mapping) else ():
+    for name, value in variables.items() if isinstance(variables, Mapping) else ():
         is_reference = isinstance(value, Mapping) and set(value) == {"env"}
         is_plain = not isinstance(value, bool) and isinstance(value, (str, int, float))
         if not (isinstance(value["env"], str) if is_reference else is_plain):
             raise ValueError(
                 f"{name} must be a text, a number, or `{{env: OTHER}}`; write true and false in quotes"
             )
-    return written
+    return variables
 
 
-def _reject_templates(written: Any) -> Any:
+def _reject_templates(config: Any) -> Any:
     """Reject Dagster's templates of environment variables in a config: nothing replaces them."""
-    if (place := _find_template(written)) is not None:
+    if (place := _find_template(config)) is not None:
         raise ValueError(
             f"{place[1:] or 'the value'}: templates as `{{{{ env.NAME }}}}` are not replaced here; write "
             "`{env: NAME}`, or `{literal: …}` for a text that is used unchanged"
         )
-    return written
+    return config
 
 
 def _find_template(value: Any) -> str | None:
@@ -128,8 +133,8 @@ def _find_template(value: Any) -> str | None:
         inner = value.items()
     elif isinstance(value, list):
         inner = enumerate(value)
-    found = ((name, _find_template(each)) for name, each in inner)
-    return next((f".{name}{place}" for name, place in found if place is not None), None)
+    paths = ((name, _find_template(content)) for name, content in inner)
+    return next((f".{name}{place}" for name, place in paths if place is not None), None)
 
 
 Variables = Annotated[
@@ -139,10 +144,10 @@ Variables = Annotated[
 ]
 
 
-def _check_sync_mode(written: str) -> str:
-    if written not in MODES:
+def _check_sync_mode(name: str) -> str:
+    if name not in MODES:
         raise ValueError(f"write one of {', '.join(MODES)}")
-    return written
+    return name
 
 
 SyncModeName = Annotated[
@@ -159,10 +164,12 @@ class _Connector(ConfigModel):
         default_factory=dict
     )
     environment: Variables | None = None
-    install: Annotated[Installation, BeforeValidator(known_keys(Installation))] | None = None
-    container: Annotated[ContainerOptions, BeforeValidator(known_keys(ContainerOptions))] | None = (
+    install: Annotated[Installation, BeforeValidator(reject_unknown_keys(Installation))] | None = (
         None
     )
+    container: (
+        Annotated[ContainerOptions, BeforeValidator(reject_unknown_keys(ContainerOptions))] | None
+    ) = None
     user: str | None = None
     trust: Annotated[list[TrustedName], Field(min_length=1)] | None = None
     engine: Literal["airbyte", "ours"] | None = None
@@ -170,25 +177,25 @@ class _Connector(ConfigModel):
     @field_validator("install")
     @classmethod
     def _resolve_lock_file(
-        cls, written: Installation | None, info: ValidationInfo
+        cls, installation: Installation | None, info: ValidationInfo
     ) -> Installation | None:
         """Resolve a relative path of a lock file from the folder of `defs.yaml`."""
         folder = (info.context or {}).get(FOLDER)
-        if written is None or written.lock_file is None or folder is None:
-            return written
-        path = Path(folder) / written.lock_file
+        if installation is None or installation.lock_file is None or folder is None:
+            return installation
+        path = Path(folder) / installation.lock_file
         if not path.is_file():
             raise ValueError(f"lock_file: there is no file {path}")
-        return dataclasses.replace(written, lock_file=path)
+        return dataclasses.replace(installation, lock_file=path)
 
     @model_validator(mode="after")
     def _check_one_kind(self) -> _Connector:
         keys = [kind.key for kind in self.kinds]
-        given = [key for key in keys if getattr(self, key) is not None]
-        if len(given) != 1:
+        present = [key for key in keys if getattr(self, key) is not None]
+        if len(present) != 1:
             raise ValueError(
                 f"{self.label()}: write exactly one of {', '.join(keys)}; "
-                f"given: {', '.join(given) or 'none'}"
+                f"given: {', '.join(present) or 'none'}"
             )
         _reject_templates({self.kind: self.value})
         return self
@@ -209,8 +216,8 @@ class _Connector(ConfigModel):
         except ConfigError as error:
             raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
         options = ("install", "container", "user", "trust", "engine")
-        given = {option for option in options if getattr(self, option) is not None}
-        if misplaced := kind.misplaced(self.value, given):
+        present = {option for option in options if getattr(self, option) is not None}
+        if misplaced := kind.misplaced(self.value, present):
             raise ValueError(misplaced)
         return self
 
@@ -234,20 +241,20 @@ class _Connector(ConfigModel):
         return getattr(self, self.kind)
 
 
-def _with_keys(model: type[_Connector]) -> type[_Connector]:
+def _add_kind_fields(model: type[_Connector]) -> type[_Connector]:
     """Return the model with an optional field for the key of each of its kinds."""
     fields: dict[str, Any] = {kind.key: (kind.value_type | None, None) for kind in model.kinds}
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
-@_with_keys
+@_add_kind_fields
 class Source(_Connector):
     """The source of the records: exactly one kind of connector, and its config."""
 
     kinds = tuple(KINDS.values())
 
 
-@_with_keys
+@_add_kind_fields
 class Destination(_Connector):
     """The destination of the records instead of the lake: exactly one kind of connector, and its config."""
 
@@ -380,7 +387,9 @@ class Connection(ConfigModel):
 
     @model_validator(mode="after")
     def _check_source_partitions(self) -> Connection:
-        listed = [one for one in self.streams if isinstance(one.partitions, SourcePartitions)]
+        listed = [
+            stream for stream in self.streams if isinstance(stream.partitions, SourcePartitions)
+        ]
         if listed and not KINDS[self.source.kind].lists_partitions:
             raise ValueError(
                 f"stream {str(listed[0].id)!r}: partitions: `source.{self.source.kind}` cannot list its "
@@ -392,7 +401,7 @@ class Connection(ConfigModel):
     @cached_property
     def settings_by_stream(self) -> Mapping[StreamId, Stream]:
         """The settings of the connection's streams, of which there may be thousands."""
-        return {one.id: one for one in reversed(self.streams)}
+        return {settings.id: settings for settings in reversed(self.streams)}
 
     def settings_of(self, stream: StreamId) -> Stream:
         """Return the settings of one of the connection's streams."""

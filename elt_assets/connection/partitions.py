@@ -208,12 +208,12 @@ Partitions = Annotated[
 ]
 
 
-def dynamic_partitions(written: Partitions | None) -> DynamicPartitions | None:
+def dynamic_partitions(partitions: Partitions | None) -> DynamicPartitions | None:
     """Return the dynamic partitions, or the dynamic keys of multi-partitions; None if there are none."""
-    inner = written.key if isinstance(written, MultiPartitions) else written
+    inner = partitions.key if isinstance(partitions, MultiPartitions) else partitions
     return inner if isinstance(inner, DynamicPartitions) else None
 
 
-def has_window(written: Partitions | None) -> bool:
+def has_window(partitions: Partitions | None) -> bool:
     """Return whether each partition is or includes a time window."""
-    return isinstance(written, TimePartitions | MultiPartitions)
+    return isinstance(partitions, TimePartitions | MultiPartitions)

@@ -51,7 +51,7 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
     for settings in connection.streams:
         stream = catalog.find(settings.id)
         if stream is None:
-            problems.append(_missing_stream(settings, catalog))
+            problems.append(_describe_missing_stream(settings, catalog))
             continue
         if settings.id in ambiguous:
             problems.append(
@@ -65,16 +65,16 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
             except ConfigError as error:
                 problems.append(f"{error.message}; {error.guidance}")
                 continue
-        configured.append(_configured(settings, stream))
-        found = _overridden_key(settings, stream) + _mode_problems(configured[-1])
-        found += _field_problems(settings, configured[-1])
+        configured.append(_configure(settings, stream))
+        stream_problems = _overridden_key(settings, stream) + _mode_problems(configured[-1])
+        stream_problems += _field_problems(settings, configured[-1])
         if settings.history and not configured[-1].deduplicates:
-            found.append(
+            stream_problems.append(
                 "history: versions need a key; write `destination_sync_mode: append_dedup` "
                 "or `overwrite_dedup`"
             )
-        problems += [f"stream {str(settings.id)!r}: {text}" for text in found]
-    problems += _repeated_streams(connection.streams)
+        problems += [f"stream {str(settings.id)!r}: {text}" for text in stream_problems]
+    problems += _find_repeated_streams(connection.streams)
     if connection.read_together:
         problems += _together_problems(connection)
     if connection.destination is not None:
@@ -116,13 +116,13 @@ def _destination_problems(connection: Connection) -> list[str]:
     ]
 
 
-def _configured(settings: Stream, stream: AirbyteStream) -> ConfiguredStream:
+def _configure(settings: Stream, stream: AirbyteStream) -> ConfiguredStream:
     configured = ConfiguredStream(
         stream=stream,
         sync_mode=settings.sync_mode,
         destination_sync_mode=settings.destination_sync_mode,
-        cursor_field=None if _unused_cursor(settings, stream) else settings.cursor_field,
-        primary_key=None if _unused_key(settings, stream) else settings.primary_key,
+        cursor_field=None if _explain_unused_cursor(settings, stream) else settings.cursor_field,
+        primary_key=None if _explain_unused_key(settings, stream) else settings.primary_key,
     )
     # Connectors read the configured fields, so these get the cursor and the key that are in force.
     if configured.sync_mode == INCREMENTAL and not configured.cursor_field:
@@ -132,20 +132,20 @@ def _configured(settings: Stream, stream: AirbyteStream) -> ConfiguredStream:
     return configured
 
 
-def unused_settings(settings: Stream, stream: AirbyteStream) -> list[str]:
+def describe_unused_settings(settings: Stream, stream: AirbyteStream) -> list[str]:
     """Return a message for each setting of a stream that its sync ignores, for the log of every sync.
 
     Spec: ConfiguredAirbyteStream: `cursor_field` and `primary_key` are ignored where nothing needs them.
     """
     reasons = {
-        "cursor_field": _unused_cursor(settings, stream),
-        "primary_key": _unused_key(settings, stream),
+        "cursor_field": _explain_unused_cursor(settings, stream),
+        "primary_key": _explain_unused_key(settings, stream),
     }
     name = str(stream.id)
     return [f"stream {name!r}: {key} is ignored: {why}" for key, why in reasons.items() if why]
 
 
-def broken_fields(stream: AirbyteStream) -> list[str]:
+def describe_broken_fields(stream: AirbyteStream) -> list[str]:
     """Return a message for each reference of a stream's schema to another document or to nothing, for the log
     of every sync."""
     return [
@@ -155,7 +155,7 @@ def broken_fields(stream: AirbyteStream) -> list[str]:
     ]
 
 
-def _unused_cursor(settings: Stream, stream: AirbyteStream) -> str | None:
+def _explain_unused_cursor(settings: Stream, stream: AirbyteStream) -> str | None:
     """Return why the `cursor_field` of a stream is ignored; None if it is used or not set."""
     if settings.cursor_field is None or settings.cursor_field == stream.default_cursor_field:
         return None
@@ -166,7 +166,7 @@ def _unused_cursor(settings: Stream, stream: AirbyteStream) -> str | None:
     return None
 
 
-def _unused_key(settings: Stream, stream: AirbyteStream) -> str | None:
+def _explain_unused_key(settings: Stream, stream: AirbyteStream) -> str | None:
     """Return why a `primary_key` that does not fit the stream is ignored; None otherwise."""
     if settings.destination_sync_mode != APPEND or settings.primary_key is None:
         return None
@@ -176,16 +176,16 @@ def _unused_key(settings: Stream, stream: AirbyteStream) -> str | None:
     return None if fits else "`append` needs no key"
 
 
-def _missing_stream(settings: Stream, catalog: Catalog) -> str:
-    known = [str(stream.id) for stream in catalog.streams]
-    near = difflib.get_close_matches(str(settings.id), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {_listed(list(map(repr, known)))}"
+def _describe_missing_stream(settings: Stream, catalog: Catalog) -> str:
+    names = [str(stream.id) for stream in catalog.streams]
+    near = difflib.get_close_matches(str(settings.id), names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {_join_names(list(map(repr, names)))}"
     return f"stream {str(settings.id)!r} is not in the catalog ({CATALOG_FILE}); {hint}"
 
 
 def _overridden_key(settings: Stream, stream: AirbyteStream) -> list[str]:
     """Return a problem if the settings have another key than the one that the source defines."""
-    if not _is_another_key(settings, stream) or _unused_key(settings, stream):
+    if not _is_another_key(settings, stream) or _explain_unused_key(settings, stream):
         return []
     own = _yaml(stream.source_defined_primary_key)
     text = "the source defines its own key, which cannot be overridden"
@@ -193,8 +193,8 @@ def _overridden_key(settings: Stream, stream: AirbyteStream) -> list[str]:
 
 
 def _is_another_key(settings: Stream, stream: AirbyteStream) -> bool:
-    own, given = stream.source_defined_primary_key, settings.primary_key
-    return bool(own and given and sorted(given) != sorted(own))
+    defined, configured = stream.source_defined_primary_key, settings.primary_key
+    return bool(defined and configured and sorted(configured) != sorted(defined))
 
 
 def _yaml(value: Any) -> str:
@@ -202,24 +202,24 @@ def _yaml(value: Any) -> str:
 
 
 def _mode_problems(configured: ConfiguredStream) -> list[str]:
-    stream, found = configured.stream, []
+    stream, problems = configured.stream, []
     if configured.sync_mode not in stream.sync_modes:
-        found.append(
+        problems.append(
             f"sync_mode: {configured.sync_mode!r} is not supported by the source; "
             f"write one of {', '.join(stream.sync_modes)}"
         )
     if configured.lacks_cursor:
-        found.append(
+        problems.append(
             "cursor_field: the stream is incremental, but neither the connection nor the source names a "
             "cursor field; set `cursor_field: [<field>]`, or `sync_mode: full_refresh`"
         )
     if configured.sync_mode == INCREMENTAL and configured.overwrites:
-        found.append(
+        problems.append(
             "sync_mode: an incremental sync reads only new records, and overwriting would keep only these; "
             "write `sync_mode: full_refresh`, or `destination_sync_mode: append_dedup` or `append`"
         )
     if configured.deduplicates and not configured.key:
-        found.append(
+        problems.append(
             f"primary_key: {configured.destination_sync_mode} needs one and the source defines none; "
             "write `primary_key: [[<field>]]`"
         )
@@ -227,10 +227,10 @@ def _mode_problems(configured: ConfiguredStream) -> list[str]:
         ("cursor_field", configured.cursor),
         *(("primary_key", path) for path in configured.key),
     ]
-    found += [
+    problems += [
         _unknown_field(field, path, stream) for field, path in paths if _is_unknown(path, stream)
     ]
-    return found
+    return problems
 
 
 def _is_unknown(path: Sequence[str], stream: AirbyteStream) -> bool:
@@ -239,14 +239,14 @@ def _is_unknown(path: Sequence[str], stream: AirbyteStream) -> bool:
 
 
 def _unknown_field(field: str, path: Sequence[str], stream: AirbyteStream) -> str:
-    depth, known = _find_unknown(path, stream) or (0, [])
-    near = difflib.get_close_matches(path[depth], known, n=1)
+    depth, names = _find_unknown(path, stream) or (0, [])
+    near = difflib.get_close_matches(path[depth], names, n=1)
     hint = f"did you mean {dotted((*path[:depth], *near))!r}?" if near else ""
     parent = f"{dotted(tuple(path[:depth]))!r} has" if depth else "it has"
-    return f"{field}: the stream has no field {'.'.join(path)!r}; {hint or f'{parent} {_listed(known)}'}"
+    return f"{field}: the stream has no field {'.'.join(path)!r}; {hint or f'{parent} {_join_names(names)}'}"
 
 
-def _listed(names: Sequence[str], most: int = 20) -> str:
+def _join_names(names: Sequence[str], most: int = 20) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -259,12 +259,12 @@ def _find_unknown(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list
     """
     schema: Any = stream.json_schema
     for depth, name in enumerate(path):
-        known = properties(schema)
-        if not known:
+        declared = properties(schema)
+        if not declared:
             return None
-        if name not in known:
-            return depth, list(known)
-        schema = known[name]
+        if name not in declared:
+            return depth, list(declared)
+        schema = declared[name]
     return None
 
 
@@ -282,24 +282,24 @@ def as_landed(
     Args:
         stream: the source's description of the stream; default: that of the catalog.
     """
-    found = configured
+    described = configured
     if stream is not None and stream is not configured.stream:
-        found = copy.copy(configured)
-        found.stream = stream
+        described = copy.copy(configured)
+        described.stream = stream
     settings = connection.settings_of(configured.id)
-    found = landed(found, _selection(settings, configured))
-    return with_undeclared(found) if settings.on_undeclared == "keep" else found
+    described = landed(described, _selection(settings, configured))
+    return with_undeclared(described) if settings.on_undeclared == "keep" else described
 
 
 def _selection(settings: Stream, configured: ConfiguredStream) -> FieldSelection | None:
-    written = settings.fields
-    if written is None:
+    fields = settings.fields
+    if fields is None:
         return None
-    rules = [*(written.include or []), *(written.exclude or []), *(written.hash or [])]
+    rules = [*(fields.include or []), *(fields.exclude or []), *(fields.hash or [])]
     return FieldSelection(
-        include=None if written.include is None else _paths(written.include),
-        exclude=_paths(written.exclude or []),
-        hashed=_paths(written.hash or []),
+        include=None if fields.include is None else _paths(fields.include),
+        exclude=_paths(fields.exclude or []),
+        hashed=_paths(fields.hash or []),
         distinct=case_variants(configured.stream.json_schema, _paths(rules)),
         key=_paths(configured.key),
         cursor=_cursor(configured),
@@ -307,8 +307,8 @@ def _selection(settings: Stream, configured: ConfiguredStream) -> FieldSelection
     )
 
 
-def _paths(written: Sequence[Sequence[str]]) -> tuple[Path, ...]:
-    return tuple(map(tuple, written))
+def _paths(lists: Sequence[Sequence[str]]) -> tuple[Path, ...]:
+    return tuple(map(tuple, lists))
 
 
 def _cursor(configured: ConfiguredStream) -> Path:
@@ -320,33 +320,33 @@ def _cursor(configured: ConfiguredStream) -> Path:
 
 def _markers(configured: ConfiguredStream) -> tuple[Path, ...]:
     """Return the delete markers; empty if the sync does not apply deletes."""
-    known = properties(configured.stream.json_schema) if configured.deduplicates else {}
-    return tuple((name,) for name in DELETE_MARKERS if name in known)
+    declared = properties(configured.stream.json_schema) if configured.deduplicates else {}
+    return tuple((name,) for name in DELETE_MARKERS if name in declared)
 
 
 def _field_problems(settings: Stream, configured: ConfiguredStream) -> list[str]:
     """Return the problems of `fields` and `on_undeclared` with the stream."""
-    stream, found = configured.stream, []
+    stream, problems = configured.stream, []
     if settings.on_undeclared == "keep" and UNDECLARED in properties(stream.json_schema):
-        found.append(
+        problems.append(
             f"on_undeclared: `keep` stores undeclared fields in a column {UNDECLARED!r}, and the stream has "
             "a field of that name; leave `on_undeclared` out"
         )
     fields = _selection(settings, configured)
     if fields is None:
-        return found
+        return problems
     selected = {"include": fields.include or (), "exclude": fields.exclude, "hash": fields.hashed}
-    found += [
+    problems += [
         _unknown_field(f"fields.{key}", path, stream)
         for key, paths in selected.items()
         for path in paths
         if _is_unknown(path, stream)
     ]
-    unhashable = ((path, _unhashable(path, fields)) for path in fields.hashed)
-    return found + [f"fields.hash: {dotted(path)!r} {why}" for path, why in unhashable if why]
+    unhashable = ((path, _explain_unhashable(path, fields)) for path in fields.hashed)
+    return problems + [f"fields.hash: {dotted(path)!r} {why}" for path, why in unhashable if why]
 
 
-def _unhashable(path: Path, fields: FieldSelection) -> str | None:
+def _explain_unhashable(path: Path, fields: FieldSelection) -> str | None:
     """Return why a field cannot be stored as a hash; None if it can."""
     cursor, others = fields.cursor, [other for other in fields.hashed if other != path]
     if cursor and _overlaps(path, cursor):
@@ -365,15 +365,15 @@ def _unhashable(path: Path, fields: FieldSelection) -> str | None:
     return None
 
 
-def _overlaps(one: Path, other: Path) -> bool:
-    return lies_in(one, [other]) or lies_in(other, [one])
+def _overlaps(first: Path, second: Path) -> bool:
+    return lies_in(first, [second]) or lies_in(second, [first])
 
 
-def _repeated_streams(streams: Sequence[Stream]) -> list[str]:
+def _find_repeated_streams(streams: Sequence[Stream]) -> list[str]:
     seen: set[StreamId] = set()
-    found = []
+    problems = []
     for stream in streams:
         if stream.id in seen:
-            found.append(f"stream {str(stream.id)!r} is configured twice; remove one")
+            problems.append(f"stream {str(stream.id)!r} is configured twice; remove one")
         seen.add(stream.id)
-    return found
+    return problems

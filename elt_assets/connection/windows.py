@@ -60,7 +60,7 @@ def format_instant(instant: dt.datetime, style: str) -> Value:
         return (instant - _EPOCH) // dt.timedelta(milliseconds=1)
     if style == "%s":
         return (instant - _EPOCH) // _SECOND
-    if (zone := _written_zone(style)) is not None:
+    if (zone := _find_zone(style)) is not None:
         instant = instant.astimezone(zone)
     if _SECONDS.search(style):
         style = _SECONDS.sub(rf"\g<1>{(instant - _EPOCH) // _SECOND}", style)
@@ -83,10 +83,10 @@ def align_end(end: dt.datetime, style: str) -> dt.datetime:
 def _is_local(style: str) -> bool:
     """Return whether a format writes local times without an offset."""
     is_absolute = style == "%ms" or "%z" in style or _SECONDS.search(style) is not None
-    return not is_absolute and _written_zone(style) is None
+    return not is_absolute and _find_zone(style) is None
 
 
-def _written_zone(style: str) -> dt.timezone | None:
+def _find_zone(style: str) -> dt.timezone | None:
     """Return the zone at the end of a format, `Z` or an offset; None if there is none."""
     if style.endswith("Z"):
         return dt.timezone.utc

@@ -37,10 +37,10 @@ def publishes_at_end(stream: ConfiguredStream) -> bool:
 def read_as(stream: ConfiguredStream) -> ConfiguredStream:
     """Return the stream as the session reads it: its states are committed as they arrive, unless it
     `publishes_at_end`."""
-    found = _resumable(stream)
+    resumable = _resumable(stream)
     if publishes_at_end(stream):
-        found.sync_mode, found.stream.is_resumable = FULL_REFRESH, False
-    return found
+        resumable.sync_mode, resumable.stream.is_resumable = FULL_REFRESH, False
+    return resumable
 
 
 def is_repeated_overwrite(stream: ConfiguredStream, metadata: CommitMetadata) -> bool:
@@ -51,7 +51,7 @@ def is_repeated_overwrite(stream: ConfiguredStream, metadata: CommitMetadata) ->
     return overwrites and is_complete and stream.generation_id == _newest_requested(metadata)
 
 
-def with_generation(
+def set_generation(
     stream: ConfiguredStream, metadata: CommitMetadata, *, adds: bool = False
 ) -> ConfiguredStream:
     """Return the stream with the generation and the sync id that its sync writes.
@@ -66,48 +66,50 @@ def with_generation(
     Raises:
         ConfigError: the generation is older than the table's, or is a refresh that was started differently.
     """
-    found = _resumable(stream)
+    numbered = _resumable(stream)
     if stream.generation_id is None or not _is_numbered(stream):
         stored = StoredStream(stream, metadata)
         if not stream.overwrites and stored.must_restart:
             raise _incompatible_refresh(stream, metadata.refresh)
         own = stored.generations("truncate" if stream.overwrites else "none")
-        found.generation_id = own.generation_id
-        found.minimum_generation_id = own.minimum_generation_id
+        numbered.generation_id = own.generation_id
+        numbered.minimum_generation_id = own.minimum_generation_id
     elif stream.minimum_generation_id in (None, 0, stream.generation_id):
         _refuse_older(stream, stream.generation_id, metadata)
         is_new = stream.generation_id > _newest_requested(metadata)
         if is_new or (is_repeated_overwrite(stream, metadata) and not adds):
-            found.generation_id = max(stream.generation_id, _newest(metadata) + 1)
+            numbered.generation_id = max(stream.generation_id, _newest(metadata) + 1)
         else:
-            found.generation_id = _newest(metadata)
-        found.minimum_generation_id = found.generation_id if stream.minimum_generation_id else 0
-        _refuse_incompatible(found, metadata)
-    if found.sync_id is None:
-        found.sync_id = next_sync_id(metadata)
-    return found
+            numbered.generation_id = _newest(metadata)
+        numbered.minimum_generation_id = (
+            numbered.generation_id if stream.minimum_generation_id else 0
+        )
+        _refuse_incompatible(numbered, metadata)
+    if numbered.sync_id is None:
+        numbered.sync_id = next_sync_id(metadata)
+    return numbered
 
 
-def requested_generation(
-    stream: ConfiguredStream, metadata: CommitMetadata, written: int | None
+def find_requested_generation(
+    stream: ConfiguredStream, metadata: CommitMetadata, generation: int | None
 ) -> int | None:
     """Return the `requested_generation` (see `CommitMetadata`) of the generation that a sync writes.
 
     Args:
-        written: the number of this generation in the table.
+        generation: the number of this generation in the table.
     """
     if not _is_numbered(stream):
-        return metadata.requested_generation if written == _newest(metadata) else None
-    return stream.generation_id if written != stream.generation_id else None
+        return metadata.requested_generation if generation == _newest(metadata) else None
+    return stream.generation_id if generation != stream.generation_id else None
 
 
 def _resumable(stream: ConfiguredStream) -> ConfiguredStream:
     """Return the stream as resumable from each of its states, so that each state is committed. The generation
     of an overwrite is invisible to readers until it is complete."""
-    found = copy.copy(stream)
-    found.stream = copy.copy(stream.stream)
-    found.stream.is_resumable = True
-    return found
+    resumable = copy.copy(stream)
+    resumable.stream = copy.copy(stream.stream)
+    resumable.stream.is_resumable = True
+    return resumable
 
 
 def _is_numbered(stream: ConfiguredStream) -> bool:
@@ -123,16 +125,16 @@ def _newest(metadata: CommitMetadata) -> int:
 
 def _newest_requested(metadata: CommitMetadata) -> int:
     """Return the platform's number of the newest generation."""
-    known = metadata.requested_generation
-    return _newest(metadata) if known is None else known
+    requested = metadata.requested_generation
+    return _newest(metadata) if requested is None else requested
 
 
-def _refuse_older(stream: ConfiguredStream, given: int, metadata: CommitMetadata) -> None:
+def _refuse_older(stream: ConfiguredStream, generation: int, metadata: CommitMetadata) -> None:
     present = _newest_requested(metadata)
-    if given < present:
+    if generation < present:
         raise OlderGenerationError(
-            f"stream {str(stream.id)!r}: generation_id {given} is older than the generation of its table, "
-            f"{present}",
+            f"stream {str(stream.id)!r}: generation_id {generation} is older than the generation of its "
+            f"table, {present}",
             guidance="refresh the stream with a greater generation_id, or move its table away",
         )
 
@@ -140,11 +142,11 @@ def _refuse_older(stream: ConfiguredStream, given: int, metadata: CommitMetadata
 def _refuse_incompatible(stream: ConfiguredStream, metadata: CommitMetadata) -> None:
     """Refuse to resume a refresh that was started differently: its source does not send acknowledged records
     again."""
-    refresh, given = metadata.refresh, stream.generation_id
-    if refresh is None or not refresh.truncates or refresh.generation != given:
+    refresh, generation = metadata.refresh, stream.generation_id
+    if refresh is None or not refresh.truncates or refresh.generation != generation:
         return
     stored = StoredStream(stream, metadata)
-    if stream.minimum_generation_id == 0 or stored.has_incompatible_refresh(given):
+    if stream.minimum_generation_id == 0 or stored.has_incompatible_refresh(generation):
         raise _incompatible_refresh(stream, refresh)
 
 

@@ -99,14 +99,14 @@ def refuse_unsupported(config: Mapping[str, Any]) -> None:
         )
 
 
-def translated(config: Mapping[str, Any]) -> dict[str, Any]:
+def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a valid config with `SETTINGS` translated. This project's settings win if both are given."""
-    found = {name: value for name, value in config.items() if name not in SETTINGS}
+    settings = {name: value for name, value in config.items() if name not in SETTINGS}
     for name, (outer, inner) in _SAME_AS.items():
         if name in config:
-            found[outer] = {inner: config[name], **found.get(outer, {})}
+            settings[outer] = {inner: config[name], **settings.get(outer, {})}
     if "default_target_schema" in config:
-        found.setdefault("namespace", config["default_target_schema"])
+        settings.setdefault("namespace", config["default_target_schema"])
     if config.get("load_method") == _APPEND_ONLY:
-        found[APPEND_ONLY] = True
-    return found
+        settings[APPEND_ONLY] = True
+    return settings

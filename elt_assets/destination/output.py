@@ -22,14 +22,14 @@ class Output(output.Output):
         self.flush()
 
 
-def with_counts(state: State, committed: int, rejected: int) -> State:
+def add_counts(state: State, committed: int, rejected: int) -> State:
     """Return a copy of a state with the counts of its committed and its rejected records.
 
     Spec: AirbyteStateStats: counts are doubles; `rejectedRecordCount` since 0.18.
     """
-    found = copy.copy(state)
+    counted = copy.copy(state)
     stats = StateStats() if state.destinationStats is None else copy.copy(state.destinationStats)
     stats.recordCount = float(committed)
     stats.rejectedRecordCount = float(rejected) if rejected else None
-    found.destinationStats = stats
-    return found
+    counted.destinationStats = stats
+    return counted

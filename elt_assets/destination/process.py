@@ -49,12 +49,12 @@ def signals() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         raise Terminated(number)
 
-    former = {each: signal.signal(each, end) for each in (signal.SIGTERM, signal.SIGINT)}
+    former = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for each, handler in former.items():
-            signal.signal(each, handler)
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

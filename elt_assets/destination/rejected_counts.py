@@ -23,7 +23,7 @@ class Tally:
         self._places: dict[StreamId, list[int]] = {}
         self._unplaced = 0
 
-    def acknowledged(self, event: Acknowledged) -> Iterator[tuple[PendingState, int]]:
+    def count_own(self, event: Acknowledged) -> Iterator[tuple[PendingState, int]]:
         """Yield a stream's own states, each with the number of its rejected records.
 
         Rejected records of an earlier commit without a state are counted for the first state.
@@ -41,14 +41,14 @@ class Tally:
         else:
             self._places.setdefault(stream, []).extend(places)
 
-    def shared(self, event: SharedAcknowledged) -> Iterator[tuple[PendingState, int]]:
+    def count_shared(self, event: SharedAcknowledged) -> Iterator[tuple[PendingState, int]]:
         """Yield the states that streams share, each with the number of its rejected records.
 
         If the source also sends states of single streams, only the sum of the numbers is exact.
         """
         for pending in event.states:
             spans = pending.spans
-            placed = sum(_count_within(self._places.get(one.stream, ()), one) for one in spans)
+            placed = sum(_count_within(self._places.get(span.stream, ()), span) for span in spans)
             more = min(self._unplaced, pending.records - placed)
             self._unplaced -= more
             yield pending, placed + more

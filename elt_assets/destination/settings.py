@@ -126,7 +126,7 @@ class Settings:
     append_only: bool = False
 
     @classmethod
-    def of_target(cls, config: Mapping[str, Any]) -> Settings:
+    def from_target_config(cls, config: Mapping[str, Any]) -> Settings:
         """Return the settings of `target-elt`.
 
         Raises:
@@ -134,7 +134,7 @@ class Settings:
         """
         meltano.refuse_unsupported(config)
         _refuse_invalid(config, TARGET_SPECIFICATION)
-        return cls._from_valid(meltano.translated(config))
+        return cls._from_valid(meltano.translate_settings(config))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -167,9 +167,9 @@ class Settings:
 
 
 def _refuse_invalid(config: Mapping[str, Any], specification: Mapping[str, Any]) -> None:
-    found = violations(config, specification)
-    if found:
+    lines = violations(config, specification)
+    if lines:
         raise ConfigError(
-            "the config does not match the specification:\n" + "\n".join(found),
+            "the config does not match the specification:\n" + "\n".join(lines),
             guidance="docs/destination.md lists the valid settings",
         )

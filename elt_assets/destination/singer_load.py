@@ -53,7 +53,7 @@ class Load:
         self._spark = spark
         self._log = log
         self._opener = Opener(settings, spark, log, StreamErrors())
-        self._known: set[str] = set()
+        self._announced: set[str] = set()
         self._activated: set[Version] = set()
 
     def run(self, stdin: BinaryIO) -> Generator[Raw, None, None]:
@@ -67,13 +67,13 @@ class Load:
         translator = Translator(read_file=files, whole_states=True)
         plan = SyncPlan(
             catalog=ConfiguredCatalog(streams=[]),
-            read=lambda: self._observed(messages(stdin, singer_runs(translator).messages)),
+            read=lambda: self._watch_versions(messages(stdin, singer_runs(translator).messages)),
             open_sink=self._open,
             staging=self._opener.staging,
             threshold=self._settings.threshold,
             rules=StreamRules(shares_state=True),
-            change_schema=lambda stream: self._opener.change_schema(self._with_mode(stream)),
-            configure=self._configured,
+            change_schema=lambda stream: self._opener.change_schema(self._set_mode(stream)),
+            configure=self._configure,
             expect_rows=self._spark.warm_up,
             subject=Subject("target-elt", self._opener.location),
         )
@@ -89,12 +89,12 @@ class Load:
                 assert pending.state.data is not None
                 yield pending.state.data
 
-    def _observed(self, sent: Iterable[Received]) -> Messages:
+    def _watch_versions(self, sent: Iterable[Received]) -> Messages:
         """Yield the messages, and record which versions are activated."""
-        known, last = self._known, ""
+        last = ""
         for message in sent:
             if not isinstance(message, Message):
-                if message.stream != last and message.stream not in known:
+                if message.stream != last and message.stream not in self._announced:
                     raise SystemFailure(
                         f"the tap sent a record of stream {message.stream!r} before its SCHEMA",
                         guidance="correct the tap; what it sent before its last state is committed",
@@ -106,29 +106,29 @@ class Load:
                     self._activated.add((version.stream_descriptor.name, version.generation_id))
             yield message
 
-    def _configured(self, stream: AirbyteStream) -> ConfiguredStream:
+    def _configure(self, stream: AirbyteStream) -> ConfiguredStream:
         """Return how a stream is synced: a later record replaces an earlier one, whatever their bookmarks."""
         if not stream.json_schema.get("properties"):
             raise ConfigError(
                 f"the SCHEMA of stream {stream.name!r} has no properties: no field would be stored",
                 guidance="check whether the tap discovers the fields of the stream",
             )
-        found = copy.copy(stream)
-        found.source_defined_cursor, found.default_cursor_field = True, None
+        described = copy.copy(stream)
+        described.source_defined_cursor, described.default_cursor_field = True, None
         configured = ConfiguredStream(
-            stream=found,
+            stream=described,
             sync_mode=INCREMENTAL,
             destination_sync_mode=self._mode(stream),
         )
         self._opener.check([configured])
-        self._known.add(stream.name)
+        self._announced.add(stream.name)
         return configured
 
     def _mode(self, stream: AirbyteStream) -> str:
         is_keyed = bool(stream.source_defined_primary_key) and not self._settings.append_only
         return APPEND_DEDUP if is_keyed else APPEND
 
-    def _with_mode(self, stream: ConfiguredStream) -> ConfiguredStream:
+    def _set_mode(self, stream: ConfiguredStream) -> ConfiguredStream:
         """Return a stream with the mode that its key requires."""
         stream = copy.copy(stream)
         stream.destination_sync_mode = self._mode(stream.stream)
@@ -139,12 +139,12 @@ class Load:
 
         If the stream has no table, there are no rows to replace, and its first version is visible at once.
         """
-        stream = self._with_mode(stream)
+        stream = self._set_mode(stream)
         name, version = stream.stream.name, stream.generation_id
         if version is not None and self._opener.is_new(stream):
             stream.minimum_generation_id = 0
-        written = None if version is None else (name, version)
-        return _VersionedSink(self._open_version(stream), written, self._activated)
+        version_key = None if version is None else (name, version)
+        return _VersionedSink(self._open_version(stream), version_key, self._activated)
 
     def _open_version(self, stream: ConfiguredStream) -> StreamSink:
         """Open the sink of a stream.

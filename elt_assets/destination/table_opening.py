@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from elt_assets import paths
 from elt_assets.destination.generations import (
+    find_requested_generation,
     is_repeated_overwrite,
-    requested_generation,
-    with_generation,
+    set_generation,
 )
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError
@@ -40,20 +40,20 @@ class StreamErrors:
     """Record of the stream that an error belongs to."""
 
     def __init__(self) -> None:
-        self._found: tuple[BaseException, StreamId] | None = None
+        self._failure: tuple[BaseException, StreamId] | None = None
 
     @contextmanager
-    def attributed_to(self, stream: StreamId) -> Iterator[None]:
+    def attribute_errors(self, stream: StreamId) -> Iterator[None]:
         """Attribute an error of the block to a stream."""
         try:
             yield
         except Exception as error:
-            self._found = (error, stream)
+            self._failure = (error, stream)
             raise
 
     def stream_of(self, error: BaseException) -> StreamId | None:
         """Return the stream of an error; None if it is attributed to none."""
-        return self._found[1] if self._found is not None and self._found[0] is error else None
+        return self._failure[1] if self._failure is not None and self._failure[0] is error else None
 
 
 class StreamSink:
@@ -69,11 +69,11 @@ class StreamSink:
 
     def write(self, segment: Segment) -> None:
         self._spark.get()
-        with self._errors.attributed_to(self._stream):
+        with self._errors.attribute_errors(self._stream):
             self._writer.write(segment)
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
-        with self._errors.attributed_to(self._stream):
+        with self._errors.attribute_errors(self._stream):
             return self._writer.commit(checkpoint)
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class Opener:
         """
         seen: set[StreamId] = set()
         for stream in streams:
-            with self._errors.attributed_to(stream.id):
+            with self._errors.attribute_errors(stream.id):
                 if stream.id in seen:
                     raise ConfigError(
                         f"the catalog configures stream {str(stream.id)!r} twice",
@@ -166,7 +166,7 @@ class Opener:
             ConfigError: another writer filled the table, or it cannot take the stream as configured.
         """
         make_private_lake(self._settings.lake)
-        with self._errors.attributed_to(stream.id):
+        with self._errors.attribute_errors(stream.id):
             writer: ClosableSink = (
                 _RepeatedOverwriteWriter(lambda adds: self._writer(stream, adds=adds))
                 if is_repeated_overwrite(stream, self._tables(stream).metadata)
@@ -180,7 +180,7 @@ class Opener:
         Raises:
             ConfigError: its table cannot take the stream as configured.
         """
-        with self._errors.attributed_to(stream.id):
+        with self._errors.attribute_errors(stream.id):
             check_columns(stream)
             self._writers[stream.id].change_schema(stream)
             self._log_schema_changes(stream)
@@ -195,15 +195,15 @@ class Opener:
             self._log("WARN", notice)
         metadata = tables.metadata
         if is_repeated_overwrite(stream, metadata):
-            self._log("INFO", _repeated_overwrite_notice(stream, adds=adds))
-        landed = with_generation(stream, metadata, adds=adds)
+            self._log("INFO", _describe_repeated_overwrite(stream, adds=adds))
+        landed = set_generation(stream, metadata, adds=adds)
         spec = WriteSpec(
             stream=landed,
             run_id=self._run_id,
             history=self._keeps_history(stream),
             on_schema_change=self._settings.on_schema_change,
             began=next_sync_id(metadata),
-            requested_generation=requested_generation(stream, metadata, landed.generation_id),
+            requested_generation=find_requested_generation(stream, metadata, landed.generation_id),
         )
         writer = TableWriter(self._spark, tables, spec, self.staging, locate=True)
         self._writers[stream.id] = writer
@@ -235,7 +235,7 @@ class Opener:
         return self._settings.history and stream.deduplicates
 
 
-def _repeated_overwrite_notice(stream: ConfiguredStream, *, adds: bool) -> str:
+def _describe_repeated_overwrite(stream: ConfiguredStream, *, adds: bool) -> str:
     """Return the log message of a stream that overwrites a complete generation again."""
     generation = f"stream {str(stream.id)!r}: its generation {stream.generation_id} is complete"
     if adds:

@@ -51,7 +51,7 @@ def main(
             if arguments.about:
                 stream.write(json.dumps(_about(), indent=2).encode() + b"\n")
                 return OK
-            config = Settings.of_target(load_config(path) if path else {})
+            config = Settings.from_target_config(load_config(path) if path else {})
             load = Load(config, spark or provider(config), _log)
             with contextlib.closing(load.run(stdin or sys.stdin.buffer)) as states:
                 for state in states:
@@ -60,10 +60,10 @@ def main(
         except BrokenPipeError:
             return FAILED
         except Exception as error:  # noqa: BLE001 - an error of a library is shown in one line
-            known = translate(error) or SystemFailure(
+            failure = translate(error) or SystemFailure(
                 f"{type(error).__name__}: {error}", guidance="report this as a bug"
             )
-            _log(known.failure_type, str(known))
+            _log(failure.failure_type, str(failure))
             return FAILED
         except Terminated as signal:
             _log("ERROR", f"{signal}; nothing more is committed")

@@ -10,7 +10,7 @@ import contextlib
 from typing import BinaryIO
 
 from elt_assets.destination.generations import publishes_at_end, read_as
-from elt_assets.destination.output import Output, with_counts
+from elt_assets.destination.output import Output, add_counts
 from elt_assets.destination.rejected_counts import Tally
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Opener, StreamErrors
@@ -51,7 +51,7 @@ class Write:
         self._tally = Tally()
         self._sync: Sync | None = None
         self._envelopes: dict[int, Message] = {}
-        self._unpublished = {one.id for one in catalog.streams if publishes_at_end(one)}
+        self._unpublished = {stream.id for stream in catalog.streams if publishes_at_end(stream)}
         self._withheld = PendingStates()
 
     def run(self, stdin: BinaryIO) -> None:
@@ -81,12 +81,15 @@ class Write:
 
     def stream_of(self, error: BaseException) -> StreamId | None:
         """Return the stream that failed; None if it is not a single one."""
-        found = self._errors.stream_of(error)
-        if found is not None or self._sync is None:
-            return found
+        stream = self._errors.stream_of(error)
+        if stream is not None or self._sync is None:
+            return stream
         streams = [stream.id for stream in self._catalog.streams]
-        status = {stream: self._sync.progress(stream).status for stream in streams}
-        failed = [one for one in streams if status[one] not in (None, COMPLETE)]
+        failed = [
+            candidate
+            for candidate in streams
+            if self._sync.progress(candidate).status not in (None, COMPLETE)
+        ]
         return failed[0] if len(failed) == 1 else None
 
     def _messages(self, stdin: BinaryIO) -> Messages:
@@ -110,13 +113,13 @@ class Write:
                 rejected = f", {done.rejected} rejected" if done.rejected else ""
                 self._output.log("INFO", f"{committed}{rejected} (commit {done.sequence})")
             if done.undeclared:
-                found = undeclared.describe_counts(done.undeclared)
+                fields = undeclared.describe_counts(done.undeclared)
                 self._output.log(
                     "INFO",
                     f"stream {str(event.stream)!r}: fields that its schema does not declare are not "
-                    f"stored: {found}",
+                    f"stored: {fields}",
                 )
-            self._output.send(self._state(*counted) for counted in self._tally.acknowledged(event))
+            self._output.send(self._state(*counted) for counted in self._tally.count_own(event))
             if event.final:
                 self._unpublished.discard(event.stream)
                 self._send_shared()
@@ -127,10 +130,10 @@ class Write:
             self._withheld.forget_oldest()
             return
         if states := self._withheld.take():
-            shared = self._tally.shared(SharedAcknowledged(states))
-            self._output.send(self._state(*counted) for counted in shared)
+            counts = self._tally.count_shared(SharedAcknowledged(states))
+            self._output.send(self._state(*counted) for counted in counts)
 
     def _state(self, pending: PendingState, rejected: int) -> Message:
         envelope = self._envelopes.pop(id(pending.state), None)
-        state = with_counts(pending.state, pending.records - rejected, rejected)
+        state = add_counts(pending.state, pending.records - rejected, rejected)
         return Message(type="STATE", state=state, extra=envelope.extra if envelope else {})

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from elt_assets.connection.template import attributes, replaced
+from elt_assets.connection.template import attributes, overwrite_attributes
 
 
 class ConnectionParameters(BaseModel):
@@ -44,5 +44,5 @@ class ConnectionScaffolder(dg.Scaffolder[ConnectionParameters]):
         elif options.manifest is not None:
             source = {"manifest": options.manifest, "config": {}}
         dg.scaffold_component(
-            request, attributes(request.target_path.name, source, [replaced("users")])
+            request, attributes(request.target_path.name, source, [overwrite_attributes("users")])
         )

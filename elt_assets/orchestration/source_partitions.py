@@ -95,7 +95,7 @@ def _listed(
     connector: Connector, stream: ConnectionStream, seconds: float | None = None
 ) -> Generator[Partition, None, None]:
     """Yield the partitions of a stream; those of other streams are ignored."""
-    catalog = ConfiguredCatalog(streams=[stream.narrowed()])
+    catalog = ConfiguredCatalog(streams=[stream.make_requested_stream()])
     with contextlib.closing(connector.partitions(catalog, seconds=seconds)) as partitions:
         for partition in partitions:
             if partition.stream_descriptor.id == stream.stream.id:

@@ -105,7 +105,7 @@ def _commit_state(
     run_id = str(uuid.uuid4())
     asset.refuse_foreign(tables.main)
     tables.roll_back_companions(run_id)
-    schema = declared_schema(asset.landed(), partitioned=asset.partitions is not None)
+    schema = declared_schema(asset.make_stored_stream(), partitioned=asset.partitions is not None)
     state_log.set_state(tables, state, run_id, schema, str(asset.stream.id))
     metadata = {**commit_metadata(tables.metadata, tables.main.version), "elt/set_by_hand": True}
     instance.report_runless_asset_event(

@@ -41,7 +41,9 @@ def key_levels(connection: str, stream: StreamId) -> tuple[str, ...]:
 
 def table_path(connection: Connection, stream: StreamId) -> TablePath:
     """Return the path of a stream's table, by the names of the connection's streams."""
-    streams = tuple((one.name, one.namespace, one.history) for one in connection.streams)
+    streams = tuple(
+        (settings.name, settings.namespace, settings.history) for settings in connection.streams
+    )
     is_in_lake = connection.destination is None
     root = (connection.lake_namespace,)
     return _paths(root if is_in_lake else (STATES, *root), streams)[stream]
@@ -89,7 +91,7 @@ class ConnectionStream:
         """The selection of the fields that are stored; None if all are stored as they are."""
         return field_selection(self.connection, self.stream)
 
-    def narrowed(self, stream: ConfiguredStream | None = None) -> ConfiguredStream:
+    def make_requested_stream(self, stream: ConfiguredStream | None = None) -> ConfiguredStream:
         """Return the stream as requested from its source: without the fields that are not stored.
 
         Args:
@@ -153,7 +155,7 @@ class ConnectionStream:
             partitions_of=None if self.settings.partitions is None else app_id(self.levels),
         )
 
-    def landed(self, described: AirbyteStream | None = None) -> ConfiguredStream:
+    def make_stored_stream(self, described: AirbyteStream | None = None) -> ConfiguredStream:
         """Return the stream as its table stores it.
 
         A sync of a partition reads it from the beginning and replaces its rows. Only a partition by key of an
@@ -162,11 +164,11 @@ class ConnectionStream:
         Args:
             described: the stream as its source describes it; default: as in the catalog.
         """
-        found = as_landed(self.connection, self.stream, described)
+        stored = as_landed(self.connection, self.stream, described)
         partitions = self.settings.partitions
         if partitions is None:
-            return found
-        if has_window(partitions) or found.sync_mode != INCREMENTAL:
-            found = copy.copy(found)
-            found.destination_sync_mode = found.mode.partition_mode
-        return found
+            return stored
+        if has_window(partitions) or stored.sync_mode != INCREMENTAL:
+            stored = copy.copy(stored)
+            stored.destination_sync_mode = stored.mode.partition_mode
+        return stored

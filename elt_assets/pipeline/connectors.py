@@ -46,11 +46,11 @@ def connect_destination(
 def package_to_install(connection: Connection) -> str | None:
     """Return the package to install before the connection's connectors can run; None if none is missing."""
     for settings in filter(None, (connection.source, connection.destination)):
-        found = to_install(
+        package = to_install(
             settings.kind, settings.value, paths.packages(), settings.install, settings.engine
         )
-        if found is not None:
-            return found
+        if package is not None:
+            return package
     return None
 
 

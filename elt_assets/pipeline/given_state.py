@@ -18,32 +18,32 @@ from elt_assets.protocol.airbyte.states import stream_of
 KINDS = ("STREAM", "LEGACY", "GLOBAL")
 
 
-def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
+def as_message(state: Any, stream: ConfiguredStream) -> dict[str, Any]:
     """Return the STATE message that the source gets for a state that a user gives.
 
     Args:
-        given: a JSON object: a STATE message, with or without its envelope, or only the stream's part of one.
+        state: a JSON object: a STATE message, with or without its envelope, or only the stream's part of one.
 
     Raises:
         ConfigError: the state is not valid, or belongs to another stream.
     """
     name = str(stream.id)
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(state, Mapping) or not state:
         raise ConfigError(
-            f"the state of stream {name!r} must be a JSON object, not {json.dumps(given, default=str)}",
+            f"the state of stream {name!r} must be a JSON object, not {json.dumps(state, default=str)}",
             guidance='write the state as the source sends it, for example {"updated_at": "2026-01-01"}, or a '
             "whole STATE message; to read from the beginning, use `elt state reset` or `refresh`",
         )
-    if given.get("type") == "STATE" and isinstance(given.get("state"), Mapping):
-        given = {"type": "LEGACY", **given["state"]}  # a state without a type is LEGACY
-    if given.get("type") not in KINDS:
+    if state.get("type") == "STATE" and isinstance(state.get("state"), Mapping):
+        state = {"type": "LEGACY", **state["state"]}  # a state without a type is LEGACY
+    if state.get("type") not in KINDS:
         descriptor = {"name": stream.stream.name}
         if stream.stream.namespace is not None:
             descriptor["namespace"] = stream.stream.namespace
-        source_state = {"stream_descriptor": descriptor, "stream_state": dict(given)}
+        source_state = {"stream_descriptor": descriptor, "stream_state": dict(state)}
         return {"type": "STREAM", "stream": source_state}
     try:
-        message = State.from_json(json.dumps(given))
+        message = State.from_json(json.dumps(state))
     except msgspec.MsgspecError as error:
         raise ConfigError(
             f"the state of stream {name!r} is not a valid STATE message: {error}",
@@ -62,7 +62,7 @@ def as_message(given: Any, stream: ConfiguredStream) -> dict[str, Any]:
             guidance="give the state of this stream; its name and its namespace must be those in "
             "catalog.json",
         )
-    return dict(given)
+    return dict(state)
 
 
 def source_state(state: str | None) -> str | None:
@@ -81,7 +81,7 @@ def refuse_stateless(stream: ConnectionStream) -> None:
     Raises:
         ConfigError: each sync reads the stream, or each of its partitions, from the beginning.
     """
-    landed = stream.landed()
+    landed = stream.make_stored_stream()
     if landed.sync_mode != INCREMENTAL or landed.overwrites:
         what = "each partition of it" if stream.settings.partitions is not None else "it"
         raise ConfigError(

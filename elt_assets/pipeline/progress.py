@@ -55,7 +55,7 @@ class Progress:
     phase: Phase
     read: int = 0
     size: int = 0
-    written: int = 0
+    records_written: int = 0
     committed: int = 0
     estimate: int | None = None
     package: str | None = None
@@ -70,14 +70,14 @@ class Progress:
     def report(self, seconds: float) -> str:
         """Return a line about the phase, which has lasted for `seconds`."""
         if self.phase is Phase.READING:
-            return self._reading(seconds)
+            return self._describe_reading(seconds)
         so_far = f"{_duration(seconds)} so far"
         if self.phase is Phase.WRITING:
-            return f"writing: {self.written:,} of {self.read:,} records, {so_far}"
+            return f"writing: {self.records_written:,} of {self.read:,} records, {so_far}"
         what = self.package if self.phase is Phase.INSTALLING else None
         return f"{self.phase.value}{f' {what}' if what else ''}: {so_far}"
 
-    def _reading(self, seconds: float) -> str:
+    def _describe_reading(self, seconds: float) -> str:
         rate = self.read / seconds if seconds else 0.0
         text = (
             f"reading: {self.read:,} records ({self.size / 1e6:,.1f} MB, {rate:,.0f}/s), "
@@ -94,11 +94,11 @@ class Progress:
 class Work:
     """The work of the sinks of a sync. Readable from any thread.
 
-    `written`: records written so far. `is_committing`: a sink is making a commit at the moment.
+    `records_written`: so far. `is_committing`: a sink is making a commit at the moment.
     """
 
     def __init__(self) -> None:
-        self.written = 0
+        self.records_written = 0
         self.is_committing = False
 
 
@@ -111,7 +111,7 @@ class WatchedSink:
 
     def write(self, segment: Segment) -> None:
         self.sink.write(segment)
-        self.work.written += segment.records
+        self.work.records_written += segment.records
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         self.work.is_committing = True
@@ -125,7 +125,7 @@ class WatchedSink:
 
 
 @contextlib.contextmanager
-def reporting(
+def report_phases(
     get_progress: Callable[[], Progress], log: Log, *, quiet: float = QUIET, first: float = FIRST
 ) -> Iterator[None]:
     """Log the phases of a sync and their progress while the context lasts."""
@@ -134,12 +134,12 @@ def reporting(
     def report() -> None:
         reporter.report(get_progress(), time.monotonic())
 
-    with repeating(report, min(_POLL_INTERVAL, first), quiet=quiet):
+    with repeat_in_thread(report, min(_POLL_INTERVAL, first), quiet=quiet):
         yield
 
 
 @contextlib.contextmanager
-def repeating(
+def repeat_in_thread(
     action: Callable[[], object], interval: float, *, quiet: float | None = None
 ) -> Iterator[None]:
     """Call a function in a thread while the context lasts, every `interval` seconds; the first time after
@@ -175,20 +175,20 @@ class Reporter:
         self._phase_start = started
         self._due = self._pause = 0.0
 
-    def report(self, progress: Progress, now: float) -> None:
+    def report(self, progress: Progress, seconds: float) -> None:
         if progress.phase is not self._phase:
-            self._phase_start = self._phase_start if self._phase is None else now
+            self._phase_start = self._phase_start if self._phase is None else seconds
             self._phase = progress.phase
         if progress.phase not in self._logged:  # writing and committing alternate: log each once
             self._logged.add(progress.phase)
             self._log(progress.first_line())
             self._pause = self._first
-        elif now >= self._due:
-            self._log(progress.report(now - self._phase_start))
+        elif seconds >= self._due:
+            self._log(progress.report(seconds - self._phase_start))
             self._pause = min(self._pause * 2, LONGEST)
         else:
             return
-        self._due = now + self._pause
+        self._due = seconds + self._pause
 
 
 def _duration(seconds: float) -> str:

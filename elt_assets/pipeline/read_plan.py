@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from elt_assets.connection import Connection, broken_fields, unused_settings
+from elt_assets.connection import Connection, describe_broken_fields, describe_unused_settings
 from elt_assets.pipeline import shared_state_start
 from elt_assets.pipeline.connectors import connect, connect_destination
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -52,7 +52,7 @@ class ReadPlan:
         """Return the plan for the sync of these streams into sinks."""
         kind = KINDS[self.connection.source.kind]
         catalog = ConfiguredCatalog(
-            streams=[read.of.narrowed(read.stream) for read in self.streams]
+            streams=[read.of.make_requested_stream(read.stream) for read in self.streams]
         )
         filters = {read.id: read.of.record_filter() for read in self.streams}
         checkpoint = self.connection.checkpoint
@@ -101,9 +101,11 @@ class ReadPlan:
         """Yield the notices about the settings, which are logged before anything is read."""
         for read in self.streams:
             yield from (Logged("WARN", notice) for notice in notices(read.of.fields))
-            unused = unused_settings(read.of.settings, read.stream.stream)
+            unused = describe_unused_settings(read.of.settings, read.stream.stream)
             yield from (Logged("INFO", notice) for notice in unused)
-            yield from (Logged("WARN", notice) for notice in broken_fields(read.stream.stream))
+            yield from (
+                Logged("WARN", notice) for notice in describe_broken_fields(read.stream.stream)
+            )
         for connector in filter(None, [self.connector, self.destination]):
             yield from (Logged(level, text) for level, text in connector.notices())
         schema = self.connector.specification.connectionSpecification
@@ -158,7 +160,7 @@ def plan_shared_read(
     for read in reads:
         read.stream.sync_id = sync_id
     if start is None or all(read.continues for read in reads):
-        states = shared_state_start.starting_states(reads, warn)
+        states = shared_state_start.choose_starting_states(reads, warn)
     else:
         states = [shared_state_start.as_shared(start)]
     return ReadPlan(

@@ -81,14 +81,14 @@ class ReadRun:
             Phase.READING,
             read=sum(count.read for count in figures.values()),
             size=sum(count.bytes for count in figures.values()),
-            written=self._work.written,
+            records_written=self._work.records_written,
             committed=sum(count.committed for count in figures.values()),
             estimate=sum(expected) if len(expected) == len(estimates) else None,
             figures=figures,
         )
-        return self._in_phase(progress)
+        return self._add_phase(progress)
 
-    def _in_phase(self, progress: Progress) -> Progress:
+    def _add_phase(self, progress: Progress) -> Progress:
         if not self._sync.source_ended:
             package = None if progress.read else package_to_install(self.plan.connection)
             phase = Phase.INSTALLING if package else Phase.READING

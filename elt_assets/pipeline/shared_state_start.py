@@ -37,7 +37,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _REMEDY = 'write a whole STATE message: {"type": "GLOBAL", "global": {…}} or {"type": "LEGACY", "data": {…}}'
 
 
-def starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
+def choose_starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
     """Return the states that are given to the source: one that covers several streams, and one for each
     stream that has its own.
 
@@ -65,19 +65,19 @@ def starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
             f"the tables of {names} have no state in common with those of the other streams; they are read "
             "from the beginning, and the other streams continue"
         )
-    given = _without(common, restarted, reads, warn)
-    for read in restarted if given else [*shared, *restarted]:
+    common_states = _drop_entries(common, restarted, reads, warn)
+    for read in restarted if common_states else [*shared, *restarted]:
         _restart_refresh(read)
-    return [*given, *own.values()]
+    return [*common_states, *own.values()]
 
 
-def as_shared(given: Any) -> State:
+def as_shared(state: Any) -> State:
     """Return the state that a user gives for streams that are read together.
 
     Raises:
         ConfigError: it is not a GLOBAL or LEGACY state.
     """
-    body = given.get("state", given) if isinstance(given, Mapping) else None
+    body = state.get("state", state) if isinstance(state, Mapping) else None
     if not isinstance(body, Mapping) or not ({"global", "data"} & set(body)):
         raise ConfigError(
             "the state of streams that are read together must cover all of them",
@@ -93,24 +93,15 @@ def as_shared(given: Any) -> State:
 
 def state_of_stream(state: State, stream: StreamId) -> State | None:
     """Return one stream's part of a shared state, as a STREAM state; None if there is no such part."""
-    blob = None
-    if state.global_ is not None:
-        blob = next(
-            (
-                each.stream_state
-                for each in state.global_.stream_states
-                if each.stream_descriptor.id == stream
-            ),
-            None,
-        )
+    if state.global_ is None:
+        blobs = [_legacy_entries(state).get(stream.name)]
     else:
-        blob = _legacy_entries(state).get(stream.name)
-    if blob is None:
+        entries = state.global_.stream_states
+        blobs = [entry.stream_state for entry in entries if entry.stream_descriptor.id == stream]
+    if not blobs or blobs[0] is None:
         return None
-    descriptor = stream.descriptor
-    return State(
-        type=STREAM, stream=StreamState(stream_descriptor=descriptor, stream_state=Raw(blob))
-    )
+    part = StreamState(stream_descriptor=stream.descriptor, stream_state=Raw(blobs[0]))
+    return State(type=STREAM, stream=part)
 
 
 def _has_shared_part(state: State) -> bool:
@@ -124,7 +115,7 @@ def _stream_states(
 ) -> list[State]:
     """Return a STREAM state for each stream, when only some tables still have a shared state."""
     _refuse_opaque(states, [read.id for read in reads])
-    found = []
+    stream_states = []
     for stream, state in states.items():
         part = state if kind_of(state) == STREAM else state_of_stream(state, stream)
         if part is None:
@@ -133,8 +124,8 @@ def _stream_states(
                 "states of their own; the stream is read from the beginning"
             )
         else:
-            found.append(part)
-    return found
+            stream_states.append(part)
+    return stream_states
 
 
 def _refuse_opaque(states: Mapping[StreamId, State], streams: Sequence[StreamId]) -> None:
@@ -186,7 +177,7 @@ def _past_states(read: StreamPlan) -> dict[bytes, tuple[State, float]]:
     later. A table whose state was reset is to be read from the beginning, so older states do not count. Of a
     refresh in progress only its own states count.
     """
-    found: dict[bytes, tuple[State, float]] = {}
+    past: dict[bytes, tuple[State, float]] = {}
     for commit in state_log.history(read.tables.main):
         refresh = commit.metadata.refresh if _resumes_refresh(read) else commit.metadata
         if refresh is None or refresh.state is None:
@@ -195,13 +186,14 @@ def _past_states(read: StreamPlan) -> dict[bytes, tuple[State, float]]:
         if kind_of(state) == STREAM:
             continue
         key = _identity(state)
-        if (
-            key in found and next(reversed(found)) != key
-        ):  # set by hand to an earlier state: the states between them are not in force
-            later = list(found)[list(found).index(key) + 1 :]
-            found = {known: one for known, one in found.items() if known not in later}
-        found.setdefault(key, (state, commit.time.timestamp()))
-    return found
+        if key in past:
+            # The state was set by hand to an earlier one: the states between the two are not in force.
+            keys = list(past)
+            for later_key in keys[keys.index(key) + 1 :]:
+                del past[later_key]
+        else:
+            past[key] = (state, commit.time.timestamp())
+    return past
 
 
 def _identity(state: State) -> bytes:
@@ -209,7 +201,7 @@ def _identity(state: State) -> bytes:
     return state.global_.to_json() if state.global_ is not None else bytes(state.data or b"null")
 
 
-def _without(
+def _drop_entries(
     state: State, restarted: Sequence[StreamPlan], reads: Sequence[StreamPlan], warn: Warn
 ) -> list[State]:
     """Return the state without entries of the streams that are read from the beginning.
@@ -221,12 +213,11 @@ def _without(
     if not streams:
         return [state]
     if state.global_ is not None:
-        rest, has_entries = _global_without(state, streams), bool(state.global_.stream_states)
+        rest = _drop_global_entries(state, streams)
+        has_entries = bool(state.global_.stream_states)
     else:
-        rest, has_entries = (
-            _legacy_without(state, streams),
-            bool({read.id.name for read in reads} & set(_legacy_entries(state))),
-        )
+        rest = _drop_legacy_entries(state, streams)
+        has_entries = bool({read.id.name for read in reads} & set(_legacy_entries(state)))
     lost = [read.id for read in restarted if read.stream.sync_mode == INCREMENTAL]
     if lost and not has_entries:
         warn(
@@ -250,16 +241,16 @@ def _restart_refresh(read: StreamPlan) -> None:
         stream.generation_id = stream.minimum_generation_id = (stream.generation_id or 0) + 1
 
 
-def _global_without(state: State, streams: set[StreamId]) -> State:
+def _drop_global_entries(state: State, streams: set[StreamId]) -> State:
     rest = State.from_json(state.to_json())
     assert rest.global_ is not None
     rest.global_.stream_states = [
-        each for each in rest.global_.stream_states if each.stream_descriptor.id not in streams
+        entry for entry in rest.global_.stream_states if entry.stream_descriptor.id not in streams
     ]
     return rest
 
 
-def _legacy_without(state: State, streams: set[StreamId]) -> State:
+def _drop_legacy_entries(state: State, streams: set[StreamId]) -> State:
     names, blob = {stream.name for stream in streams}, _legacy_entries(state)
     if not names & set(blob):
         return state

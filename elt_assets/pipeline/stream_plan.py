@@ -79,7 +79,7 @@ class StreamPlan:
             ConfigError: as `paths.hash_salt`.
         """
         configured, settings = described or self.stream, self.of.settings
-        stream = self.of.landed(configured.stream)
+        stream = self.of.make_stored_stream(configured.stream)
         stream.generation_id = configured.generation_id
         stream.minimum_generation_id = configured.minimum_generation_id
         stream.sync_id = configured.sync_id
@@ -116,7 +116,7 @@ def plan_stream(
             not one of this stream.
     """
     metadata = tables.metadata
-    stored = StoredStream(of.landed(), metadata, of.salt_fingerprint)
+    stored = StoredStream(of.make_stored_stream(), metadata, of.salt_fingerprint)
     is_continued = stored.continues(request.intent)
     mode = "none" if is_continued else request.refresh
     start = None if is_continued else request.state
@@ -126,7 +126,7 @@ def plan_stream(
     if start is not None and not of.connection.read_together:
         state = json.dumps(as_message(start, of.stream))
     generations = current_generation(metadata) if request.is_beside else stored.generations(mode)
-    stream = _with_generation(of.stream, metadata, generations)
+    stream = _set_generation(of.stream, metadata, generations)
     if context is not None:
         stream.extra = {**stream.extra, PARTITIONS: Raw(b"[%b]" % bytes(context))}
     return StreamPlan(
@@ -146,7 +146,7 @@ def plan_replay(
     of: ConnectionStream, tables: StreamTables, partition: str | None = None
 ) -> StreamPlan:
     """Plan a sync that adds rows to the generation in a stream's table, without reading its source."""
-    stream = _with_generation(of.stream, tables.metadata, current_generation(tables.metadata))
+    stream = _set_generation(of.stream, tables.metadata, current_generation(tables.metadata))
     return StreamPlan(of=of, stream=stream, tables=tables, partition=partition)
 
 
@@ -155,7 +155,7 @@ def current_generation(metadata: CommitMetadata) -> Generations:
     return Generations(max(metadata.generation, 1), 0)
 
 
-def _with_generation(
+def _set_generation(
     stream: ConfiguredStream, metadata: CommitMetadata, generations: Generations
 ) -> ConfiguredStream:
     stream = copy.copy(stream)

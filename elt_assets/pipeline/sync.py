@@ -154,7 +154,7 @@ class Sync:
                 plan.catalog, sinks, folder, plan.threshold, plan.rules, changes
             )
             with translated(f"while records were staged in {folder}"):
-                self._messages = _announced(plan.read(), plan.expect_rows)
+                self._messages = _announce_records(plan.read(), plan.expect_rows)
                 yield from session.run(self._messages)
 
     def _relay(self, sinks: Mapping[StreamId, Sink], send: Send) -> Iterator[SessionEvent]:
@@ -165,7 +165,7 @@ class Sync:
             yield from relay.run(messages, send)
 
 
-def _announced(messages: Messages, expect_rows: Callable[[], object]) -> Messages:
+def _announce_records(messages: Messages, expect_rows: Callable[[], object]) -> Messages:
     """Yield the messages of a source; call `expect_rows` before the first record."""
     with contextlib.closing(messages):
         for message in messages:

@@ -56,12 +56,12 @@ def _find(lake: Location, key: Sequence[str]) -> Location:
     if (folder / DEFINITION_FILE).is_file():
         loaded = load_connection(folder)
         namespace, stream = loaded.lake_namespace, StreamId(name, *namespaces[:1])
-        if len(namespaces) < 2 and any(one.id == stream for one in loaded.streams):
+        if len(namespaces) < 2 and any(settings.id == stream for settings in loaded.streams):
             return find_table(lake, table_path(loaded, stream), app_id(key))
     return lake.child(namespace, *map(table_name, namespaces), table_name(name))
 
 
 def _companion(name: str) -> tuple[str, str]:
     """Return a table's stream name and its companion suffix, which is empty for the stream's own table."""
-    suffix = next((each for each in SUFFIXES.values() if name.endswith(each)), "")
+    suffix = next((suffix for suffix in SUFFIXES.values() if name.endswith(suffix)), "")
     return name.removesuffix(suffix), suffix

@@ -19,7 +19,7 @@ from elt_assets.cli import main
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from tests.cli.running import Elt
-from tests.connection.test_connection import load, written
+from tests.connection.test_connection import declare, load
 from tests.programs.json_api import JsonApi, Tokens
 from tests.programs.written_manifest import DOCUMENT, manifest_text, settings, shop_api
 from tests.project import BIN, Project
@@ -423,7 +423,10 @@ def test_each_example_of_yaml_loads(
     for file in (tmp_path / "manifest.yaml", package / "__init__.py", package / "manifest.yaml"):
         file.touch()
     monkeypatch.syspath_prepend(tmp_path)
-    load(tmp_path, written(**{"source": {"manifest": "manifest.yaml"}, **yaml.safe_load(example)}))
+    load(
+        tmp_path,
+        declare(**{"source": {"manifest": "manifest.yaml"}, **yaml.safe_load(example)}),
+    )
 
 
 def test_the_test_suite_of_the_document_is_collected(

@@ -14,11 +14,11 @@ from msgspec import Raw
 from elt_assets.cli.lookup import catalog_stream
 from elt_assets.connection import (
     Connection,
-    broken_fields,
+    describe_broken_fields,
+    describe_unused_settings,
     load_catalog,
     load_connection,
     resolve_streams,
-    unused_settings,
 )
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream, StreamId
@@ -36,7 +36,7 @@ SCHEMA = {
 }
 
 
-def written(stream: Json | None = None, /, **attributes: Any) -> Json:
+def declare(stream: Json | None = None, /, **attributes: Any) -> Json:
     source = {"connector": "faker", "config": {"count": 3}}
     streams = [{"name": "users", **(stream or {})}]
     return {"name": "shop", "source": source, "streams": streams, **attributes}
@@ -60,15 +60,15 @@ def catalog(**stream: Any) -> Catalog:
     return Catalog(streams=[AirbyteStream(**source)])
 
 
-def configured(folder: Path, stream: Json, **source: Any) -> ConfiguredStream:
-    [found] = resolve_streams(load(folder, written(stream)), catalog(**source))
-    return found
+def configure(folder: Path, stream: Json, **source: Any) -> ConfiguredStream:
+    [configured] = resolve_streams(load(folder, declare(stream)), catalog(**source))
+    return configured
 
 
 def misfit(folder: Path, stream: Json, **source: Any) -> str:
     """Return the error for a stream that does not match its catalog."""
     with pytest.raises(ConfigError) as error:
-        configured(folder, stream, **source)
+        configure(folder, stream, **source)
     assert "defs.yaml of connection 'shop'" in error.value.message
     assert "stream 'users'" in error.value.message
     return error.value.message
@@ -94,7 +94,7 @@ def test_all_attributes_of_a_connection_are_read(tmp_path: Path) -> None:
     }
     connection = load(
         tmp_path,
-        written(
+        declare(
             streams=[stream],
             schedule="0 6 * * *",
             automation="eager",
@@ -127,25 +127,25 @@ def test_optional_attributes_have_defaults(tmp_path: Path) -> None:
 
 @pytest.mark.spec("singer.3")
 def test_a_date_in_the_config_is_kept_as_text(tmp_path: Path) -> None:
-    text = yaml.safe_dump({"type": "elt_assets.ConnectionComponent", "attributes": written()})
+    text = yaml.safe_dump({"type": "elt_assets.ConnectionComponent", "attributes": declare()})
     (tmp_path / "defs.yaml").write_text(text.replace("count: 3", "start: 2026-01-01"))
     assert load_connection(tmp_path).source.config == {"start": "2026-01-01"}
 
 
 def test_environment_variables_are_not_read_when_a_connection_is_loaded(tmp_path: Path) -> None:
     config = {"key": {"env": "SURELY_NOT_SET"}}
-    source = load(tmp_path, written(source={"connector": "faker", "config": config})).source
+    source = load(tmp_path, declare(source={"connector": "faker", "config": config})).source
     assert source.config == config
 
 
 @pytest.mark.parametrize(
     ("attributes", "expected"),
     [
-        (written(stream=[]), "connection of 'shop': unknown key 'stream'; did you mean 'streams'?"),
-        (written({"sync_mod": "x"}), "stream 'users': unknown key 'sync_mod'; did you mean 'sync_mode'?"),
-        (written(source={"conector": "x"}), "source: unknown key 'conector'; did you mean 'connector'?"),
-        (written(checkpoint={"row": 1}), "checkpoint: unknown key 'row'; did you mean 'rows'?"),
-        (written(zzz=1), "unknown key 'zzz'; known keys are automation, checkpoint, "),
+        (declare(stream=[]), "connection of 'shop': unknown key 'stream'; did you mean 'streams'?"),
+        (declare({"sync_mod": "x"}), "stream 'users': unknown key 'sync_mod'; did you mean 'sync_mode'?"),
+        (declare(source={"conector": "x"}), "source: unknown key 'conector'; did you mean 'connector'?"),
+        (declare(checkpoint={"row": 1}), "checkpoint: unknown key 'row'; did you mean 'rows'?"),
+        (declare(zzz=1), "unknown key 'zzz'; known keys are automation, checkpoint, "),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_refused_with_a_suggestion(
@@ -168,27 +168,27 @@ def test_an_unknown_key_is_refused_with_a_suggestion(
 def test_a_source_without_exactly_one_connector_is_refused(
     source: Json, expected: str, tmp_path: Path
 ) -> None:
-    assert expected in refusal(tmp_path, written(source=source))
+    assert expected in refusal(tmp_path, declare(source=source))
 
 
 @pytest.mark.parametrize(
     ("attributes", "expected"),
     [
-        (written({"sync_mode": "full"}), "stream 'users': sync_mode: Input should be 'full_refresh' or"),
-        (written({"destination_sync_mode": "x"}), "stream 'users': destination_sync_mode: "),
-        (written({"on_schema_change": "x"}), "stream 'users': on_schema_change: "),
-        (written({"primary_key": ["id"]}), "stream 'users': primary_key.0: "),
-        (written({"primary_key": []}), "stream 'users': primary_key: "),
-        (written({"cursor_field": []}), "stream 'users': cursor_field: "),
-        (written({"cursor_field": "id"}), "stream 'users': cursor_field: "),
-        (written({"name": 5}), "stream 5: name: "),
-        (written(streams=[{}]), "streams[0]: name: "),
-        (written(streams=["users"]), "streams[0]: "),
-        (written(streams=[]), "streams: "),
-        (written(streams={"users": {}}), "streams: "),
-        (written(name="../x"), "name: "),
-        (written(namespace=""), "namespace: "),
-        (written(checkpoint={"rows": 0}), "checkpoint.rows: "),
+        (declare({"sync_mode": "full"}), "stream 'users': sync_mode: Input should be 'full_refresh' or"),
+        (declare({"destination_sync_mode": "x"}), "stream 'users': destination_sync_mode: "),
+        (declare({"on_schema_change": "x"}), "stream 'users': on_schema_change: "),
+        (declare({"primary_key": ["id"]}), "stream 'users': primary_key.0: "),
+        (declare({"primary_key": []}), "stream 'users': primary_key: "),
+        (declare({"cursor_field": []}), "stream 'users': cursor_field: "),
+        (declare({"cursor_field": "id"}), "stream 'users': cursor_field: "),
+        (declare({"name": 5}), "stream 5: name: "),
+        (declare(streams=[{}]), "streams[0]: name: "),
+        (declare(streams=["users"]), "streams[0]: "),
+        (declare(streams=[]), "streams: "),
+        (declare(streams={"users": {}}), "streams: "),
+        (declare(name="../x"), "name: "),
+        (declare(namespace=""), "namespace: "),
+        (declare(checkpoint={"rows": 0}), "checkpoint.rows: "),
         ({}, "name: Field required"),
         (None, "`attributes` is missing"),
         ([], "`attributes` is missing"),
@@ -202,7 +202,7 @@ def test_an_invalid_value_is_reported_with_its_path(
 
 def test_all_errors_are_reported_together(tmp_path: Path) -> None:
     streams = [{"name": "a", "sync_mode": 1}, {"name": "b", "primary_key": 1}]
-    text = refusal(tmp_path, written(streams=streams, name="a b", checkpoint={"seconds": -1}))
+    text = refusal(tmp_path, declare(streams=streams, name="a b", checkpoint={"seconds": -1}))
     for part in ("\n  - name: ", "stream 'a': sync", "stream 'b': prim", "checkpoint.seconds"):
         assert part in text
 
@@ -231,7 +231,7 @@ def test_a_malformed_connection_file_is_refused(
 
 def test_an_unknown_connection_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
-    load(tmp_path / "shop", written())
+    load(tmp_path / "shop", declare())
     with pytest.raises(ConfigError, match=r"no connection 'shopp'.*\nknown connections: shop"):
         load_connection(tmp_path / "shopp")
 
@@ -257,15 +257,15 @@ def test_a_missing_catalog_is_refused_and_an_existing_one_is_loaded(tmp_path: Pa
 
 @pytest.mark.spec("protocol.25")
 def test_a_configured_stream_has_the_effective_cursor_and_key(tmp_path: Path) -> None:
-    wanted = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+    settings = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     own = {"default_cursor_field": ["updated_at"], "source_defined_primary_key": [["id"]]}
-    stream = configured(tmp_path, wanted, **own)
+    stream = configure(tmp_path, settings, **own)
     assert (stream.sync_mode, stream.destination_sync_mode) == ("incremental", "append_dedup")
     assert (stream.cursor_field, stream.primary_key) == (["updated_at"], [["id"]])
 
 
 @pytest.mark.parametrize(
-    ("wanted", "source", "expected"),
+    ("settings", "source", "expected"),
     [
         ({"name": "user"}, {}, "stream 'user' is not in the catalog (catalog.json); did you mean 'users'?"),
         ({"name": "zzz"}, {}, "stream 'zzz' is not in the catalog (catalog.json); it has 'users'"),
@@ -273,10 +273,10 @@ def test_a_configured_stream_has_the_effective_cursor_and_key(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_a_stream_that_the_catalog_lacks_is_refused(
-    wanted: Json, source: Json, expected: str, tmp_path: Path
+    settings: Json, source: Json, expected: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as error:
-        configured(tmp_path, wanted, **source)
+        configure(tmp_path, settings, **source)
     assert expected in error.value.message
 
 
@@ -286,7 +286,7 @@ OWN_KEY = {"source_defined_primary_key": [["a"], ["b"]], "json_schema": {}}
 LOG_BASED = {"replication_method": "LOG_BASED"}
 
 
-def of_tap(metadata: Json) -> Json:
+def make_tap_properties(metadata: Json) -> Json:
     """Properties of a stream that a Singer tap has."""
     schema = {"properties": {"id": {"type": "integer"}}}
     root = {"breadcrumb": [], "metadata": metadata}
@@ -299,7 +299,7 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
 
 @pytest.mark.spec("protocol.66", "protocol.68", "protocol.72")
 @pytest.mark.parametrize(
-    ("wanted", "source", "expected"),
+    ("settings", "source", "expected"),
     [
         (
             INCREMENTAL | {"cursor_field": ["id"]},
@@ -335,21 +335,21 @@ OWN_CURSOR = {"source_defined_cursor": True, "default_cursor_field": ["id"]}
         (INCREMENTAL | LOG_BASED, {}, "'users' was not discovered from a Singer tap; "),
         (
             INCREMENTAL | LOG_BASED,
-            of_tap({"forced-replication-method": "INCREMENTAL"}),
+            make_tap_properties({"forced-replication-method": "INCREMENTAL"}),
             "only by INCREMENTAL; remove `replication_method`",
         ),
     ],
 )
 def test_settings_that_the_stream_does_not_support_are_refused(
-    wanted: Json, source: Json, expected: str, tmp_path: Path
+    settings: Json, source: Json, expected: str, tmp_path: Path
 ) -> None:
-    text = misfit(tmp_path, wanted, **source)
+    text = misfit(tmp_path, settings, **source)
     assert re.search(expected, text)
 
 
 @pytest.mark.spec("protocol.57")
 @pytest.mark.parametrize(
-    ("wanted", "source"),
+    ("settings", "source"),
     [
         (DEDUP | {"primary_key": [["meta", "version"], ["blob", "anything"]]}, {}),
         (DEDUP | {"primary_key": [["anything"]]}, {"json_schema": {}}),
@@ -361,20 +361,22 @@ def test_settings_that_the_stream_does_not_support_are_refused(
     ],
 )  # fmt: skip
 def test_settings_that_the_stream_supports_are_accepted(
-    wanted: Json, source: Json, tmp_path: Path
+    settings: Json, source: Json, tmp_path: Path
 ) -> None:
-    configured(tmp_path, wanted, **source)
+    configure(tmp_path, settings, **source)
 
 
 @pytest.mark.spec("singer.19")
 def test_a_tap_can_be_configured_for_log_based_replication(tmp_path: Path) -> None:
-    wanted = INCREMENTAL | LOG_BASED | {"primary_key": [["id"]]}
-    stream = configured(tmp_path, wanted, **of_tap({"valid-replication-keys": ["id"]}))
+    settings = INCREMENTAL | LOG_BASED | {"primary_key": [["id"]]}
+    stream = configure(
+        tmp_path, settings, **make_tap_properties({"valid-replication-keys": ["id"]})
+    )
     assert (stream.stream.source_defined_cursor, stream.cursor_field) == (True, None)
     [entry] = selection([stream])["streams"]
     assert entry["replication_method"] == "LOG_BASED"
     with pytest.raises(ConfigError, match="`replication_method` needs `sync_mode: incremental`"):
-        load(tmp_path, written(LOG_BASED))
+        load(tmp_path, declare(LOG_BASED))
 
 
 ELSEWHERE = {"source_defined_cursor": True, "default_cursor_field": ["updated_at"]}
@@ -382,7 +384,7 @@ ELSEWHERE = {"source_defined_cursor": True, "default_cursor_field": ["updated_at
 
 @pytest.mark.spec("protocol.69", "protocol.70", "protocol.73")
 @pytest.mark.parametrize(
-    ("wanted", "source", "cursor", "key", "notes"),
+    ("settings", "source", "cursor", "key", "notes"),
     [
         (INCREMENTAL | {"cursor_field": ["id"]}, ELSEWHERE, ["updated_at"], None,
          ["cursor_field is ignored: the source defines its own cursor"]),
@@ -400,25 +402,28 @@ ELSEWHERE = {"source_defined_cursor": True, "default_cursor_field": ["updated_at
     ],
 )  # fmt: skip
 def test_unused_settings_are_ignored_with_a_note(
-    wanted: Json,
+    settings: Json,
     source: Json,
     cursor: list[str] | None,
     key: list[list[str]] | None,
     notes: list[str],
     tmp_path: Path,
 ) -> None:
-    stream = configured(tmp_path, wanted, **source)
+    stream = configure(tmp_path, settings, **source)
     assert (stream.cursor_field, stream.primary_key) == (cursor, key)
-    connection = load(tmp_path, written(wanted))
-    unused = unused_settings(connection.streams[0], stream.stream)
+    connection = load(tmp_path, declare(settings))
+    unused = describe_unused_settings(connection.streams[0], stream.stream)
     assert unused == [f"stream 'users': {note}" for note in notes]
 
 
 def test_fields_whose_schema_is_elsewhere_are_named() -> None:
-    known = {"$ref": "WellKnownTypes.json#/definitions/Date"}
-    schema = {"$ref": "base.json", "properties": {"id": known, "home": {"$ref": "#/$defs/home"}}}
+    well_known = {"$ref": "WellKnownTypes.json#/definitions/Date"}
+    schema = {
+        "$ref": "base.json",
+        "properties": {"id": well_known, "home": {"$ref": "#/$defs/home"}},
+    }
     lost = "stream 'users': the schema refers to 'base.json', which is not in it, so fields may be missing"
-    notes = broken_fields(AirbyteStream(name="users", json_schema=schema))
+    notes = describe_broken_fields(AirbyteStream(name="users", json_schema=schema))
     assert lost in notes and len(notes) == 2
     assert (
         "'#/$defs/home', which is not in it, so the field 'home' is stored as JSON text" in notes[1]
@@ -428,15 +433,15 @@ def test_fields_whose_schema_is_elsewhere_are_named() -> None:
 def test_a_stream_that_is_configured_twice_is_refused(tmp_path: Path) -> None:
     streams = [{"name": "users"}, {"name": "users", "namespace": "x"}]
     source = Catalog(streams=[*catalog().streams, *catalog(namespace="x").streams])
-    assert len(resolve_streams(load(tmp_path, written(streams=streams)), source)) == 2
+    assert len(resolve_streams(load(tmp_path, declare(streams=streams)), source)) == 2
     with pytest.raises(ConfigError, match=r"stream 'x\.users' is configured twice; remove one"):
-        resolve_streams(load(tmp_path, written(streams=[*streams, streams[1]])), source)
+        resolve_streams(load(tmp_path, declare(streams=[*streams, streams[1]])), source)
 
 
 def test_the_errors_of_all_streams_are_reported_together(tmp_path: Path) -> None:
     streams = [{"name": "users"} | INCREMENTAL | DEDUP, {"name": "orders"}]
     with pytest.raises(ConfigError) as error:
-        resolve_streams(load(tmp_path, written(streams=streams)), catalog())
+        resolve_streams(load(tmp_path, declare(streams=streams)), catalog())
     for part in ("cursor_field: ", "primary_key: ", "stream 'orders' is not in the catalog"):
         assert part in error.value.message
 
@@ -445,44 +450,44 @@ def test_the_errors_of_all_streams_are_reported_together(tmp_path: Path) -> None
 def test_templates_of_dagster_are_refused_in_the_source(text: str, tmp_path: Path) -> None:
     for config in ({"auth": {"token": text}}, {"auth": [text]}):
         source: Json = {"command": ["source-x"], "config": config}
-        message = refusal(tmp_path, written(source=source))
+        message = refusal(tmp_path, declare(source=source))
         assert "source.config: auth." in message and "{env: NAME}" in message
     source = {"command": ["source-x"], "environment": {"TOKEN": text}}
-    assert "source.environment: TOKEN: templates" in refusal(tmp_path, written(source=source))
+    assert "source.environment: TOKEN: templates" in refusal(tmp_path, declare(source=source))
     source = {"command": ["source-x", text]}
-    assert "source: command.1: templates" in refusal(tmp_path, written(source=source))
+    assert "source: command.1: templates" in refusal(tmp_path, declare(source=source))
     destination = {"command": ["d"], "config": {"token": text}}
     assert "destination.config: token: templates" in refusal(
-        tmp_path, written(destination=destination)
+        tmp_path, declare(destination=destination)
     )
 
 
 def test_other_templates_and_literals_are_passed_to_the_connector(tmp_path: Path) -> None:
     config = {"path": "{{ config['x'] }}", "note": {"literal": "{{ env.X }}"}}
     source = {"command": ["source-x"], "config": config}
-    assert load(tmp_path, written(source=source)).source.config == config
+    assert load(tmp_path, declare(source=source)).source.config == config
 
 
 def test_deadlines_can_be_set_for_each_command(tmp_path: Path) -> None:
-    assert load(tmp_path, written()).deadlines.seconds() == {
+    assert load(tmp_path, declare()).deadlines.seconds() == {
         "spec": 900.0,
         "check": 900.0,
         "discover": 3600.0,
         "partitions": 3600.0,
     }
-    deadlines = load(tmp_path, written(deadlines={"discover": "6h"})).deadlines.seconds()
+    deadlines = load(tmp_path, declare(deadlines={"discover": "6h"})).deadlines.seconds()
     assert (deadlines["check"], deadlines["discover"]) == (900.0, 21_600.0)
-    assert "deadlines" in refusal(tmp_path, written(deadlines={"read": "6h"}))
+    assert "deadlines" in refusal(tmp_path, declare(deadlines={"read": "6h"}))
 
 
 def test_a_stream_that_is_not_configured_has_default_settings() -> None:
     settings = {"name": "users", "on_undeclared": "keep"}
-    written = {"name": "shop", "source": {"command": ["tap"]}, "streams": [settings]}
-    connection = Connection.model_validate(written)
+    attributes = {"name": "shop", "source": {"command": ["tap"]}, "streams": [settings]}
+    connection = Connection.model_validate(attributes)
     assert connection.settings_of(StreamId("users", None)).on_undeclared == "keep"
     schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
     catalog = Catalog(
         streams=[AirbyteStream(name=name, json_schema=schema) for name in ("users", "orders")]
     )
-    chosen = [catalog_stream(connection, catalog, name) for name in ("users", "orders")]
-    assert [each.settings.on_undeclared for each in chosen] == ["keep", "ignore"]
+    streams = [catalog_stream(connection, catalog, name) for name in ("users", "orders")]
+    assert [stream.settings.on_undeclared for stream in streams] == ["keep", "ignore"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.connection.test_connection import load, refusal, written
+from tests.connection.test_connection import declare, load, refusal
 
 
 def source(environment: Any) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def source(environment: Any) -> dict[str, Any]:
 def test_an_environment_is_a_mapping_of_values_or_a_list_of_names(
     environment: Any, tmp_path: Path
 ) -> None:
-    connection = load(tmp_path, written(source=source(environment)))
+    connection = load(tmp_path, declare(source=source(environment)))
     assert connection.source.environment == environment
 
 
@@ -39,5 +39,5 @@ def test_an_environment_is_a_mapping_of_values_or_a_list_of_names(
     ],
 )
 def test_an_invalid_environment_is_refused(environment: Any, expected: str, tmp_path: Path) -> None:
-    refused = refusal(tmp_path, written(source=source(environment)))
+    refused = refusal(tmp_path, declare(source=source(environment)))
     assert "source.environment: " in refused and expected in refused

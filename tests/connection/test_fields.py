@@ -67,8 +67,8 @@ def test_a_stream_without_fields_has_no_selection(tmp_path: Path) -> None:
 
 
 def test_a_path_is_a_dotted_text_or_a_list(tmp_path: Path) -> None:
-    written = {"exclude": ["ssn", "address.city", ["a.b"]], "hash": [["contacts", "email"]]}
-    assert selection(tmp_path, written, **KEYED) == FieldSelection(
+    fields = {"exclude": ["ssn", "address.city", ["a.b"]], "hash": [["contacts", "email"]]}
+    assert selection(tmp_path, fields, **KEYED) == FieldSelection(
         exclude=(("ssn",), ("address", "city"), ("a.b",)),
         hashed=(("contacts", "email"),),
         key=(("id",), ("address", "id")),
@@ -79,17 +79,22 @@ def test_a_path_is_a_dotted_text_or_a_list(tmp_path: Path) -> None:
 def test_the_delete_marker_is_kept_if_deletes_are_applied(tmp_path: Path) -> None:
     described = {"properties": {**SCHEMA["properties"], DELETED_AT: TEXT}}
     keyed = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
-    for written in ({"include": ["ssn"]}, {"exclude": [DELETED_AT]}):
-        kept = selection(tmp_path, written, schema=described, **keyed)
-        assert kept is not None and kept.covers((DELETED_AT,))
-        free = selection(tmp_path, written, schema=described)
-        assert free is not None and not free.covers((DELETED_AT,))
-    assert kept is not None and "it is the stream's delete marker" in notices(kept)[0]
+    for fields in ({"include": ["ssn"]}, {"exclude": [DELETED_AT]}):
+        keyed_selection = selection(tmp_path, fields, schema=described, **keyed)
+        assert keyed_selection is not None and keyed_selection.covers((DELETED_AT,))
+        keyless_selection = selection(tmp_path, fields, schema=described)
+        assert keyless_selection is not None and not keyless_selection.covers((DELETED_AT,))
+    assert (
+        keyed_selection is not None
+        and "it is the stream's delete marker" in notices(keyed_selection)[0]
+    )
 
 
 def test_an_unused_cursor_field_may_be_hashed(tmp_path: Path) -> None:
-    found = selection(tmp_path, {"hash": ["updated_at"]}, destination_sync_mode="overwrite")
-    assert found is not None and found.cursor == ()
+    hash_selection = selection(
+        tmp_path, {"hash": ["updated_at"]}, destination_sync_mode="overwrite"
+    )
+    assert hash_selection is not None and hash_selection.cursor == ()
 
 
 @pytest.mark.parametrize(

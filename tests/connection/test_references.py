@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError
-from tests.connection.test_connection import load, written
+from tests.connection.test_connection import declare, load
 
 SOURCES: dict[str, dict[str, Any]] = {
     "config": {"config": {"key": {"env": "ELT_HASH_SALT"}}},
@@ -22,7 +22,7 @@ SOURCES: dict[str, dict[str, Any]] = {
 def test_a_reference_to_a_reserved_variable_is_refused_at_load(
     source: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = written(source={"command": ["x"], **source})
+    document = declare(source={"command": ["x"], **source})
     with pytest.raises(ConfigError, match=r"variables named ELT_… and DAGSTER_… are not passed"):
         load(tmp_path, document)
     names = "ELT_HASH_SALT, DAGSTER_PG_PASSWORD, DAGSTER_HOME"
@@ -32,4 +32,4 @@ def test_a_reference_to_a_reserved_variable_is_refused_at_load(
 
 def test_a_literal_and_other_variables_are_not_refused(tmp_path: Path) -> None:
     config = {"a": {"literal": {"env": "ELT_HASH_SALT"}}, "b": {"env": "NOT_SET"}}
-    load(tmp_path, written(source={"command": ["x"], "config": config}))
+    load(tmp_path, declare(source={"command": ["x"], "config": config}))

@@ -31,8 +31,8 @@ def stream(
     if namespace is not None:
         described["namespace"] = namespace
     key = {"primary_key": [["id"]]} if mode.endswith("dedup") else {}
-    wanted = {"sync_mode": "full_refresh", "destination_sync_mode": mode}
-    return {"stream": described, **wanted, **key, **configured}
+    modes = {"sync_mode": "full_refresh", "destination_sync_mode": mode}
+    return {"stream": described, **modes, **key, **configured}
 
 
 def record(data: Any, name: str = "users", **more: Any) -> Json:
@@ -40,7 +40,7 @@ def record(data: Any, name: str = "users", **more: Any) -> Json:
 
 
 def records(*ids: Any, name: str = "users") -> list[Json]:
-    return [record({"id": each, "name": f"user {each}"}, name) for each in ids]
+    return [record({"id": number, "name": f"user {number}"}, name) for number in ids]
 
 
 def state(value: Any, name: str = "users", **more: Any) -> Json:
@@ -48,7 +48,7 @@ def state(value: Any, name: str = "users", **more: Any) -> Json:
     return {"type": "STATE", "state": {"type": "STREAM", "stream": body, **more}}
 
 
-def shared(value: Any, *names: str, **more: Any) -> Json:
+def make_shared_state(value: Any, *names: str, **more: Any) -> Json:
     """A GLOBAL state."""
     states = [{"stream_descriptor": {"name": name}, "stream_state": {}} for name in names]
     body = {"shared_state": value, "stream_states": states}
@@ -67,7 +67,10 @@ def status(value: str, name: str = "users") -> Json:
 
 def lines(messages: Sequence[Json | bytes]) -> bytes:
     """Objects as JSON, bytes as they are, a line each."""
-    encoded = (one if isinstance(one, bytes) else json.dumps(one).encode() for one in messages)
+    encoded = (
+        message if isinstance(message, bytes) else json.dumps(message).encode()
+        for message in messages
+    )
     return b"".join(line + b"\n" for line in encoded)
 
 
@@ -80,9 +83,9 @@ class Answer:
 
     @property
     def messages(self) -> list[Json]:
-        found = [json.loads(line) for line in self.output.splitlines()]
-        assert all("type" in message for message in found)
-        return found
+        messages = [json.loads(line) for line in self.output.splitlines()]
+        assert all("type" in message for message in messages)
+        return messages
 
     @property
     def states(self) -> list[Json]:
@@ -91,25 +94,25 @@ class Answer:
     @property
     def values(self) -> list[Any]:
         """Return the numbers of the states."""
-        found = []
+        values = []
         for message in self.states:
             body = message["state"]
             if "stream" in body:
-                found.append(body["stream"]["stream_state"])
+                values.append(body["stream"]["stream_state"])
             else:
-                found.append(body["global"]["shared_state"] if "global" in body else body["data"])
-        return found
+                values.append(body["global"]["shared_state"] if "global" in body else body["data"])
+        return values
 
     @property
     def counts(self) -> list[tuple[float, float]]:
         """Committed and rejected, of each state."""
         stats = [message["state"]["destinationStats"] for message in self.states]
-        return [(each["recordCount"], each.get("rejectedRecordCount", 0)) for each in stats]
+        return [(stat["recordCount"], stat.get("rejectedRecordCount", 0)) for stat in stats]
 
     @property
     def logs(self) -> str:
-        found = [message["log"]["message"] for message in self.messages if message["type"] == "LOG"]
-        return "\n".join(found)
+        texts = [message["log"]["message"] for message in self.messages if message["type"] == "LOG"]
+        return "\n".join(texts)
 
     @property
     def errors(self) -> list[Json]:
@@ -119,8 +122,8 @@ class Answer:
 
     @property
     def error(self) -> Json:
-        (found,) = self.errors
-        return found
+        (error,) = self.errors
+        return error
 
 
 @dataclass
@@ -172,16 +175,16 @@ class Destination:
         answer = self.run(["check", "--config", self.config_file])
         (message,) = answer.messages
         assert (answer.code, message["type"]) == (0, "CONNECTION_STATUS")
-        found: Json = message["connectionStatus"]
-        return found
+        status: Json = message["connectionStatus"]
+        return status
 
     def table(self, *path: str) -> DeltaTable:
         return DeltaTable(str(self.lake.joinpath("destination", *(path or ["users"]))))
 
     def rows(self, *path: str) -> list[Json]:
         """Read the rows with an independent reader, without this project's columns."""
-        found = self.table(*path).to_pyarrow_table().to_pylist()
-        return [{k: v for k, v in row.items() if not k.startswith("_airbyte")} for row in found]
+        rows = self.table(*path).to_pyarrow_table().to_pylist()
+        return [{k: v for k, v in row.items() if not k.startswith("_airbyte")} for row in rows]
 
     def ids(self, *path: str) -> list[int]:
         return sorted(row["id"] for row in self.rows(*path))

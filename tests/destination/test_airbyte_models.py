@@ -10,9 +10,9 @@ from tests.airbyte_models import kinds, parsed
 from tests.destination.running import (
     Destination,
     legacy,
+    make_shared_state,
     record,
     records,
-    shared,
     state,
     status,
     stream,
@@ -33,21 +33,21 @@ def test_airbytes_models_read_both_results_of_a_check(destination: Destination) 
     (refused,) = parsed(destination.run([*check[:2], "/nowhere/config.json"]).output)
     (accepted,) = parsed(destination.run(check).output)
     statuses = (accepted.connectionStatus.status, refused.connectionStatus.status)
-    assert [each.value for each in statuses] == ["SUCCEEDED", "FAILED"]
+    assert [status.value for status in statuses] == ["SUCCEEDED", "FAILED"]
 
 
 @pytest.mark.spec("protocol.10", "protocol.166")
 @pytest.mark.parametrize(
     "make",
-    [state, lambda value: shared(value, "users"), legacy],
+    [state, lambda value: make_shared_state(value, "users"), legacy],
     ids=["stream", "global", "legacy"],
 )
 def test_airbytes_models_read_states_and_logs(destination: Destination, make: Any) -> None:
-    came = [*records(1), record({"name": "no key"}), *records(2, name="strangers")]
-    answer = destination.write([stream(mode="append_dedup")], [*came, make({"n": 1})])
+    sent = [*records(1), record({"name": "no key"}), *records(2, name="strangers")]
+    answer = destination.write([stream(mode="append_dedup")], [*sent, make({"n": 1})])
     assert set(kinds(answer.output)) == {"LOG", "STATE"}
-    (found,) = (each.state for each in parsed(answer.output) if each.state)
-    assert (found.destinationStats.recordCount, found.destinationStats.rejectedRecordCount) == (
+    (state,) = (message.state for message in parsed(answer.output) if message.state)
+    assert (state.destinationStats.recordCount, state.destinationStats.rejectedRecordCount) == (
         1,
         1,
     )
@@ -57,6 +57,6 @@ def test_airbytes_models_read_states_and_logs(destination: Destination, make: An
 def test_airbytes_models_read_errors(destination: Destination) -> None:
     failed = destination.write([stream()], [*records(1), status("INCOMPLETE")], code=1)
     refused = destination.write([stream(mode="soft_delete")], records(1), code=1)
-    (trace,) = (each.trace for each in parsed(failed.output) if each.trace)
+    (trace,) = (message.trace for message in parsed(failed.output) if message.trace)
     assert trace.error.stream_descriptor.name == "users"
     assert kinds(refused.output) == ["ERROR"]

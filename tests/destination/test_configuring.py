@@ -20,12 +20,12 @@ def test_spec_prints_a_valid_schema_and_the_supported_modes(destination: Destina
     answer = destination.run(["spec"])
     (message,) = answer.messages
     assert (answer.code, message["type"]) == (0, "SPEC")
-    found = message["spec"]
-    jsonschema.Draft7Validator.check_schema(found["connectionSpecification"])
+    specification = message["spec"]
+    jsonschema.Draft7Validator.check_schema(specification["connectionSpecification"])
     modes = ["append", "overwrite", "append_dedup"]  # a later one its readers would refuse
-    assert found["supported_destination_sync_modes"] == modes
-    assert found["supportsIncremental"] is True
-    assert found["protocol_version"].startswith("0.18")
+    assert specification["supported_destination_sync_modes"] == modes
+    assert specification["supportsIncremental"] is True
+    assert specification["protocol_version"].startswith("0.18")
 
 
 @pytest.mark.parametrize("words", [[], ["read"], ["write"], ["check"]])
@@ -37,7 +37,7 @@ def test_wrong_arguments_end_with_a_usage_error(
     assert "usage:" in capsys.readouterr().err
 
 
-def everything_in(folder: Path) -> set[Path]:
+def list_files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if "home" not in path.parts}
 
 
@@ -45,16 +45,16 @@ def everything_in(folder: Path) -> set[Path]:
 def test_a_check_leaves_no_files(destination: Destination, tmp_path: Path) -> None:
     destination.config = {"namespace": "some_where"}
     _ = destination.config_file
-    before = everything_in(tmp_path)
+    before = list_files(tmp_path)
     assert destination.check() == {"status": "SUCCEEDED"}
-    assert everything_in(tmp_path) == before
+    assert list_files(tmp_path) == before
 
 
 def test_a_check_does_not_change_existing_tables(destination: Destination) -> None:
     destination.write([stream()], records(1))
-    before = everything_in(destination.lake)
+    before = list_files(destination.lake)
     assert destination.check()["status"] == "SUCCEEDED"
-    assert everything_in(destination.lake) == before
+    assert list_files(destination.lake) == before
     assert destination.ids() == [1]
 
 
@@ -63,11 +63,11 @@ def test_a_failed_check_reports_the_cause_and_leaves_no_files(
 ) -> None:
     (tmp_path / "lake").write_text("a file")
     _ = destination.config_file
-    before = everything_in(tmp_path)
+    before = list_files(tmp_path)
     answer = destination.check()
     assert answer["status"] == "FAILED"
     assert "lake" in answer["message"]
-    assert everything_in(tmp_path) == before
+    assert list_files(tmp_path) == before
 
 
 def test_a_check_that_cannot_read_the_files_of_spark_leaves_no_files(
@@ -81,10 +81,10 @@ def test_a_check_that_cannot_read_the_files_of_spark_leaves_no_files(
 
     destination.spark = Elsewhere()  # type: ignore[assignment]
     _ = destination.config_file
-    before = everything_in(tmp_path)
+    before = list_files(tmp_path)
     answer = destination.check()
     assert (answer["status"], "No space left" in answer["message"]) == ("FAILED", True)
-    assert everything_in(tmp_path) == before
+    assert list_files(tmp_path) == before
 
 
 WRONG: list[tuple[Json, str]] = [
@@ -148,7 +148,7 @@ REFUSED: list[tuple[list[Json], str, str | None]] = [
 
 def test_streams_whose_names_collide_have_a_table_each(destination: Destination) -> None:
     streams = [stream("Users"), stream("a"), stream("a_dead_letter"), stream("users")]
-    names = [one["stream"]["name"] for one in streams]
+    names = [configured["stream"]["name"] for configured in streams]
     for number in (1, 2):
         sent = [line for name in names for line in (*records(number, name=name), state(1, name))]
         destination.write(streams[::-1] if number == 1 else streams, sent)

@@ -16,8 +16,8 @@ DOCUMENT = (REPOSITORY / "docs" / "destination.md").read_text()
 
 
 def block(language: str) -> str:
-    (found,) = code_blocks(DOCUMENT, language)
-    return found
+    (text,) = code_blocks(DOCUMENT, language)
+    return text
 
 
 @pytest.mark.spec("airbyte.29")

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.destination.running import Destination, Json, records, shared, state, status, stream
+from tests.destination.running import (
+    Destination,
+    Json,
+    make_shared_state,
+    records,
+    state,
+    status,
+    stream,
+)
 
 STARTED, COMPLETE, INCOMPLETE = status("STARTED"), status("COMPLETE"), status("INCOMPLETE")
 
@@ -77,10 +85,12 @@ def test_an_overwrite_without_a_generation_withholds_shared_states(
 ) -> None:
     destination.config = {"checkpoint": {"rows": 1}}
     streams = [stream(mode="overwrite"), stream("orders")]
-    came = [*records(1), *records(2, name="orders"), shared(1, "users", "orders")]
+    came = [*records(1), *records(2, name="orders"), make_shared_state(1, "users", "orders")]
 
     failed = destination.write(streams, [STARTED, *came, *came, STARTED], code=1)
-    answer = destination.write(streams, [*came, *records(3), shared(2, "users", "orders")])
+    answer = destination.write(
+        streams, [*came, *records(3), make_shared_state(2, "users", "orders")]
+    )
 
     assert (failed.values, answer.values) == ([], [1, 2])
     assert answer.counts == [(2, 0), (1, 0)]
@@ -93,20 +103,20 @@ def test_a_complete_generation_is_overwritten_by_each_sync(
     destination: Destination, mode: str
 ) -> None:
     """PyAirbyte gives the same generation to every sync."""
-    wanted = refresh(1, mode)
+    overwrite = refresh(1, mode)
     for last in (3, 4, 5):
-        answer = destination.write([wanted], [*records(1, 2, last), state(last), COMPLETE])
+        answer = destination.write([overwrite], [*records(1, 2, last), state(last), COMPLETE])
         assert (answer.values, destination.ids()) == ([last], [1, 2, last])
     assert "its generation 1 is complete: the records of this sync replace its rows" in answer.logs
 
-    failed = destination.write([wanted], [*records(6), state(6), STARTED], code=1)
+    failed = destination.write([overwrite], [*records(6), state(6), STARTED], code=1)
     assert (failed.values, destination.ids()) == ([6], [1, 2, 5])
-    destination.write([wanted], [*records(7), state(7), COMPLETE])
+    destination.write([overwrite], [*records(7), state(7), COMPLETE])
     assert destination.ids() == [6, 7]  # the unfinished one was resumed
 
     destination.write([refresh(2, mode)], [*records(8), state(8), COMPLETE])
     assert destination.ids() == [8]
-    older = destination.write([wanted], records(9), code=1)
+    older = destination.write([overwrite], records(9), code=1)
     assert "generation_id 1 is older than the generation of its table, 2" in older.error["message"]
 
 

@@ -76,9 +76,9 @@ def _next_state(process: subprocess.Popen[bytes]) -> Any:
 
 
 def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    found = psutil.Process(process.pid).children(recursive=True)
-    assert any("java" in child.name() for child in found)
-    return found
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert any("java" in child.name() for child in children)
+    return children
 
 
 def test_a_state_is_acknowledged_while_the_source_is_silent(
@@ -113,11 +113,11 @@ def test_a_killed_overwrite_without_a_generation_has_acknowledged_nothing(
     destination: Destination,
 ) -> None:
     """The next sync begins again; a source that resumed from a state would leave out what came before."""
-    wanted = stream(mode="overwrite")
-    came = lines([*records(1), state(1), *records(2), state(2)])
-    process = _start(destination, subprocess.PIPE, wanted)
+    overwrite = stream(mode="overwrite")
+    sent = lines([*records(1), state(1), *records(2), state(2)])
+    process = _start(destination, subprocess.PIPE, overwrite)
     assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(came + lines(records(0, name="strangers")))
+    process.stdin.write(sent + lines(records(0, name="strangers")))
     process.stdin.flush()
     assert b"ignoring the records" in process.stdout.readline()  # all before them is read
     time.sleep(2)
@@ -125,8 +125,8 @@ def test_a_killed_overwrite_without_a_generation_has_acknowledged_nothing(
     output, _ = process.communicate()
     assert b'"STATE"' not in output
 
-    again = _start(destination, subprocess.PIPE, wanted)
-    output, _ = again.communicate(came, timeout=LONGEST)
+    again = _start(destination, subprocess.PIPE, overwrite)
+    output, _ = again.communicate(sent, timeout=LONGEST)
     assert [json.loads(line)["type"] for line in output.splitlines()].count("STATE") == 2
     assert (again.returncode, destination.ids()) == (0, [1, 2])
 

@@ -13,7 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elt_assets.lake.spark.session import SparkProvider
-from tests.destination.running import Destination, Json, legacy, record, shared, state, stream
+from tests.destination.running import (
+    Destination,
+    Json,
+    legacy,
+    make_shared_state,
+    record,
+    state,
+    stream,
+)
 
 NAMES = ["one", "two"]
 MODES = ["append", "append_dedup", "overwrite"]
@@ -29,10 +37,10 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner, max_size=2),
     max_leaves=4,
 )
-record_of = st.builds(lambda name, each: record({"id": each}, name), names, ids)
+record_of = st.builds(lambda name, number: record({"id": number}, name), names, ids)
 more = st.dictionaries(st.sampled_from(["id", "x"]), values, max_size=2)
 own = st.builds(lambda value, name, extra: state(value, name, **extra), values, names, more)
-whole = st.builds(lambda value, extra: shared(value, *NAMES, **extra), values, more)
+whole = st.builds(lambda value, extra: make_shared_state(value, *NAMES, **extra), values, more)
 bare = st.builds(lambda value, extra: legacy(value, **extra), values, more)
 
 
@@ -42,15 +50,15 @@ def messages() -> st.SearchStrategy[list[Json]]:
     return st.one_of(kinds)
 
 
-def states_of(found: list[Json], about: str | None) -> list[Any]:
+def states_of(sent_states: list[Json], about: str | None) -> list[Any]:
     """The states of one stream, or those that all share, without the counts."""
-    kept = []
-    for message in copy.deepcopy(found):
+    own_states = []
+    for message in copy.deepcopy(sent_states):
         body = message["state"]
         body.pop("destinationStats", None)
         if body.get("stream", {}).get("stream_descriptor", {}).get("name") == about:
-            kept.append(message)
-    return kept
+            own_states.append(message)
+    return own_states
 
 
 @pytest.mark.spec("protocol.32", "airbyte.20")
@@ -74,13 +82,15 @@ def test_all_states_are_returned_unchanged_and_in_order(
 
         answer = destination.write(streams, sent)
 
-        given_states = [json.loads(json.dumps(one)) for one in sent if one["type"] == "STATE"]
+        sent_states = [
+            json.loads(json.dumps(message)) for message in sent if message["type"] == "STATE"
+        ]
         for about in (*NAMES, None):
-            assert states_of(answer.states, about) == states_of(given_states, about)
+            assert states_of(answer.states, about) == states_of(sent_states, about)
         for message in answer.states:
             stats = message["state"]["destinationStats"]
             assert stats["recordCount"] >= 0 and stats.get("rejectedRecordCount", 1) > 0
-        if not {"STREAM", "GLOBAL"} <= {one["state"].get("type") for one in given_states}:
+        if not {"STREAM", "GLOBAL"} <= {message["state"].get("type") for message in sent_states}:
             # No source may send both. The counts of rejected records do not distinguish them.
             _check_counts(answer.counts, answer.states, sent, dict(zip(NAMES, modes, strict=True)))
 

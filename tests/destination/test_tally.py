@@ -16,12 +16,12 @@ from elt_assets.sync.events import Acknowledged, Committed, PendingState, Shared
 A, B = StreamId("a"), StreamId("b")
 
 
-def acknowledged(stream: StreamId, places: list[int], *states: PendingState) -> Acknowledged:
+def acknowledge(stream: StreamId, places: list[int], *states: PendingState) -> Acknowledged:
     done = Committed(1, 1, 1, 0, len(places), 0, places=places)
     return Acknowledged(stream, None, done, False, states)
 
 
-def held(*spans: Span) -> PendingState:
+def pend(*spans: Span) -> PendingState:
     return PendingState(State(data=Raw(b"1")), spans)
 
 
@@ -36,17 +36,17 @@ def test_a_stream_state_counts_the_rejected_records_since_the_previous_state(
     ends: list[int], data: st.DataObject
 ) -> None:
     rejected = sorted(data.draw(st.sets(st.integers(0, ends[-1] + 3))))
-    states = [held(Span(A, a, z)) for a, z in zip([0, *ends], ends, strict=False)]
-    tally, found, at, left = Tally(), [], 0, list(rejected)
-    while at < len(states):  # commits of some states each, and what came of them
-        until = data.draw(st.integers(at + 1, len(states)))
-        places = [place for place in left if place < ends[until - 1]]
-        left = left[len(places) :]
-        event = acknowledged(A, places, *states[at:until])
-        found += [count for _, count in tally.acknowledged(event)]
-        at = until
-    wanted = zip([0, *ends], ends, strict=False)
-    assert found == [sum(a <= place < z for place in rejected) for a, z in wanted]
+    states = [pend(Span(A, a, z)) for a, z in zip([0, *ends], ends, strict=False)]
+    tally, counts, start, waiting = Tally(), [], 0, list(rejected)
+    while start < len(states):  # commits of some states each, and what came of them
+        end = data.draw(st.integers(start + 1, len(states)))
+        places = [place for place in waiting if place < ends[end - 1]]
+        waiting = waiting[len(places) :]
+        event = acknowledge(A, places, *states[start:end])
+        counts += [count for _, count in tally.count_own(event)]
+        start = end
+    spans = zip([0, *ends], ends, strict=False)
+    assert counts == [sum(a <= place < z for place in rejected) for a, z in spans]
 
 
 @given(cuts(8), cuts(8), st.data())
@@ -56,33 +56,42 @@ def test_a_shared_state_counts_the_rejected_records_of_all_streams(
     """The commits of the streams come before the states, and are cut as they like."""
     count = min(len(ends_a), len(ends_b))
     ends = {A: ends_a[:count], B: ends_b[:count]}
-    rejected = {one: sorted(data.draw(st.sets(st.integers(0, 30)))) for one in ends}
+    rejected = {stream: sorted(data.draw(st.sets(st.integers(0, 30)))) for stream in ends}
     tally = Tally()
     for stream, places in rejected.items():
         cut = data.draw(st.integers(0, len(places)))
         for part in (places[:cut], places[cut:]):
-            assert list(tally.acknowledged(acknowledged(stream, part))) == []
+            assert list(tally.count_own(acknowledge(stream, part))) == []
     spans = [
-        [Span(one, [0, *ends[one]][number], ends[one][number]) for one in ends]
+        [Span(stream, [0, *ends[stream]][number], ends[stream][number]) for stream in ends]
         for number in range(count)
     ]
-    counted = list(tally.shared(SharedAcknowledged(tuple(held(*each) for each in spans))))
-    assert [found for _, found in counted] == [
-        sum(one.first <= place < one.end for one in each for place in rejected[one.stream])
-        for each in spans
+    counted = list(
+        tally.count_shared(SharedAcknowledged(tuple(pend(*state_spans) for state_spans in spans)))
+    )
+    assert [rejected_count for _, rejected_count in counted] == [
+        sum(
+            stream.first <= place < stream.end
+            for stream in state_spans
+            for place in rejected[stream.stream]
+        )
+        for state_spans in spans
     ]
 
 
 def test_rejected_records_without_a_state_are_counted_in_the_next_one() -> None:
     tally = Tally()
-    assert list(tally.acknowledged(acknowledged(A, [0, 2]))) == []
-    (counted,) = tally.acknowledged(acknowledged(A, [4], held(Span(A, 0, 5))))
+    assert list(tally.count_own(acknowledge(A, [0, 2]))) == []
+    (counted,) = tally.count_own(acknowledge(A, [4], pend(Span(A, 0, 5))))
     assert counted[1] == 3
 
 
 def test_with_states_of_both_kinds_no_count_exceeds_the_records() -> None:
     tally = Tally()
-    (own,) = tally.acknowledged(acknowledged(A, [1, 2, 3], held(Span(A, 0, 4))))
-    first, second = held(Span(A, 0, 2)), held(Span(A, 2, 4))
-    counts = [found for _, found in tally.shared(SharedAcknowledged((first, second)))]
+    (own,) = tally.count_own(acknowledge(A, [1, 2, 3], pend(Span(A, 0, 4))))
+    first, second = pend(Span(A, 0, 2)), pend(Span(A, 2, 4))
+    counts = [
+        rejected_count
+        for _, rejected_count in tally.count_shared(SharedAcknowledged((first, second)))
+    ]
     assert (own[1], counts) == (3, [2, 1])

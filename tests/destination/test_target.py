@@ -33,8 +33,8 @@ def schema(stream: str = "users", key: list[str] | None = None, **properties: An
 
 def records(*ids: int, stream: str = "users", **more: Any) -> list[Json]:
     return [
-        {"type": "RECORD", "stream": stream, "record": {"id": each, "name": f"user {each}"}, **more}
-        for each in ids
+        {"type": "RECORD", "stream": stream, "record": {"id": id_, "name": f"user {id_}"}, **more}
+        for id_ in ids
     ]
 
 
@@ -59,9 +59,9 @@ class Target(Destination):
         output = io.BytesIO()
         arguments = ["--config", self.config_file]
         self.capture.readouterr()
-        found = target.main(arguments, io.BytesIO(lines(messages)), output, self.spark)
+        exit_code = target.main(arguments, io.BytesIO(lines(messages)), output, self.spark)
         self.stderr = self.capture.readouterr().err
-        assert found == code, self.stderr
+        assert exit_code == code, self.stderr
         return output.getvalue().splitlines()
 
 
@@ -80,8 +80,8 @@ def test_texts_that_are_no_text_stop_nothing(elt: Target) -> None:
     values = [b'{"bookmarks":{"users":{"a":"cut \\ud83d\xff\t","n":NaN}}}', b'{"seen":["\\ude00"]}']
     sent: list[Json | bytes] = [
         schema(),
-        *(b'{"type":"RECORD","stream":"users","record":{"id":%d,"name":"%b"}}' % each
-          for each in enumerate((b"cut \\ud83d", b"a\xffb", b"a\tb\\u0000"))),
+        *(b'{"type":"RECORD","stream":"users","record":{"id":%d,"name":"%b"}}' % row
+          for row in enumerate((b"cut \\ud83d", b"a\xffb", b"a\tb\\u0000"))),
         b'{"type":"STATE","value":%b}' % values[0],
         b'\xef\xbb\xbf{"type":"STATE","value":%b}' % values[1],
     ]  # fmt: skip
@@ -93,10 +93,10 @@ def test_texts_that_are_no_text_stop_nothing(elt: Target) -> None:
 def test_states_are_returned_byte_for_byte_and_in_order(elt: Target) -> None:
     odd = b'{"type":"STATE","value":{"bookmarks": {"users":  {"at": 1.50, "big": 12345678901234567890}}}}'
 
-    found = elt.load(schema(), *records(1), odd, state({"any": "form"}), *records(2), state(None))
+    states = elt.load(schema(), *records(1), odd, state({"any": "form"}), *records(2), state(None))
 
-    wanted = odd.removeprefix(b'{"type":"STATE","value":').removesuffix(b"}")
-    assert found == [wanted, b'{"any": "form"}', b"null"]
+    odd_value = odd.removeprefix(b'{"type":"STATE","value":').removesuffix(b"}")
+    assert states == [odd_value, b'{"any": "form"}', b"null"]
     assert elt.ids() == [1, 2]
 
 
@@ -108,16 +108,23 @@ def test_later_records_replace_rows_with_the_same_key(elt: Target) -> None:
 
 
 def test_a_field_that_is_renamed_in_case_only_keeps_its_column(elt: Target) -> None:
-    def renamed(field: str, number: int, value: object) -> list[Json]:
-        wanted = schema(key=["Id"])
-        wanted["schema"]["properties"] = {"Id": {"type": "integer"}, field: {"type": "string"}}
+    def rename_field(field: str, number: int, value: object) -> list[Json]:
+        renamed_schema = schema(key=["Id"])
+        renamed_schema["schema"]["properties"] = {
+            "Id": {"type": "integer"},
+            field: {"type": "string"},
+        }
         record = {"type": "RECORD", "stream": "users", "record": {"Id": number, field: value}}
-        return [wanted, record]
+        return [renamed_schema, record]
 
-    elt.load(*renamed("Email", 1, "1@x"), *renamed("email", 2, "2@x"), *renamed("Email", 3, 3))
-    elt.load(*renamed("email", 2, "2@y"), *renamed("EMAIL", 4, ["4"]))
-    found = {row["Id"]: row["Email"] for row in elt.rows()}
-    assert found == {1: "1@x", 2: "2@y", 3: "3", 4: '["4"]'}
+    elt.load(
+        *rename_field("Email", 1, "1@x"),
+        *rename_field("email", 2, "2@x"),
+        *rename_field("Email", 3, 3),
+    )
+    elt.load(*rename_field("email", 2, "2@y"), *rename_field("EMAIL", 4, ["4"]))
+    emails = {row["Id"]: row["Email"] for row in elt.rows()}
+    assert emails == {1: "1@x", 2: "2@y", 3: "3", 4: '["4"]'}
     assert [name for name in elt.rows()[0] if not name.startswith("_")] == ["Id", "Email"]
 
 
@@ -142,12 +149,12 @@ def test_a_schema_change_during_a_sync_is_applied(elt: Target) -> None:
     grown = {"type": "RECORD", "stream": "users", "record": {"id": 2, "age": 7}}
     again = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
 
-    found = elt.load(
+    states = elt.load(
         *(schema(), *records(1), state(1), schema(age={"type": "integer"}), grown, again, state(2)),
         *(schema("orders", key=[]), *records(5, stream="orders"), state(3)),
     )
 
-    assert found == [b"1", b"2", b"3"]
+    assert states == [b"1", b"2", b"3"]
     rows = sorted(elt.rows(), key=lambda row: int(row["id"]))
     assert [(row["id"], row["name"], row["age"]) for row in rows] == [
         (1, "renamed", None),
@@ -173,8 +180,8 @@ def test_a_version_that_is_activated_before_its_records_replaces_the_rows_at_the
 
 
 def grown(id_: int, version: int, **data: Any) -> Json:
-    found = {"type": "RECORD", "stream": "users", "version": version}
-    return {**found, "record": {"id": id_, **data}}
+    envelope = {"type": "RECORD", "stream": "users", "version": version}
+    return {**envelope, "record": {"id": id_, **data}}
 
 
 @pytest.mark.spec("singer.27")
@@ -184,7 +191,7 @@ def test_a_version_has_the_columns_of_all_its_schemas(rows: int, elt: Target) ->
     elt.config = {"checkpoint": {"rows": rows}}
     elt.load(schema(), *records(9, version=100), activate(100), state(0))
 
-    found = elt.load(
+    states = elt.load(
         *(schema(), *records(1, version=200), grown(9, 200, name="gone"), state(1)),
         *(schema(age={"type": "integer"}), grown(2, 200, age=3), state(2)),
         *(schema(age={"type": "string"}), grown(3, 200, age="old"), grown(9, 200), state(3)),
@@ -192,7 +199,7 @@ def test_a_version_has_the_columns_of_all_its_schemas(rows: int, elt: Target) ->
         state(4),
     )
 
-    assert found == [b"1", b"2", b"3", b"4"]
+    assert states == [b"1", b"2", b"3", b"4"]
     rows_found = {row["id"]: (row["name"], row["age"]) for row in elt.rows()}
     assert rows_found == {1: ("user 1", None), 2: (None, "3"), 3: (None, "old"), 9: (None, None)}
 
@@ -207,9 +214,9 @@ def test_the_key_of_a_version_cannot_change_after_a_part_of_it_is_committed(elt:
 
 
 def test_a_record_before_its_schema_is_an_error_that_names_the_stream(elt: Target) -> None:
-    found = elt.load(schema(), *records(1), state(1), *records(2, stream="orders"), code=1)
+    states = elt.load(schema(), *records(1), state(1), *records(2, stream="orders"), code=1)
     assert "record of stream 'orders' before its SCHEMA" in elt.stderr
-    assert (found, elt.ids()) == ([b"1"], [1])
+    assert (states, elt.ids()) == ([b"1"], [1])
 
 
 @pytest.mark.parametrize(
@@ -240,9 +247,9 @@ def test_a_new_version_replaces_the_rows_when_it_is_activated(elt: Target) -> No
     # The tap is interrupted, and then goes on with the same version.
     assert elt.load(schema(), *records(3, version=200), state({"at": 3})) == [b'{"at": 3}']
     assert elt.ids() == [1, 2]
-    found = elt.load(schema(), *records(4, version=200), activate(200), state(2))
+    states = elt.load(schema(), *records(4, version=200), activate(200), state(2))
 
-    assert (found, elt.ids()) == ([b"2"], [3, 4])
+    assert (states, elt.ids()) == ([b"2"], [3, 4])
     elt.load(schema(), activate(200), *records(5, version=200), state(3))
     assert elt.ids() == [3, 4, 5]
 
@@ -280,8 +287,8 @@ def test_an_invalid_config_is_refused(elt: Target) -> None:
 @pytest.mark.spec("singer.28")
 def test_a_later_schema_may_add_the_key(elt: Target) -> None:
     renamed = {"type": "RECORD", "stream": "users", "record": {"id": 1, "name": "renamed"}}
-    found = elt.load(schema(key=[]), *records(1, 1, 2), state(1), schema(), renamed, state(2))
-    assert found == [b"1", b"2"]
+    states = elt.load(schema(key=[]), *records(1, 1, 2), state(1), schema(), renamed, state(2))
+    assert states == [b"1", b"2"]
     assert sorted(row["name"] for row in elt.rows()) == ["renamed", "user 2"]
 
 
@@ -336,13 +343,13 @@ def test_about_and_version_describe_the_target(elt: Target) -> None:
     about = subprocess.run(
         [BIN / "target-elt", "--about", "--format=json"], check=True, capture_output=True
     )
-    found = json.loads(about.stdout)
-    assert found["name"] == "target-elt" and "about" in found["capabilities"]
-    assert {"lake", "load_method", "batch_roots"} <= found["settings"]["properties"].keys()
+    description = json.loads(about.stdout)
+    assert description["name"] == "target-elt" and "about" in description["capabilities"]
+    assert {"lake", "load_method", "batch_roots"} <= description["settings"]["properties"].keys()
     version = subprocess.run(
         [BIN / "target-elt", "--version"], check=True, capture_output=True, text=True
     )
-    assert version.stdout == f"target-elt {found['version']}\n"
+    assert version.stdout == f"target-elt {description['version']}\n"
 
 
 @pytest.mark.spec("singer.29")

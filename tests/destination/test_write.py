@@ -19,9 +19,9 @@ from tests.destination.running import (
     Json,
     legacy,
     lines,
+    make_shared_state,
     record,
     records,
-    shared,
     state,
     status,
     stream,
@@ -50,7 +50,7 @@ class Watched(io.BytesIO):
 @pytest.mark.spec("protocol.9", "protocol.35")
 @pytest.mark.parametrize(
     "make",
-    [state, lambda value: shared(value, "users"), legacy],
+    [state, lambda value: make_shared_state(value, "users"), legacy],
     ids=["stream", "global", "legacy"],
 )
 def test_a_state_is_returned_after_its_records_are_committed(
@@ -64,7 +64,9 @@ def test_a_state_is_returned_after_its_records_are_committed(
 
     assert answer.values == [{"n": 1}, {"n": 1.50}, {"n": 3}]
     assert answer.counts == [(1, 0), (0, 0), (2, 0)]
-    assert all(found >= wanted for found, wanted in zip(watched.rows, [1, 1, 3], strict=True))
+    assert all(
+        row_count >= minimum for row_count, minimum in zip(watched.rows, [1, 1, 3], strict=True)
+    )
     assert destination.ids() == [1, 2, 3]
     assert stat.S_IMODE(destination.lake.stat().st_mode) == 0o700
 
@@ -73,8 +75,8 @@ def test_texts_that_are_no_text_stop_nothing(destination: Destination) -> None:
     blob = b'{"a":"cut \\ud83d\\u0000\xff\t","n":NaN}'
     stream_state = b'{"stream_descriptor":{"name":"users"},"stream_state":%b}' % blob
     sent = [
-        *(b'\xef\xbb\xbf{"type":"RECORD","record":{"stream":"users","data":{"id":%d,"name":"%b"}}}' % each
-          for each in enumerate((b"cut \\ud83d", b"a\xffb", b"a\tb\\u0000", b"ok"))),
+        *(b'\xef\xbb\xbf{"type":"RECORD","record":{"stream":"users","data":{"id":%d,"name":"%b"}}}' % row
+          for row in enumerate((b"cut \\ud83d", b"a\xffb", b"a\tb\\u0000", b"ok"))),
         b'{"type":"RECORD","record":{"stream":"users","data":{"id":"\\ud83d","name":"no key"}}}',
         b'{"type":"LOG","log":{"level":"INFO","message":"cut \\ud83d \xff"}}',
         b'{"type":"STATE","state":{"type":"STREAM","stream":%b}}' % stream_state,
@@ -136,9 +138,9 @@ def test_a_shared_state_counts_the_rejected_records_of_all_streams(
     streams = [stream(mode="append_dedup"), stream("orders", "append_dedup")]
     no_key = {"name": "nobody"}
     messages = [
-        *(*records(1), record(no_key, "orders"), shared(1)),
-        *(*records(1, 2, name="orders"), shared(2)),
-        *(record(no_key), record(no_key, "orders"), *records(2), shared(3)),
+        *(*records(1), record(no_key, "orders"), make_shared_state(1)),
+        *(*records(1, 2, name="orders"), make_shared_state(2)),
+        *(record(no_key), record(no_key, "orders"), *records(2), make_shared_state(3)),
     ]
 
     answer = destination.write(streams, messages)
@@ -202,7 +204,7 @@ def test_append_dedup_keeps_one_row_per_key_across_syncs(destination: Destinatio
     assert destination.ids("plain") == [1, 1]
     assert not destination.lake.joinpath("destination", "plain_history").exists()
     meta = destination.table().to_pyarrow_table().column("_airbyte_meta").to_pylist()
-    assert {each["sync_id"] for each in meta} == {7}
+    assert {row_meta["sync_id"] for row_meta in meta} == {7}
 
 
 @pytest.mark.spec("protocol.68")
@@ -273,7 +275,12 @@ def test_a_shared_state_after_the_failure_of_a_stream_is_withheld(
 ) -> None:
     messages = [
         *(status("STARTED"), status("STARTED", "orders"), *records(1)),
-        *(shared(1), *records(1, name="orders"), status("INCOMPLETE"), shared(2)),
+        *(
+            make_shared_state(1),
+            *records(1, name="orders"),
+            status("INCOMPLETE"),
+            make_shared_state(2),
+        ),
         status("COMPLETE", "orders"),
     ]
 

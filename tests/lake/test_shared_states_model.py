@@ -30,7 +30,7 @@ from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.pipeline.shared_state_start import starting_states
+from elt_assets.pipeline.shared_state_start import choose_starting_states
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, State
@@ -217,7 +217,7 @@ class World:
     def run(self, names: Sequence[str], refresh: RefreshMode, failure: Failure) -> None:
         self._runs += 1
         reads = [self._plan(name, refresh) for name in names]
-        states = starting_states(reads, lambda _: None)
+        states = choose_starting_states(reads, lambda _: None)
         source = Source(self.log, self.own, names, self.full, states, failure)
         self._check_start(source, reads)
         before = {name: self.ids(name) for name in names}

@@ -6,7 +6,7 @@ import itertools
 import threading
 from dataclasses import replace
 
-from elt_assets.pipeline.progress import LONGEST, Phase, Progress, Reporter, reporting
+from elt_assets.pipeline.progress import LONGEST, Phase, Progress, Reporter, report_phases
 
 READING = Progress(Phase.READING, read=1000, size=2_000_000, committed=400, estimate=2000)
 
@@ -18,7 +18,8 @@ def test_each_phase_is_logged_once_and_then_at_growing_intervals() -> None:
         *[Progress(Phase.INSTALLING, package="source-x==1.0")] * 20,
         *[READING] * 200,
         *[Progress(Phase.STARTING_SPARK, read=2000)] * 10,
-        *[Progress(Phase.WRITING, read=2000, written=1500), Progress(Phase.COMMITTING)] * 10,
+        *[Progress(Phase.WRITING, read=2000, records_written=1500), Progress(Phase.COMMITTING)]
+        * 10,
     ]
     for second, progress in enumerate(looks):
         reporter.report(progress, float(second))
@@ -77,7 +78,7 @@ def test_incomplete_progress_is_never_shown_as_100_percent() -> None:
 
 def test_short_work_is_not_reported() -> None:
     lines: list[str] = []
-    with reporting(lambda: READING, lines.append, quiet=60):
+    with report_phases(lambda: READING, lines.append, quiet=60):
         pass
     assert lines == []
 
@@ -91,6 +92,6 @@ def test_progress_is_reported_during_the_work() -> None:
         if len(lines) == 2:
             enough.set()
 
-    with reporting(lambda: READING, log, quiet=0, first=0.01):
+    with report_phases(lambda: READING, log, quiet=0, first=0.01):
         assert enough.wait(60)
     assert lines[0] == "reading" and lines[1].startswith("reading: 1,000 records")

@@ -12,7 +12,7 @@ import yaml
 
 from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions
-from tests.connection.test_connection import load, refusal, written
+from tests.connection.test_connection import declare, load, refusal
 from tests.project import REPOSITORY
 
 PACKAGE = "source-x==1.0"
@@ -41,7 +41,7 @@ PACKAGE = "source-x==1.0"
 def test_invalid_connectors_are_refused_at_load(
     place: str, connector: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    refused = refusal(tmp_path, written(**{place: connector}))
+    refused = refusal(tmp_path, declare(**{place: connector}))
     assert f"{place}" in refused and expected in refused
 
 
@@ -60,13 +60,13 @@ def test_invalid_connectors_are_refused_at_load(
 def test_invalid_kinds_of_source_are_refused_at_load(
     source: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
-    assert expected in refusal(tmp_path, written(source=source))
+    assert expected in refusal(tmp_path, declare(source=source))
 
 
 def test_all_errors_are_reported_together(tmp_path: Path) -> None:
     refused = refusal(
         tmp_path,
-        written({"sync_mod": "x"}, source={"connector": "fakr"}, destination={"package": "x"}),
+        declare({"sync_mod": "x"}, source={"connector": "fakr"}, destination={"package": "x"}),
     )
     assert "fakr" in refused and "no exact version" in refused and "sync_mode" in refused
 
@@ -80,20 +80,20 @@ def test_each_option_is_documented_and_its_example_loads(key: str, tmp_path: Pat
     assert named == [each.name for each in dataclasses.fields(kind)]
     (example,) = re.findall(r"^```yaml\n(.*?)^```", section, flags=re.MULTILINE | re.DOTALL)
     (tmp_path / "requirements.lock").touch()
-    assert getattr(load(tmp_path, written(**yaml.safe_load(example))).source, key) is not None
+    assert getattr(load(tmp_path, declare(**yaml.safe_load(example))).source, key) is not None
 
 
 def test_options_of_an_installation_are_read(tmp_path: Path) -> None:
     (tmp_path / "requirements.lock").touch()
     install = {"lock_file": "requirements.lock", "source_distributions": ["x"], "seconds": 60}
     for kind in ("package", "tap"):
-        source = load(tmp_path, written(source={kind: PACKAGE, "install": install})).source
+        source = load(tmp_path, declare(source={kind: PACKAGE, "install": install})).source
         assert source.install == Installation(["x"], tmp_path / "requirements.lock", 60)
 
 
 def test_options_of_a_container_are_read(tmp_path: Path) -> None:
     container = {"network": "none", "volumes": ["/a:/a"], "memory": None, "new_privileges": True}
-    source = load(tmp_path, written(source={"image": "x:1", "container": container})).source
+    source = load(tmp_path, declare(source={"image": "x:1", "container": container})).source
     assert source.container == ContainerOptions(
         network="none", volumes=["/a:/a"], memory=None, new_privileges=True
     )

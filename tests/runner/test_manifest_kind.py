@@ -11,7 +11,7 @@ import pytest
 from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
 from elt_assets.runner.kinds.registry import KINDS, to_install
 from elt_assets.runner.kinds.source_kind import Installed
-from tests.connection.test_connection import load, refusal, written
+from tests.connection.test_connection import declare, load, refusal
 
 pytestmark = pytest.mark.unit
 
@@ -58,7 +58,7 @@ def test_a_path_starts_at_the_folder_of_the_connection(tmp_path: Path) -> None:
         (str(tmp_path / "shared.yaml"), tmp_path / "shared.yaml"),
         ("./a:b.yaml", folder / "a:b.yaml"),
     ):
-        source = load(folder, written(source={"manifest": value})).source
+        source = load(folder, declare(source={"manifest": value})).source
         assert Path(source.value).samefile(file)
 
 
@@ -69,7 +69,7 @@ def test_the_home_directory_may_be_abbreviated(
     (tmp_path / "mine.yaml").touch()
     folder = tmp_path / "shop"
     folder.mkdir()
-    source = load(folder, written(source={"manifest": "~/mine.yaml"})).source
+    source = load(folder, declare(source={"manifest": "~/mine.yaml"})).source
     assert source.value == str(tmp_path / "mine.yaml")
 
 
@@ -78,7 +78,7 @@ def test_a_manifest_in_a_package_is_found_without_importing_it(
 ) -> None:
     assert command("source_wares:manifest.yaml")[-1] == str(package / "manifest.yaml")
     assert command("source_wares:versions/old.yaml")[-1] == str(package / "versions" / "old.yaml")
-    source = load(tmp_path, written(source={"manifest": "source_wares:manifest.yaml"})).source
+    source = load(tmp_path, declare(source={"manifest": "source_wares:manifest.yaml"})).source
     assert source.value == "source_wares:manifest.yaml"
     assert MANIFEST.display(source.value) == "source_wares:manifest.yaml"
     found = dict(MANIFEST.available(tmp_path))
@@ -98,7 +98,7 @@ def test_a_manifest_in_a_package_is_found_without_importing_it(
 def test_a_manifest_that_is_missing_is_an_error_when_the_connection_is_loaded(
     package: Path, tmp_path: Path, value: str, text: str
 ) -> None:
-    refused = refusal(tmp_path, written(source={"manifest": value}))
+    refused = refusal(tmp_path, declare(source={"manifest": value}))
     assert text.format(folder=tmp_path, package=package) in refused
     assert "source: manifest: " in refused
 
@@ -108,14 +108,14 @@ def test_trusted_names_and_an_engine_go_with_a_manifest_only(tmp_path: Path) -> 
     names = ["acme", "acme.components", "https://files.example.com:8443"]
     install = {"packages": ["pendulum==3.0.0"]}
     source = {"manifest": "manifest.yaml", "trust": names, "engine": "airbyte", "install": install}
-    loaded = load(tmp_path, written(source=source)).source
+    loaded = load(tmp_path, declare(source=source)).source
     assert (loaded.trust, loaded.engine) == (names, "airbyte")
     for key, value in (("trust", names), ("engine", "ours")):
-        refused = refusal(tmp_path, written(source={"connector": "faker", key: value}))
+        refused = refusal(tmp_path, declare(source={"connector": "faker", key: value}))
         assert f"`{key}` is only for `manifest`" in refused
-    refused = refusal(tmp_path, written(source={"manifest": "manifest.yaml", "container": {}}))
+    refused = refusal(tmp_path, declare(source={"manifest": "manifest.yaml", "container": {}}))
     assert "`container` is only for" in refused
-    refused = refusal(tmp_path, written(source={"manifest": "manifest.yaml", "engine": "cdk"}))
+    refused = refusal(tmp_path, declare(source={"manifest": "manifest.yaml", "engine": "cdk"}))
     assert "source.engine: " in refused and "'airbyte' or 'ours'" in refused
 
 
@@ -130,13 +130,13 @@ def test_a_manifest_may_need_a_package_that_is_installed_before(tmp_path: Path) 
 def test_a_name_that_cannot_be_trusted_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "manifest.yaml").touch()
     source = {"manifest": "manifest.yaml", "trust": [name]}
-    refused = refusal(tmp_path, written(source=source))
+    refused = refusal(tmp_path, declare(source=source))
     assert "source.trust.0: " in refused and "neither the name of a Python module" in refused
 
 
 def test_a_destination_cannot_be_a_manifest(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").touch()
-    refused = refusal(tmp_path, written(destination={"manifest": "manifest.yaml"}))
+    refused = refusal(tmp_path, declare(destination={"manifest": "manifest.yaml"}))
     assert "unknown key 'manifest'" in refused
 
 

@@ -84,7 +84,7 @@ def _records(
         EltError: as for `Connector.read`; or no line of the connector's output is a message.
     """
     keep = stream.record_filter()
-    catalog = ConfiguredCatalog(streams=[stream.narrowed()])
+    catalog = ConfiguredCatalog(streams=[stream.make_requested_stream()])
     has_message, noise = False, 0
     with contextlib.closing(connector.read(catalog, withhold=withhold)) as messages:
         for message in messages:

@@ -196,7 +196,7 @@ def _share(figure: Callable[[SyncFigures], int]) -> Callable[[Evidence, Check], 
 def _columns(evidence: Evidence, _: Check) -> Outcome:
     if not evidence.tables.main.exists:
         return True, "the table does not exist yet", {}
-    mismatches = truncated(differences(evidence.asset.landed(), evidence.tables.main))
+    mismatches = truncated(differences(evidence.asset.make_stored_stream(), evidence.tables.main))
     text = "; ".join(mismatches) or "the columns of the table match the catalog"
     return not mismatches, text, {"differences": dg.MetadataValue.json(mismatches)}
 

@@ -79,7 +79,10 @@ class ReadReporter:
         """Log the events that a killed run owed for a committed read, without its figures."""
         of_table: Mapping[str, Any] = {}
         if self._asset.connection.destination is None:
-            spark, stream = self._context.resources.elt_spark.provider, self._asset.landed()
+            spark, stream = (
+                self._context.resources.elt_spark.provider,
+                self._asset.make_stored_stream(),
+            )
             rows = partition_files.count(spark, tables.main, partition)
             name = self._asset.name_of(tables.main)
             of_table = table_metadata(tables.main, name, stream, partition_rows=rows)

@@ -83,7 +83,7 @@ def _probe(
     lake: LakeResource,
 ) -> Answers:
     answer = connect(connection, lake.staging_path).probe(
-        ConfiguredCatalog(streams=[asset.narrowed() for asset in assets]),
+        ConfiguredCatalog(streams=[asset.make_requested_stream() for asset in assets]),
         [State.from_json(state) for state in states.values() if state is not None],
         seconds=TIMEOUT,
     )
@@ -115,7 +115,7 @@ def _read_start(
     seconds = end - time.monotonic()
     if seconds < _MIN_SECONDS:
         return None
-    state, stream = states[asset.stream.id], asset.narrowed()
+    state, stream = states[asset.stream.id], asset.make_requested_stream()
     stream.generation_id, stream.minimum_generation_id = 1, 0
     stream.sync_id = int(time.time() * 1000)
     catalog = ConfiguredCatalog(streams=[stream])
@@ -156,4 +156,6 @@ def _skip_reason(assets: Sequence[StreamAsset], answers: Answers) -> str:
 def _starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
     """Return the state that the next sync would start from."""
     metadata = asset.tables(lake.location).metadata
-    return StoredStream(asset.landed(), metadata, asset.salt_fingerprint).starting_state()
+    return StoredStream(
+        asset.make_stored_stream(), metadata, asset.salt_fingerprint
+    ).starting_state()

@@ -146,7 +146,7 @@ def _partitions(
             table = origin.tables(lake.location).main
             if str(table.version) == context.cursor:
                 return dg.SkipReason(f"{table.uri} has not changed")
-            present = columns_of(origin.landed(), table.schema)
+            present = columns_of(origin.make_stored_stream(), table.schema)
             values = texts_of(table, present, discovery.field)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SkipReason(f"the table could not be read: {one_line(error)}")
@@ -181,7 +181,7 @@ def _origin(asset: StreamAsset, discovery: Discovery, assets: Sequence[StreamAss
             guidance=f"use one of its `streams`: {', '.join(others) or 'there are no other streams'}",
         )
     try:
-        plain_column(columns(origin.landed().stream.json_schema), discovery.field)
+        plain_column(columns(origin.make_stored_stream().stream.json_schema), discovery.field)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error.message}", guidance=error.guidance) from error
     return origin

@@ -87,7 +87,7 @@ def is_unreported_read(
     refresh that built it has ended. Reads that resume from a state are not found.
     """
     metadata = tables.metadata
-    if not of.landed().overwrites or metadata.refresh is not None or metadata.restored:
+    if not of.make_stored_stream().overwrites or metadata.refresh is not None or metadata.restored:
         return False
     records = AssetRecordsFilter(dg.AssetKey(list(of.levels)), asset_partitions=[partition])
     newest = instance.fetch_materializations(records, limit=1).records

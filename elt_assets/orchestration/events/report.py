@@ -32,7 +32,7 @@ from elt_assets.orchestration.events.metadata import (
     source_metadata,
     table_metadata,
 )
-from elt_assets.pipeline.progress import Progress, reporting
+from elt_assets.pipeline.progress import Progress, report_phases
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.pipeline.read_run import ReadRun
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -86,7 +86,7 @@ class ReportedRead:
             EltError: see `ReadRun.read`; some streams may be complete before the error.
         """
         with (
-            reporting(self._run.current_progress, self._log_progress),
+            report_phases(self._run.current_progress, self._log_progress),
             WATCH.get()(self._plan, self._run.current_progress),
             contextlib.closing(self._run.read()) as events,
         ):
@@ -134,7 +134,7 @@ class ReportedRead:
     def _table_metadata(self, read: StreamPlan) -> Mapping[str, Any]:
         table, partition = read.tables.main, read.partition
         rows = None if partition is None else partition_files.count(self._spark, table, partition)
-        landed = read.of.landed()
+        landed = read.of.make_stored_stream()
         return table_metadata(table, read.of.name_of(table), landed, partition_rows=rows)
 
     def _log_progress(self, text: str) -> None:

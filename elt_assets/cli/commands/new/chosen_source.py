@@ -12,7 +12,7 @@ from typing import Any
 
 from elt_assets import paths
 from elt_assets.cli.output import Output
-from elt_assets.connection import trusted_name
+from elt_assets.connection import check_trusted_name
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.builtin import built_in
@@ -164,7 +164,7 @@ def choose_manifest(
         ConfigError: there is no such file, it cannot be read, or a name in `trusted` is not valid.
     """
     try:
-        list(map(trusted_name, trusted))
+        list(map(check_trusted_name, trusted))
     except ValueError as error:
         raise ConfigError(f"--trust: {error}", guidance="correct --trust") from None
     source = find_manifest(location)

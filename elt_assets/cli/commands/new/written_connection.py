@@ -13,7 +13,7 @@ import yaml
 from elt_assets import paths
 from elt_assets.cli.commands.new.chosen_source import ChosenSource
 from elt_assets.cli.lookup import refuse_installed
-from elt_assets.connection import DEFINITION_FILE, parse_connection, plain_name, save_catalog
+from elt_assets.connection import DEFINITION_FILE, check_plain_name, parse_connection, save_catalog
 from elt_assets.connection.template import attributes, document
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
@@ -32,7 +32,7 @@ def new_folder(name: str) -> Path:
         ConfigError: the name is not valid, or the folder exists.
     """
     try:
-        plain_name(name)
+        check_plain_name(name)
     except ValueError as error:
         raise ConfigError(
             f"{name!r} is not a valid name of a connection", guidance=str(error)

@@ -70,4 +70,4 @@ def reset(out: Output, asset: str, partition: str | None) -> int:
 
 
 def _appends(asset: StreamAsset) -> bool:
-    return asset.landed().destination_sync_mode == APPEND
+    return asset.make_stored_stream().destination_sync_mode == APPEND
