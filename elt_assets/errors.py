@@ -96,7 +96,7 @@ class ConcurrentSync(TransientError):
 
 def error_class(failure_type: str | None) -> type[EltError]:
     """Return the class for a connector's `failure_type`; SystemFailure if it is unknown or missing."""
-    known: dict[str, type[EltError]] = {
+    classes: dict[str, type[EltError]] = {
         kind.failure_type: kind for kind in (ConfigError, TransientError)
     }
-    return known.get(failure_type or "", SystemFailure)
+    return classes.get(failure_type or "", SystemFailure)

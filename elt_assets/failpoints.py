@@ -96,8 +96,8 @@ def killer(setting: str) -> Hook:
         ConfigError: the setting names no failpoint, or its count is not a positive number.
     """
     name, _, times = setting.partition(":")
-    wanted = Failpoint.__members__.get(name.upper())
-    if wanted is None or not (times or "1").isdecimal() or times == "0":
+    failpoint = Failpoint.__members__.get(name.upper())
+    if failpoint is None or not (times or "1").isdecimal() or times == "0":
         raise ConfigError(
             f"{VARIABLE} is {setting!r}, which is not a failpoint with a count",
             guidance="unset it, or set it to NAME:COUNT, with one of the names "
@@ -106,7 +106,7 @@ def killer(setting: str) -> Hook:
     last, numbers = int(times or "1"), count(1)
 
     def kill(point: Failpoint) -> None:
-        if point is wanted and next(numbers) == last:
+        if point is failpoint and next(numbers) == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return kill

@@ -30,9 +30,9 @@ def project() -> Path | None:
 def home() -> Path:
     """Return `$DAGSTER_HOME`; default `dagster_home` in the project. Without a project, the default is
     `$XDG_DATA_HOME/elt-assets`, or `~/.local/share/elt-assets` if that variable is not set."""
-    given = os.environ.get("DAGSTER_HOME")
-    if given:
-        return Path(given).expanduser().absolute()
+    configured = os.environ.get("DAGSTER_HOME")
+    if configured:
+        return Path(configured).expanduser().absolute()
     folder = project()
     if folder is not None:
         return folder / "dagster_home"
@@ -101,8 +101,10 @@ def config_store() -> Path:
 def connections() -> Path:
     """Return the directory that contains one folder per connection: `$ELT_DEFS`, relative to the working
     directory; default the package's own `defs`."""
-    given = os.environ.get("ELT_DEFS")
-    return Path(given).expanduser().absolute() if given else Path(__file__).parent / "defs"
+    configured = os.environ.get("ELT_DEFS")
+    return (
+        Path(configured).expanduser().absolute() if configured else Path(__file__).parent / "defs"
+    )
 
 
 def connection_folder(name: str) -> Path:
@@ -122,9 +124,9 @@ def hash_salt() -> bytes:
     Raises:
         ConfigError: the file is empty, is not readable, or cannot be created.
     """
-    given = os.environ.get("ELT_HASH_SALT")
-    if given:
-        return os.fsencode(given)
+    configured = os.environ.get("ELT_HASH_SALT")
+    if configured:
+        return os.fsencode(configured)
     path = home() / SALT_FILE
     try:
         if not path.exists():
@@ -168,9 +170,9 @@ def _create_salt(path: Path) -> None:
 def spark_settings_file() -> Path | None:
     """Return `$ELT_SPARK`, which may not exist; default `spark-defaults.conf` in the home, or None if that
     file does not exist."""
-    given = os.environ.get("ELT_SPARK")
-    if given:
-        return Path(given).expanduser()
+    configured = os.environ.get("ELT_SPARK")
+    if configured:
+        return Path(configured).expanduser()
     default = home() / "spark-defaults.conf"
     return default if default.is_file() else None
 
@@ -184,8 +186,8 @@ def makes_archive() -> bool:
 def cache() -> Path:
     """Return the directory of files that can be made again: `$XDG_CACHE_HOME/elt-assets`, or
     `~/.cache/elt-assets` if that variable is not set."""
-    given = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(given).expanduser().absolute() / "elt-assets"
+    configured = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(configured).expanduser().absolute() / "elt-assets"
 
 
 def alert_hook() -> str | None:

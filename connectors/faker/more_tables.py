@@ -92,8 +92,8 @@ class Measurements(ShopStream):
 
     def row(self, number: int, day: int) -> Record:
         limits = [COLUMNS, 1000] * 10
-        found = self.random(number, day, *limits)
-        values = {f"value_{n}": v / 10 for n, v in zip(found[::2], found[1::2], strict=True)}
+        measured = self.random(number, day, *limits)
+        values = {f"value_{n}": v / 10 for n, v in zip(measured[::2], measured[1::2], strict=True)}
         return {"id": number + 1, **values}
 
 

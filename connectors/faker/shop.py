@@ -117,8 +117,8 @@ class ShopStream(Stream, ABC):
         log = self._log(day)
         size = len(log)
         for i in range(_first(size, after), size):
-            at = self.shop.time(day * DAY_US + (i + 1) * DAY_US // size)
-            yield {**self.row(log[i], day), "updated_at": at}
+            moment = self.shop.time(day * DAY_US + (i + 1) * DAY_US // size)
+            yield {**self.row(log[i], day), "updated_at": moment}
 
     def count_records(self, start: Any) -> int:
         day, after = self._position(start)
@@ -143,10 +143,10 @@ class ShopStream(Stream, ABC):
         if "clock" not in state:
             return state
         try:
-            clock, at = instant(state["clock"]), instant(state["updated_at"])
+            clock, updated_at = instant(state["clock"]), instant(state["updated_at"])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._foreign_state(state) from None
-        if (clock - self.shop.opening) % DAY or at > clock:
+        if (clock - self.shop.opening) % DAY or updated_at > clock:
             raise self._foreign_state(state)
         return {"replication_key": "updated_at", "replication_key_value": state["updated_at"]}
 

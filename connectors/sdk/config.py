@@ -30,18 +30,18 @@ def specification(model: type[BaseModel]) -> Json:
     """
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
-    found: Json = _plain(schema, definitions, ())
-    return {"$schema": "http://json-schema.org/draft-07/schema#", **found}
+    plain: Json = _plain(schema, definitions, ())
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **plain}
 
 
-def parse(model: type[BaseModel], written: Mapping[str, Any]) -> BaseModel:
+def parse(model: type[BaseModel], config: Mapping[str, Any]) -> BaseModel:
     """Return a config as an instance of its model.
 
     Raises:
         ConfigError: the config is not valid. The message names every violation, and quotes no value.
     """
     try:
-        return model.model_validate(written)
+        return model.model_validate(config)
     except ValueError as error:
         details = getattr(error, "errors", None)
         if details is None:
@@ -56,19 +56,19 @@ def validate(config: Mapping[str, Any], specification: Mapping[str, Any]) -> Non
         ConfigError: the config is not valid. The message names every violation, and quotes no value.
     """
     try:
-        found = violations(config, specification)
+        problems = violations(config, specification)
     except RecursionError:
         raise ConfigError(
             "the config is not checked: its specification is nested too deeply, or its references multiply",
             guidance="this is a defect of the specification: correct it, or report it to its maintainer",
         ) from None
-    if found:
-        raise _invalid(found)
+    if problems:
+        raise _invalid(problems)
 
 
-def _invalid(found: Iterable[str]) -> ConfigError:
+def _invalid(problems: Iterable[str]) -> ConfigError:
     return ConfigError(
-        "the config violates the specification: " + "; ".join(found),
+        "the config violates the specification: " + "; ".join(problems),
         guidance="correct the config; the `spec` command prints the specification",
     )
 
@@ -82,7 +82,7 @@ def _violation(error: Mapping[str, Any]) -> str:
 def _plain(part: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -> Any:
     """Return a part of a schema without references and without alternatives that are only null."""
     if isinstance(part, list):
-        return [_plain(each, definitions, within) for each in part]
+        return [_plain(item, definitions, within) for item in part]
     if not isinstance(part, Mapping):
         return part
     part = dict(part)
@@ -97,7 +97,7 @@ def _plain(part: Any, definitions: Mapping[str, Any], within: tuple[str, ...]) -
         }
     choices = part.get("anyOf")
     if isinstance(choices, list):
-        values = [each for each in choices if each != {"type": "null"}]
+        values = [choice for choice in choices if choice != {"type": "null"}]
         if len(values) == 1 and len(choices) == 2:
             del part["anyOf"]
             part = {**values[0], **part}
@@ -116,5 +116,5 @@ def _inner(name: str, value: Any, definitions: Mapping[str, Any], within: tuple[
     if name in _VALUES:
         return value
     if name == "properties":
-        return {field: _plain(each, definitions, within) for field, each in value.items()}
+        return {field: _plain(inner, definitions, within) for field, inner in value.items()}
     return _plain(value, definitions, within)

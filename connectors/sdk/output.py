@@ -36,9 +36,9 @@ def _may_have_others(encoded: bytes) -> bool:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(each) for name, each in value.items()}
+        return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [_finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Decimal) and not value.is_finite():
@@ -58,7 +58,7 @@ class TimedOutput(Output):
         super().flush()
         self._flush_due = time.time_ns() // 1_000_000 + FLUSH_MS
 
-    def flush_if_due(self, now: int) -> None:
-        """Write the messages if they are many, or old; `now` in milliseconds since 1970."""
-        if len(self._buffer) >= FLUSH_BYTES or now >= self._flush_due:
+    def flush_if_due(self, current: int) -> None:
+        """Write the messages if they are many, or old; `current` in milliseconds since 1970."""
+        if len(self._buffer) >= FLUSH_BYTES or current >= self._flush_due:
             self.flush()

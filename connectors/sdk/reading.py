@@ -82,7 +82,7 @@ def read_with_bookmarks(
         fields: the declared fields of the records: those that are in the context are added to a record that
             lacks them.
     """
-    found, first = _peeked(contexts)
+    peeked, first = _peeked(contexts)
     has_many = state.bookmarks_with(first) > MANY_PARTITIONS
     schedule = StateSchedule(has_many=has_many, size=state.size)
     send = partial(_checkpoint, state, schedule, with_progress=not has_many)
@@ -90,11 +90,11 @@ def read_with_bookmarks(
     sent: Checkpoint | None = None
     since = nulls = bad_values = 0
     first_bad_value = None
-    for context in found:
+    for context in peeked:
         bookmark = state.begin(context)
         added = declared_values(context, fields)
-        for each in records(None if context is None else dict(context), bookmark.start):
-            record = {**added, **each} if added else each
+        for item in records(None if context is None else dict(context), bookmark.start):
+            record = {**added, **item} if added else item
             if bookmark.see(record):
                 continue
             yield record

@@ -83,26 +83,26 @@ class Source(ABC):
             return specification(self.config_type)
         return dict(self.connection_specification)
 
-    def parse(self, written: Mapping[str, Any]) -> Any:
+    def parse(self, config: Mapping[str, Any]) -> Any:
         """Return a config as the methods of the source get it.
 
         Raises:
             ConfigError: the config is not valid. The message names every violation, and quotes no value.
         """
         if self.config_type is not None:
-            found: Any = parse(self.config_type, written)
+            parsed: Any = parse(self.config_type, config)
         else:
-            validate(written, self.specification())
-            found = dict(written)
-        start = _start_date(found, written)
+            validate(config, self.specification())
+            parsed = dict(config)
+        start = _start_date(parsed, config)
         if start is not None and not is_instant(start):
             raise ConfigError(
                 "config.start_date is not a date or date-time",
                 guidance="write it as in RFC 3339: 2026-01-31T00:00:00Z",
             )
-        return found
+        return parsed
 
-    def open(self, written: Mapping[str, Any]) -> list[Stream]:
+    def open(self, config_values: Mapping[str, Any]) -> list[Stream]:
         """Return the streams of a config. A `start_date` of the config applies to each stream that
         has none of its own and is read by a replication key whose values are times.
 
@@ -111,21 +111,21 @@ class Source(ABC):
         Raises:
             EltError: the config is not valid, or the streams cannot be listed.
         """
-        config = self.parse(written)
-        start = _start_date(config, written)
-        found = list(self.streams(config))
+        config = self.parse(config_values)
+        start = _start_date(config, config_values)
+        streams = list(self.streams(config))
         if start is not None:
-            for stream in found:
+            for stream in streams:
                 stream.begin_at(start)
-        return found
+        return streams
 
 
-def _start_date(config: Any, written: Mapping[str, Any]) -> str | None:
+def _start_date(config: Any, config_values: Mapping[str, Any]) -> str | None:
     """Return the `start_date` of a config, which may be the default of its model; None if it is empty."""
     values = (
         config
         if isinstance(config, Mapping)
         else {"start_date": getattr(config, "start_date", None)}
     )
-    found = iso(values.get("start_date") or written.get("start_date"))
-    return str(found) if found else None
+    start_date = iso(values.get("start_date") or config_values.get("start_date"))
+    return str(start_date) if start_date else None

@@ -313,10 +313,10 @@ class Stream:
         """Return the present time as a value of the key; None if it does not limit this stream."""
         if key is None or key.kind == NUMBER or self._is_sorted:
             return None
-        now = datetime.now(timezone.utc)
+        current = datetime.now(timezone.utc)
         if key.kind == DATE:
-            return now.date().isoformat()
-        return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+            return current.date().isoformat()
+        return current.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
     def _read_records(self, key: ReplicationKey | None, records: Records) -> Records:
         """Return the function that reads one partition from a start on."""
@@ -370,9 +370,9 @@ def named_partitions(configured: ConfiguredStream) -> list[Context] | None:
     Raises:
         ConfigError: what it names is not a list of contexts.
     """
-    written = configured.extra.get("partitions")
+    partitions = configured.extra.get("partitions")
     try:
-        return msgspec.json.decode(written or b"null", type=list[Context] | None)
+        return msgspec.json.decode(partitions or b"null", type=list[Context] | None)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"`partitions` of stream {str(configured.id)!r} is not a list of contexts: {error}",

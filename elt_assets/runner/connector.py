@@ -319,7 +319,7 @@ class Connector:
             result: returns the result in a message, if there is one.
             is_final: returns whether an answer is valid even if the process then fails.
         """
-        found: Message | None = None
+        answer: Message | None = None
         error: ErrorTrace | None = None
         output: list[str] = []
         try:
@@ -329,15 +329,15 @@ class Connector:
                     if isinstance(message, UndecodedLine) and len(output) < _MAX_QUOTED:
                         output.append(message.log.message if message.log is not None else "")
                     error = root_error(error, message.reported_error)
-                    if found is None and result(message) is not None:
-                        found = message
+                    if answer is None and result(message) is not None:
+                        answer = message
         except EltError:
-            if found is None or not is_final(found):
+            if answer is None or not is_final(answer):
                 raise
-        if found is None:
+        if answer is None:
             problem = f"{self._process_name(verb)} returned no result"
             raise connector_failure(problem, error, output="\n".join(output))
-        return found
+        return answer
 
     def _warn(self, text: str) -> None:
         self._on_log("WARN", ConnectorLog(self.mask, self.name).text(text))

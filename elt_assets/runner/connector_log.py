@@ -195,9 +195,9 @@ class _Limit:
         """Number of lines above the limit since the last summary."""
 
     def take(self) -> bool:
-        now = time.monotonic()
-        if now - self._since >= _MINUTE:
-            self._since, self._left = now, self._later
+        time_now = time.monotonic()
+        if time_now - self._since >= _MINUTE:
+            self._since, self._left = time_now, self._later
         if not self._left:
             self.dropped += 1
             return False

@@ -11,7 +11,7 @@ from elt_assets.runner.config.environment import INSTALLER
 from elt_assets.runner.packages import masked_output
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_FOUND = re.compile(r"^\S+ \((?P<version>[^)]+)\)", re.MULTILINE)
+_VERSION_LINE = re.compile(r"^\S+ \((?P<version>[^)]+)\)", re.MULTILINE)
 _TIMEOUT_SECONDS = 120
 
 
@@ -51,9 +51,9 @@ def newest_version(name: str) -> str:
             f"within {_TIMEOUT_SECONDS} s",
             guidance=f"try again later, {remedy}",
         ) from None
-    found = _FOUND.search(done.stdout)
-    if done.returncode == 0 and found is not None:
-        return found["version"]
+    match = _VERSION_LINE.search(done.stdout)
+    if done.returncode == 0 and match is not None:
+        return match["version"]
     unreachable = "connection broken" in done.stderr
     if "No matching distribution" in done.stderr and not unreachable:
         raise ConfigError(

@@ -167,8 +167,8 @@ def is_installed(requirement: str, home: Path, options: Installation | None = No
 def installed(home: Path) -> list[str]:
     """Return the packages, as `name==version`, that `install` has installed under `home`."""
     folders = [path.parent.name for path in home.glob(f"*/{_DONE}")]
-    found = (_ENVIRONMENT.fullmatch(name) for name in folders)
-    return sorted({match["requirement"] for match in found if match})
+    environments = (_ENVIRONMENT.fullmatch(name) for name in folders)
+    return sorted({match["requirement"] for match in environments if match})
 
 
 def _environment(requirement: str, home: Path, options: Installation) -> Path:
@@ -235,8 +235,8 @@ def _failure(requirement: str, output: str) -> ConfigError | TransientError:
 
 def masked_output(output: str) -> str:
     """Return the end of pip's output, with the secrets of this process's variables masked."""
-    known = (text for name, value in os.environ.items() for text in secrets_in(name, value))
-    return Masker(known)(output)[-_MAX_OUTPUT:]
+    secret_texts = (text for name, value in os.environ.items() for text in secrets_in(name, value))
+    return Masker(secret_texts)(output)[-_MAX_OUTPUT:]
 
 
 def _programs(environment: Path, name: str, version: str, options: Installation) -> list[str]:
@@ -246,14 +246,14 @@ def _programs(environment: Path, name: str, version: str, options: Installation)
         ConfigError: the lock file installs another version of the package, or does not install it.
     """
     places = [str(place) for place in environment.glob("lib/python*/site-packages")]
-    found = next(iter(distributions(name=name, path=places)), None)
-    if options.lock_file is not None and (found is None or found.version != version):
+    distribution = next(iter(distributions(name=name, path=places)), None)
+    if options.lock_file is not None and (distribution is None or distribution.version != version):
         raise ConfigError(
-            f"{options.lock_file} installs {found.version if found else 'no version'} of {name}, "
-            f"but the connection requires {version}",
+            f"{options.lock_file} installs {distribution.version if distribution else 'no version'} of "
+            f"{name}, but the connection requires {version}",
             guidance="write the same version in the connection's YAML and in the lock file",
         )
-    scripts = found.entry_points.select(group="console_scripts") if found else ()
+    scripts = distribution.entry_points.select(group="console_scripts") if distribution else ()
     return [script.name for script in scripts]
 
 

@@ -66,14 +66,16 @@ class Program:
 
     def notices(self, name: str) -> list[tuple[str, str]]:
         """Return notices for the user about how the program runs, each a protocol log level and a text."""
-        found = []
+        messages = []
         withheld = self.environment.hint()
         if withheld is not None:
-            found.append(("DEBUG", f"{name}: {withheld}"))
+            messages.append(("DEBUG", f"{name}: {withheld}"))
         if self.image is not None and self.image.is_mutable:
             text = f"the image {name} has no fixed tag, so each run may use a different image"
-            found.append(("WARN", f"{text}; write a version or a digest in the connection's YAML"))
-        return found
+            messages.append(
+                ("WARN", f"{text}; write a version or a digest in the connection's YAML")
+            )
+        return messages
 
     def _variables(self, account: Account | None, mask: Masker) -> dict[str, str]:
         variables, secrets = self.environment.variables()

@@ -294,27 +294,27 @@ class _Reading:
 
 def _whole_record(record: RawRecord) -> Message:
     """Return a record as an Airbyte message. It requires a time: a missing one becomes the present time."""
-    at = time.time() * 1000 if record.emitted_at is None else record.emitted_at
-    whole = Record(stream=record.stream, data=record.data, emitted_at=int(at))
+    emitted_at = time.time() * 1000 if record.emitted_at is None else record.emitted_at
+    whole = Record(stream=record.stream, data=record.data, emitted_at=int(emitted_at))
     return Message(type="RECORD", record=whole)
 
 
 def _batch_files(config: Mapping[str, Any]) -> ReadFile | None:
     """Return a reader for the folder of batch files in the config; None if the config has no such folder."""
-    found: Any = config
+    setting: Any = config
     for key in ("batch_config", "storage", "root"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    root = file_root(found)
+        setting = setting.get(key) if isinstance(setting, Mapping) else None
+    root = file_root(setting)
     return None if root is None else BatchFiles([root], MAX_LINE)
 
 
 def _json_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file; None if there is none."""
     try:
-        found = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
@@ -361,10 +361,10 @@ def _mark_secrets(schema: Any) -> Any:
         return [_mark_secrets(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found = {key: _mark_secrets(part) for key, part in schema.items()}
+    marked = {key: _mark_secrets(part) for key, part in schema.items()}
     for key in ("anyOf", "oneOf", "allOf"):
-        if isinstance(found.get(key), list):
-            found[key] = [part for part in found[key] if isinstance(part, (dict, bool))]
-    if found.get("secret") is True or found.get("writeOnly") is True:
-        found["airbyte_secret"] = True
-    return found
+        if isinstance(marked.get(key), list):
+            marked[key] = [part for part in marked[key] if isinstance(part, (dict, bool))]
+    if marked.get("secret") is True or marked.get("writeOnly") is True:
+        marked["airbyte_secret"] = True
+    return marked

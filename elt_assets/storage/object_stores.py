@@ -63,7 +63,7 @@ class ObjectStore:
     def bare(self, name: str) -> str:
         """Return the bare name of an option; letter case does not matter."""
         lower = name.lower()
-        prefix = next((each for each in self.prefixes if lower.startswith(each)), "")
+        prefix = next((prefix for prefix in self.prefixes if lower.startswith(prefix)), "")
         return lower.removeprefix(prefix)
 
     def for_delta(self, options: Options) -> dict[str, str]:
@@ -200,33 +200,33 @@ def store_of(uri: str) -> ObjectStore:
     return STORES[parts.scheme]
 
 
-def options_for(uri: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a store by their bare names: from the environment, the file, and `given`.
+def options_for(uri: str, configured: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a store by their bare names: from the environment, the file, and `configured`.
 
     Raises:
         ConfigError: the URI or an option is not supported, or the file cannot be read.
     """
     store = store_of(uri)
-    found = {
+    merged = {
         name: value
         for name, variables in store.options.items()
         for value in [next(filter(None, map(os.environ.get, variables)), None)]
         if value is not None
     }
-    for where, options in ((f"the file of {FILE}", _file()), ("`storage_options`", given)):
+    for where, options in ((f"the file of {FILE}", _file()), ("`storage_options`", configured)):
         for name, value in options.items():
             bare = store.bare(name)
             if bare not in store.options:
-                known = ", ".join(f"{store.prefixes[0]}{each}" for each in store.options)
+                supported = ", ".join(f"{store.prefixes[0]}{option}" for option in store.options)
                 scheme = urlsplit(uri).scheme
                 raise ConfigError(
                     f"{where} sets {name}, which is not an option of {scheme}:// locations",
-                    guidance=f"known are: {known or 'none; set the credentials in the environment'}",
+                    guidance=f"known are: {supported or 'none; set the credentials in the environment'}",
                 )
-            found[bare] = value
-    _refuse_plain_http(found)
-    _refuse_limits(found)
-    return found
+            merged[bare] = value
+    _refuse_plain_http(merged)
+    _refuse_limits(merged)
+    return merged
 
 
 def is_true(value: str | None) -> bool:
@@ -235,17 +235,17 @@ def is_true(value: str | None) -> bool:
 
 def _file() -> dict[str, str]:
     """Return the options of the file that the environment names; none if there is no such variable."""
-    given = os.environ.get(FILE)
-    if not given:
+    path = os.environ.get(FILE)
+    if not path:
         return {}
     try:
-        options = yaml.safe_load(Path(given).expanduser().read_text(encoding="utf-8"))
+        options = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
         return {str(name): _text(value) for name, value in options.items()}
     # What the parser says may contain a secret.
     except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a mapping of texts"
         raise ConfigError(
-            f"the file of storage options {given} cannot be read: {reason}",
+            f"the file of storage options {path} cannot be read: {reason}",
             guidance=f"correct the path in {FILE}, or write one option per line, for example "
             "aws_region: eu-central-1",
         ) from None

@@ -60,8 +60,8 @@ def sweep(parent: Path, seconds: float) -> int:
         The number of removed directories.
     """
     oldest = time.time() - seconds
-    found = [path for path in parent.glob("*-*-*") if _last_change(path) < oldest]
-    return sum(_remove_if_abandoned(folder, is_old=True) for folder in found)
+    abandoned = [path for path in parent.glob("*-*-*") if _last_change(path) < oldest]
+    return sum(_remove_if_abandoned(folder, is_old=True) for folder in abandoned)
 
 
 def _host() -> str:

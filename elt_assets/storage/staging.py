@@ -90,8 +90,8 @@ class Staging:
     def _remove_uploads(self, session: str) -> None:
         """Remove what a session has uploaded. `session`: the name of its directory."""
         if self.shared is not None:
-            found = _uploads(self.shared.child(session))
-            self._remove([f"{session}/{name}" for name, _ in found])
+            uploads = _uploads(self.shared.child(session))
+            self._remove([f"{session}/{name}" for name, _ in uploads])
 
     def _remove(self, names: list[str]) -> None:
         if self.shared is not None and names:

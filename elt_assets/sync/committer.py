@@ -140,7 +140,7 @@ class Committer:
         """
         pending = run.take_states()
         newer = () if run.has_own_state else shared
-        states = tuple(each.state for each in (*pending, *newer))
+        states = tuple(message.state for message in (*pending, *newer))
         # A shared state counts as a message about every resumable stream.
         silent = not run.is_mentioned and not (shared and run.is_resumable)
         checkpoint = Checkpoint(states, final, silent=silent)

@@ -303,13 +303,13 @@ class Relay:
                 "WARN", "the destination sent back a state once more, or a later one before it"
             )
             return
-        if self._error is not None or any(self._streams[each].error for each in sent.counts):
+        if self._error is not None or any(self._streams[stream].error for stream in sent.counts):
             yield Logged("WARN", "ignoring a state: the destination reported an error before")
             return
         self._acknowledge(sent, echo.destinationStats or StateStats())
-        for each in sent.counts:
-            if time.monotonic() - self._streams[each].committed_at >= COMMIT_INTERVAL:
-                yield self._commit(self._streams[each], final=False)
+        for stream in sent.counts:
+            if time.monotonic() - self._streams[stream].committed_at >= COMMIT_INTERVAL:
+                yield self._commit(self._streams[stream], final=False)
 
     def _stream_of_echo(self, echo: State) -> StreamId | None:
         """Return the stream of a state that came back; None if the state is a shared one.
@@ -329,8 +329,8 @@ class Relay:
     def _acknowledge(self, sent: SentState, stats: StateStats) -> None:
         """Count the records between the last acknowledged state and this one as committed or rejected."""
         rejected = int(stats.rejectedRecordCount or 0)
-        for each, count in sent.counts.items():
-            relayed = self._streams[each]
+        for stream, count in sent.counts.items():
+            relayed = self._streams[stream]
             # The destination does not report the stream of a rejected record: count them in order.
             own = max(min(rejected, count - relayed.acknowledged), 0)
             rejected -= own
@@ -386,10 +386,12 @@ class Relay:
             raise self._destination_failure(failed)
         # A stream that failed in the destination also keeps it from sending shared states back.
         excused = {None, *(relayed.run.configured.id for relayed in failed)} if failed else set()
-        lost = [each for each in self._sent.unacknowledged() if each not in excused]
+        lost = [stream for stream in self._sent.unacknowledged() if stream not in excused]
         if lost:
             yield from self._finish_early()
-            names = ", ".join("all streams" if each is None else repr(str(each)) for each in lost)
+            names = ", ".join(
+                "all streams" if stream is None else repr(str(stream)) for stream in lost
+            )
             raise SystemFailure(
                 f"the destination ended without acknowledging the states of {names}",
                 guidance="this is a defect of the destination; the next run resumes from the last "

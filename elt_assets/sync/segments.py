@@ -213,8 +213,8 @@ class SegmentWriter:
 
     def _begin_messages(self, run: RecordLines) -> None:
         """Begin a piece for a run of messages, unless the run belongs to the present piece."""
-        now = int(time.time() * 1000)
-        new = Piece(run.form, self.size, 0, self._next, 0, now, run.named, run.namespace)
+        read_at = int(time.time() * 1000)
+        new = Piece(run.form, self.size, 0, self._next, 0, read_at, run.named, run.namespace)
         last = self._pieces[-1] if self._pieces else None
         is_large = last is not None and self.size + len(run.lines) - last.offset > _PIECE_SIZE
         if last is None or is_large or not _is_continued(last, new, len(self._pieces)):
@@ -313,9 +313,9 @@ def _split(run: RecordLines, count: int, size: int) -> tuple[RecordLines, Record
 
 def _row(record: RawRecord, received_at: float | None = None) -> bytes:
     """Return the line of a record in the form ROWS. `received_at`: the time now, if it is None."""
-    at = record.emitted_at
-    if at is None or not 0 <= at < _MAX_EMITTED_AT:  # absent, or in another unit
-        at = time.time() * 1000 if received_at is None else received_at
+    emitted_at = record.emitted_at
+    if emitted_at is None or not 0 <= emitted_at < _MAX_EMITTED_AT:  # absent, or in another unit
+        emitted_at = time.time() * 1000 if received_at is None else received_at
     if record.meta is NULL:
-        return _ROW % (record.data, at)
-    return _ROW_WITH_META % (record.data, at, record.meta)
+        return _ROW % (record.data, emitted_at)
+    return _ROW_WITH_META % (record.data, emitted_at, record.meta)

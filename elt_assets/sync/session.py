@@ -401,19 +401,19 @@ def _with_schema(configured: ConfiguredStream, stream: AirbyteStream) -> Configu
     Fields that the new schema does not declare stay, except for one that it declares with a name that differs
     in case only: it has been renamed.
     """
-    known, new = configured.stream.json_schema, stream.json_schema
-    before, declared = known.get("properties") or {}, new.get("properties") or {}
+    known_fields, new = configured.stream.json_schema, stream.json_schema
+    before, declared = known_fields.get("properties") or {}, new.get("properties") or {}
     renamed = {name.lower() for name in declared if name not in before}
     stay = (name for name in before if name in declared or name.lower() not in renamed)
     properties = {**{name: before[name] for name in stay}, **declared}
     key = stream.source_defined_primary_key or configured.stream.source_defined_primary_key
     if (
-        properties == known.get("properties")
+        properties == known_fields.get("properties")
         and key == configured.stream.source_defined_primary_key
     ):
         return None
     described = copy.copy(configured)
     described.stream = copy.copy(configured.stream)
-    described.stream.json_schema = {**new, **known, "properties": properties}
+    described.stream.json_schema = {**new, **known_fields, "properties": properties}
     described.stream.source_defined_primary_key = key
     return described

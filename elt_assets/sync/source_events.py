@@ -87,10 +87,10 @@ def _estimate(estimate: EstimateTrace, runs: Runs) -> Iterator[SessionEvent]:
 
     Spec: AirbyteEstimateTraceMessage.
     """
-    found = [runs.get(StreamId(estimate.name or "", estimate.namespace))]
+    counts = [runs.get(StreamId(estimate.name or "", estimate.namespace))]
     if estimate.type == SYNC:
-        found = [*runs.values()]
-    [run] = found if len(found) == 1 else [None]
+        counts = [*runs.values()]
+    [run] = counts if len(counts) == 1 else [None]
     rows, size = estimate.row_estimate, estimate.byte_estimate
     if (run is None and estimate.type != SYNC) or (rows is None and size is None):
         return

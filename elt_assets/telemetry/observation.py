@@ -119,14 +119,14 @@ def _fields(schema: Any) -> list[tuple[str, str]]:
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return []
-    return [(name, _type_of(each)) for name, each in properties.items()]
+    return [(name, _type_of(schema)) for name, schema in properties.items()]
 
 
 def _type_of(schema: Any) -> str:
     if not isinstance(schema, dict):
         return "any"
     types = schema.get("type", "any")
-    names = [str(one) for one in (types if isinstance(types, list) else [types])]
+    names = [str(type_name) for type_name in (types if isinstance(types, list) else [types])]
     text = " | ".join(name for name in names if name != "null") or "null"
     detail = schema.get("airbyte_type") or schema.get("format")
     return f"{text} ({detail})" if detail else text

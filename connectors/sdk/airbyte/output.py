@@ -35,20 +35,20 @@ class SourceOutput(TimedOutput):
         a failure leaves no incomplete line.
         """
         encoded = encode_record(data)
-        now = time.time_ns() // 1_000_000
-        self._buffer += b'%b%b,"emitted_at":%d}}\n' % (head, encoded, now)
-        self.flush_if_due(now)
+        emitted_at = time.time_ns() // 1_000_000
+        self._buffer += b'%b%b,"emitted_at":%d}}\n' % (head, encoded, emitted_at)
+        self.flush_if_due(emitted_at)
 
     def records(self, head: bytes, data: list[Record]) -> None:
         """Send several records, as `record` does."""
-        now = time.time_ns() // 1_000_000
-        end = b',"emitted_at":%d}}\n' % now
+        emitted_at = time.time_ns() // 1_000_000
+        end = b',"emitted_at":%d}}\n' % emitted_at
         for begin in range(0, len(data), RECORDS_AT_ONCE):
             lines = encode_records(data[begin : begin + RECORDS_AT_ONCE])
             self._buffer += head
             self._buffer += lines[:-1].replace(b"\n", end + head)
             self._buffer += end
-            self.flush_if_due(now)
+            self.flush_if_due(emitted_at)
 
     def partition(self, partition: wire.Partition) -> None:
         self.send([Message(type="PARTITION", partition=partition)])

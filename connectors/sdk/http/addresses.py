@@ -188,7 +188,7 @@ def resolved(host: str, port: int) -> Sequence[str]:
     """
     entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
-    return [each for each in addresses if not each.startswith("fe80:")] or addresses
+    return [address for address in addresses if not address.startswith("fe80:")] or addresses
 
 
 def is_internal(host: str) -> bool:

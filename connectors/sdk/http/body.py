@@ -85,15 +85,15 @@ def records_at(response: httpx.Response, path: Path, *, may_lack: bool = False) 
         SystemFailure: the body is not JSON, the path is missing, or a record is not an object.
     """
     body, parts = decoded(response), steps(path)
-    found = list(_values(body, parts))
-    if not found and not may_lack and ALL not in parts:
+    values = list(_values(body, parts))
+    if not values and not may_lack and ALL not in parts:
         names = ", ".join(map(repr, body)) if isinstance(body, Mapping) else kind(body)
         raise SystemFailure(
             f"the body of {place(response.request)} has nothing at the path {'.'.join(parts)!r}; its "
             f"fields are {names or 'none'}",
             guidance="correct `records_path`; set `may_lack_records` if the API leaves out an empty list",
         )
-    for value in found:
+    for value in values:
         for record in value if isinstance(value, list) else [] if value is None else [value]:
             if not isinstance(record, dict):
                 raise SystemFailure(
@@ -109,8 +109,8 @@ def _values(body: Any, parts: Sequence[str]) -> Iterator[Any]:
         return
     first, rest = parts[0], parts[1:]
     if first == ALL and isinstance(body, list | dict):
-        for each in body if isinstance(body, list) else body.values():
-            yield from _values(each, rest)
+        for item in body if isinstance(body, list) else body.values():
+            yield from _values(item, rest)
     elif isinstance(body, dict) and first in body:
         yield from _values(body[first], rest)
     elif isinstance(body, list) and _NUMBER.fullmatch(first):
@@ -180,7 +180,7 @@ def _without_half_pairs(content: bytes) -> bytes:
     text was cut, and no text in UTF-8 can have it."""
     if not _HALF.search(content):
         return content
-    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], content)
+    return _ESCAPE.sub(lambda match: rb"\ufffd" if match[1] else match[0], content)
 
 
 def kind(value: Any) -> str:

@@ -304,22 +304,22 @@ def is_ignored(response: httpx.Response) -> bool:
     return bool(response.extensions.get(_IGNORED, False))
 
 
-def _headers(*written: Mapping[str, str]) -> httpx.Headers:
+def _headers(*parts: Mapping[str, str]) -> httpx.Headers:
     """Return headers; a later one replaces an earlier one of the same name.
 
     Raises:
         ConfigError: a name is not one. It is not quoted: a template may have put a secret into it.
     """
-    found = httpx.Headers(encoding="utf-8")
-    for headers in written:
+    merged = httpx.Headers(encoding="utf-8")
+    for headers in parts:
         for name, value in headers.items():
             if not _NAME.fullmatch(name):
                 raise ConfigError(
                     "the name of a header is empty, or contains a character that HTTP forbids",
                     guidance="correct the names of the headers, and the values of the config in them",
                 )
-            found[name] = value
-    return found
+            merged[name] = value
+    return merged
 
 
 def _outcome(send: Callable[[], httpx.Response]) -> Outcome:

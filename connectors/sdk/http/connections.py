@@ -127,7 +127,9 @@ class Connections:
             body = self._body(received, raw)
         finally:
             received.close()
-        headers = [each for each in received.headers.raw if each[0].lower() not in _OF_TRANSPORT]
+        headers = [
+            header for header in received.headers.raw if header[0].lower() not in _OF_TRANSPORT
+        ]
         response = httpx.Response(
             received.status_code,
             headers=headers,
@@ -196,8 +198,10 @@ def _check_coding(received: httpx.Response) -> None:
     Raises:
         SystemFailure: it is compressed in another way, or more than once.
     """
-    written = received.headers.get("Content-Encoding", "").lower()
-    codings = [each.strip() for each in written.split(",") if each.strip() not in ("", "identity")]
+    header = received.headers.get("Content-Encoding", "").lower()
+    codings = [
+        coding.strip() for coding in header.split(",") if coding.strip() not in ("", "identity")
+    ]
     if len(codings) > 1 or not {*codings} <= {*_CODINGS.split(", ")}:
         raise SystemFailure(
             f"the body of {place(received.request)} is compressed with {', '.join(codings)!r}, which was not "

@@ -61,8 +61,8 @@ def place(request: httpx.Request) -> str:
     url = request.url
     path, _, query = url.raw_path.decode("ascii").partition("?")
     names = [part.partition("=") for part in query.split("&") if part]
-    shown = "&".join(f"{name}=…" if equals else "…" for name, equals, _ in names)
-    address = f"{url.scheme}://{url.netloc.decode('ascii')}{path}{shown and '?'}{shown}"
+    query_text = "&".join(f"{name}=…" if equals else "…" for name, equals, _ in names)
+    address = f"{url.scheme}://{url.netloc.decode('ascii')}{path}{query_text and '?'}{query_text}"
     return f"{request.method} {_mask(request)(address)}"
 
 
@@ -177,10 +177,10 @@ def _of_transport(error: httpx.RequestError, attempts: int) -> EltError:
 
 
 def _is_of_certificate(error: BaseException) -> bool:
-    at: BaseException | None = error
-    while at is not None and not isinstance(at, ssl.SSLCertVerificationError):
-        at = at.__cause__ or at.__context__
-    return at is not None
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def _mask(request: httpx.Request) -> Masker:

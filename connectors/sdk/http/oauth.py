@@ -155,11 +155,15 @@ class OAuth2RefreshToken(OAuth2):
         return {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
 
     def accept(self, answer: Mapping[str, Any]) -> None:
-        found = answer.get("refresh_token")
-        if isinstance(found, str) and found and found != self._refresh_token:
-            self._refresh_token = found
+        refresh_token = answer.get("refresh_token")
+        if (
+            isinstance(refresh_token, str)
+            and refresh_token
+            and refresh_token != self._refresh_token
+        ):
+            self._refresh_token = refresh_token
             if self._on_new_refresh_token is not None:
-                self._on_new_refresh_token(found)
+                self._on_new_refresh_token(refresh_token)
 
 
 def usable_seconds(life: float) -> float:
@@ -204,9 +208,9 @@ def refusal(response: httpx.Response) -> ConfigError:
     )
 
 
-def _seconds(written: Any) -> float:
+def _seconds(lifetime: Any) -> float:
     """Return the life of a token; infinite if the endpoint does not say it, or says something else."""
     try:
-        return float(written)
+        return float(lifetime)
     except (TypeError, ValueError):
         return float("inf")

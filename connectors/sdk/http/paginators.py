@@ -220,10 +220,10 @@ class Cursor(Paginator):
         if self.ends_at_empty_page and page.records == 0:
             return None
         if self.header is not None:
-            found = page.response.headers.get(self.header)
+            token = page.response.headers.get(self.header)
         else:
-            found = value_at(page.body, self.path)
-        return _request({self.parameter: found}, self.sent_in, found) if found else None
+            token = value_at(page.body, self.path)
+        return _request({self.parameter: token}, self.sent_in, token) if token else None
 
 
 @dataclass(frozen=True)
@@ -357,14 +357,14 @@ def _request(parameters: Mapping[str | None, Any], sent_in: In, position: Any) -
     if sent_in == "params":
         return PageRequest(params=named, position=position)
     if sent_in == "headers":
-        shown = {name: text(value) for name, value in named.items()}
-        return PageRequest(headers=shown, position=position)
+        texts = {name: text(value) for name, value in named.items()}
+        return PageRequest(headers=texts, position=position)
     nested: dict[str, Any] = {}
     for name, value in named.items():
         *outer, last = steps(name)
         inner = nested
-        for each in outer:
-            inner = inner.setdefault(each, {})
+        for outer_request in outer:
+            inner = inner.setdefault(outer_request, {})
         inner[last] = value
     return PageRequest(json=nested, position=position)
 

@@ -46,12 +46,12 @@ class RateLimit:
     def reserve(self, request: httpx.Request | None = None) -> float:
         del request  # all count in the same way
         with self._lock:
-            now = self._clock()
+            current = self._clock()
             is_full = len(self._times) == self._times.maxlen
-            earliest = self._times[0] + self._seconds if is_full else now
-            at = max(now, earliest)
-            self._times.append(at)
-            return at - now
+            earliest = self._times[0] + self._seconds if is_full else current
+            start = max(current, earliest)
+            self._times.append(start)
+            return start - current
 
     def observe(self, response: httpx.Response) -> None:
         """Do nothing: the limit is the written one."""

@@ -129,32 +129,32 @@ class RetryPolicy:
         return Retry(seconds, reason)
 
 
-def retry_after(headers: httpx.Headers, now: float) -> float | None:
+def retry_after(headers: httpx.Headers, current: float) -> float | None:
     """Return the seconds that the header `Retry-After` asks to wait; None if it is missing or malformed.
 
     Args:
         headers: the headers of the response. A date in `Retry-After` is compared with the date of the
             response, if it has one: the clocks of server and client may differ.
-        now: the present time in seconds since 1970.
+        current: the present time in seconds since 1970.
     """
-    written = headers.get("Retry-After", "").strip()
-    if _NUMBER.fullmatch(written):
-        return float(written)
-    until = _time(written)
+    header = headers.get("Retry-After", "").strip()
+    if _NUMBER.fullmatch(header):
+        return float(header)
+    until = _time(header)
     if until is None:
         return None
     sent = _time(headers.get("Date", ""))
-    return max(0.0, until - (now if sent is None else sent))
+    return max(0.0, until - (current if sent is None else sent))
 
 
-def _time(written: str) -> float | None:
+def _time(header: str) -> float | None:
     """Return a date of HTTP in seconds since 1970; None if it is not one."""
     try:
-        found = parsedate_to_datetime(written)
+        moment = parsedate_to_datetime(header)
     except (ValueError, OverflowError):
         return None
-    zone = found.tzinfo or timezone.utc
-    return found.replace(tzinfo=zone).timestamp()
+    zone = moment.tzinfo or timezone.utc
+    return moment.replace(tzinfo=zone).timestamp()
 
 
 def _too_long(outcome: Outcome, seconds: float, maximum: float) -> TransientError:

@@ -95,9 +95,9 @@ class HttpStream(Stream):
     def records(self, context: Context | None, start: Any) -> Iterator[Record]:
         for page in self.pages(context, start):
             for record in page:
-                found = self.post_process(record, context)
-                if found is not None:
-                    yield found
+                processed = self.post_process(record, context)
+                if processed is not None:
+                    yield processed
 
     def pages(self, context: Context | None, start: Any) -> Iterator[list[Record]]:
         """Yield the records of each page. A page is requested when it is needed.
@@ -106,21 +106,21 @@ class HttpStream(Stream):
             EltError: a request fails, or the pages do not end.
         """
         paginator = self.paginator or SinglePage()
-        wanted: PageRequest | None = paginator.first()
-        assert wanted is not None
-        guard = LoopGuard(wanted, is_counted=paginator.is_counted)
-        while wanted is not None:
-            response = self.request(wanted, context, start)
+        request: PageRequest | None = paginator.first()
+        assert request is not None
+        guard = LoopGuard(request, is_counted=paginator.is_counted)
+        while request is not None:
+            response = self.request(request, context, start)
             if is_ignored(response):
                 return
-            found = list(self.parse(response))
-            page = Page(wanted, response, len(found))
+            records = list(self.parse(response))
+            page = Page(request, response, len(records))
             # Before the records are yielded: their consumer may change them, and so the decoded body.
-            wanted = paginator.following(page)
-            if wanted is not None:
-                guard.check(page, wanted)
+            request = paginator.following(page)
+            if request is not None:
+                guard.check(page, request)
             del response, page  # the records are enough
-            yield found
+            yield records
 
     def request(self, page: PageRequest, context: Context | None, start: Any) -> httpx.Response:
         """Return the response for a page; the errors are those of `HttpClient.request`."""
@@ -146,11 +146,11 @@ class HttpStream(Stream):
 
 def merged(body: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON object with changes to it, at any depth."""
-    found = dict(body)
+    result = dict(body)
     for name, value in changes.items():
-        inner = found.get(name)
+        inner = result.get(name)
         if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            found[name] = merged(inner, value)
+            result[name] = merged(inner, value)
         else:
-            found[name] = value
-    return found
+            result[name] = value
+    return result

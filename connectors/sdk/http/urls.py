@@ -33,15 +33,15 @@ def base(url: str) -> httpx.URL:
         ConfigError: it is not an absolute URL. It is not quoted, because it may contain a password.
     """
     try:
-        found = httpx.URL(url.strip())
+        parsed = httpx.URL(url.strip())
     except httpx.InvalidURL:
-        found = httpx.URL()
-    if found.scheme not in _PORTS or not found.host or found.query:
+        parsed = httpx.URL()
+    if parsed.scheme not in _PORTS or not parsed.host or parsed.query:
         raise ConfigError(
             "the base URL of the API is not a URL that begins with https:// or http:// and has no query",
             guidance="correct the URL in the config",
         )
-    return found
+    return parsed
 
 
 def parsed(url: str) -> httpx.URL:
@@ -56,19 +56,19 @@ def parsed(url: str) -> httpx.URL:
         raise _malformed() from None
 
 
-def linked(at: httpx.URL, target: str) -> httpx.URL:
+def linked(page: httpx.URL, target: str) -> httpx.URL:
     """Return the absolute URL of a link that is at a URL.
 
     Raises:
         SystemFailure: it is malformed.
     """
     try:
-        found = at.join(target)
+        target_url = page.join(target)
     except (httpx.InvalidURL, ValueError):
         raise _malformed() from None
-    if not found.host:
+    if not target_url.host:
         raise _malformed()
-    return found
+    return target_url
 
 
 def joined(base_url: httpx.URL, path: str) -> httpx.URL:
@@ -92,29 +92,29 @@ def filled(path: str, context: Mapping[str, Any] | None) -> str:
     """
     values = context or {}
 
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
-        shown = text(values[name]) if values.get(name) is not None else ""
-        if shown in _UNUSABLE:
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        replacement = text(values[name]) if values.get(name) is not None else ""
+        if replacement in _UNUSABLE:
             raise SystemFailure(
                 f"the path {path!r} cannot be filled: the context has {values.get(name)!r} for {name!r}",
                 guidance="the parent's `get_child_context`, or `partitions`, must return a value for it",
             )
-        return quote(shown, safe="")
+        return quote(replacement, safe="")
 
     return _PLACEHOLDER.sub(value, path)
 
 
 def with_params(url: httpx.URL, params: Mapping[str, Any]) -> httpx.URL:
     """Return a URL with further parameters of the query; those that are None are left out."""
-    written = {
-        name: [text(each) for each in value]
+    texts = {
+        name: [text(item) for item in value]
         if isinstance(value, Sequence) and not isinstance(value, str)
         else text(value)
         for name, value in params.items()
         if value is not None
     }
-    return url.copy_merge_params(written) if written else url
+    return url.copy_merge_params(texts) if texts else url
 
 
 def text(value: Any) -> str:
@@ -133,11 +133,11 @@ def origin(url: httpx.URL) -> Origin:
 
 def is_within(url: httpx.URL, origins: Sequence[Origin]) -> bool:
     """Return whether a URL is of one of these origins, or of one of them with HTTPS in place of HTTP."""
-    found = origin(url)
+    own_origin = origin(url)
     upgraded = [
         ("https", host, 443) for scheme, host, port in origins if (scheme, port) == ("http", 80)
     ]
-    return found in [*origins, *upgraded]
+    return own_origin in [*origins, *upgraded]
 
 
 def _malformed() -> SystemFailure:
@@ -161,9 +161,9 @@ def links(header: str) -> Iterator[tuple[str, dict[str, str]]]:
 
     Spec: RFC 8288.
     """
-    for found in _LINK.finditer(header):
+    for match in _LINK.finditer(header):
         parameters: dict[str, str] = {}
-        for name, quoted, plain in re.findall(_PARAMETER, found[2]):
+        for name, quoted, plain in re.findall(_PARAMETER, match[2]):
             value = re.sub(r"\\(.)", r"\1", quoted) or plain
             parameters.setdefault(name.lower(), value)
-        yield found[1].strip(), parameters
+        yield match[1].strip(), parameters

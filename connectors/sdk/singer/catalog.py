@@ -88,23 +88,23 @@ def selected_streams(
     Raises:
         ConfigError: the catalog requests what a stream does not support.
     """
-    known = {stream_name(stream): stream for stream in streams}
+    streams_by_name = {stream_name(stream): stream for stream in streams}
     for entry in entries:
         metadata = metadata_by_breadcrumb(entry)
         if not _is_stream_selected(entry, metadata.get((), {})):
             continue
         name = str(entry.get("tap_stream_id") or entry.get("stream"))
-        yield _selected(known[name], entry, metadata) if name in known else name
+        yield _selected(streams_by_name[name], entry, metadata) if name in streams_by_name else name
 
 
 def without(record: Record, excluded: Excluded) -> Record:
     """Return a record without the fields that are not selected."""
-    found = {}
+    result = {}
     for name, value in record.items():
         inner = excluded.get(name, {})
         if inner is not None:
-            found[name] = without(value, inner) if inner and isinstance(value, dict) else value
-    return found
+            result[name] = without(value, inner) if inner and isinstance(value, dict) else value
+    return result
 
 
 def _selected(
@@ -123,10 +123,12 @@ def _selected(
             guidance="correct `replication-method` and `replication-key` in the catalog's metadata",
         )
     configured = ConfiguredStream(stream=stream.describe(), sync_mode=_METHODS[method])
-    kept = {*_key_properties(stream), cursor}
+    always_kept = {*_key_properties(stream), cursor}
     excluded = _excluded(stream.json_schema, metadata, ())
     return SelectedStream(
-        stream, configured, {name: part for name, part in excluded.items() if name not in kept}
+        stream,
+        configured,
+        {name: part for name, part in excluded.items() if name not in always_kept},
     )
 
 
@@ -158,14 +160,14 @@ def _excluded(
     schema: Any, metadata: Mapping[Breadcrumb, Mapping[str, Any]], place: Breadcrumb
 ) -> Excluded:
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    found: Excluded = {}
+    excluded: Excluded = {}
     for name, part in (properties or {}).items():
         path = (*place, "properties", name)
         if not _is_field_selected(metadata.get(path, {})):
-            found[name] = None
+            excluded[name] = None
         elif inner := _excluded(part, metadata, path):
-            found[name] = inner
-    return found
+            excluded[name] = inner
+    return excluded
 
 
 def _is_field_selected(metadata: Mapping[str, Any]) -> bool:
@@ -175,12 +177,12 @@ def _is_field_selected(metadata: Mapping[str, Any]) -> bool:
 
 
 def _schema_without(schema: Mapping[str, Any], excluded: Excluded) -> dict[str, Any]:
-    found = copy.deepcopy(dict(schema))
+    narrowed = copy.deepcopy(dict(schema))
     for name, inner in excluded.items():
         if inner is None:
-            del found["properties"][name]
-            if name in found.get("required", ()):
-                found["required"].remove(name)
+            del narrowed["properties"][name]
+            if name in narrowed.get("required", ()):
+                narrowed["required"].remove(name)
         else:
-            found["properties"][name] = _schema_without(found["properties"][name], inner)
-    return found
+            narrowed["properties"][name] = _schema_without(narrowed["properties"][name], inner)
+    return narrowed

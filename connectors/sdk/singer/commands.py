@@ -109,8 +109,8 @@ def _with_secrets(schema: Any) -> Any:
         return [_with_secrets(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: _with_secrets(part) for name, part in schema.items()}
-    return {**found, "secret": True, "writeOnly": True} if found.get("airbyte_secret") else found
+    marked = {name: _with_secrets(part) for name, part in schema.items()}
+    return {**marked, "secret": True, "writeOnly": True} if marked.get("airbyte_secret") else marked
 
 
 def _discover(source: Source, arguments: argparse.Namespace, output: TapOutput) -> None:
@@ -131,8 +131,8 @@ def _test(source: Source, arguments: argparse.Namespace, output: TapOutput) -> N
     config = _config(source, arguments, output)  # the check may have changed it
     for selected in _selection(source, config, arguments, output):
         items = selected.stream.read(selected.configured, None)
-        found = any(map(_has_record, items))
-        output.log("INFO", f"stream {selected.name}: {'a record' if found else 'no record'}")
+        has_records = any(map(_has_record, items))
+        output.log("INFO", f"stream {selected.name}: {'a record' if has_records else 'no record'}")
 
 
 def _has_record(item: Item) -> bool:
@@ -141,11 +141,14 @@ def _has_record(item: Item) -> bool:
 
 def _sync(source: Source, arguments: argparse.Namespace, output: TapOutput) -> int:
     config = _config(source, arguments, output)
-    given = load_state_file(arguments.state)
-    loaded = source.load_state(given) if given else {}
+    start = load_state_file(arguments.state)
+    loaded = source.load_state(start) if start else {}
     require_standard_format(loaded)
     state = TapState(loaded)
-    selection = {each.configured.id: each for each in _selection(source, config, arguments, output)}
+    selection = {
+        selection.configured.id: selection
+        for selection in _selection(source, config, arguments, output)
+    }
     jobs = [(s.stream, s.configured, _saved(s, state)) for s in selection.values()]
     failures = read_streams(jobs, partial(_stream_output, output, state, selection))
     if state.is_pending:

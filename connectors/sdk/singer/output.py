@@ -43,9 +43,9 @@ class TapOutput(TimedOutput):
             tail: the message from there to the value of `time_extracted`.
         """
         encoded = encode_record(record)
-        now = time.time_ns() // 1_000_000
-        self._buffer += b"%b%b%b%b}\n" % (head, encoded, tail, self._time(now))
-        self.flush_if_due(now)
+        emitted_at = time.time_ns() // 1_000_000
+        self._buffer += b"%b%b%b%b}\n" % (head, encoded, tail, self._time(emitted_at))
+        self.flush_if_due(emitted_at)
 
     def state(self, state: TapState) -> None:
         self.line(b'{"type":"STATE","value":%b}' % state.value())
@@ -62,11 +62,14 @@ class TapOutput(TimedOutput):
             stack = traceback.format_exception(type(error), error, error.__traceback__)
             self.log("ERROR", f"{where}{''.join(stack)}")
 
-    def _time(self, now: int) -> bytes:
+    def _time(self, emitted_at: int) -> bytes:
         """Return a time in milliseconds since 1970 as JSON; many records have the same."""
-        if now != self._last:
-            at = datetime.fromtimestamp(now / 1000, timezone.utc)
-            self._last, self._last_text = now, encode(at.isoformat(timespec="milliseconds"))
+        if emitted_at != self._last:
+            moment = datetime.fromtimestamp(emitted_at / 1000, timezone.utc)
+            self._last, self._last_text = (
+                emitted_at,
+                encode(moment.isoformat(timespec="milliseconds")),
+            )
         return self._last_text
 
 
@@ -100,8 +103,8 @@ class TapStreamOutput(StreamOutput):
 
     def record(self, record: Record) -> None:
         excluded = self._selected.excluded
-        kept = without(record, excluded) if excluded else record
-        self._output.record(self._head, kept, self._tail)
+        stored = without(record, excluded) if excluded else record
+        self._output.record(self._head, stored, self._tail)
 
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:
         """Send the state of the tap; a full table has none, since it is read as a whole."""

@@ -45,7 +45,7 @@ class TapState:
         self.saved = decode_json(
             encode(saved.get(BOOKMARKS) or {}), dict[str, dict[str, Any]], "state"
         )
-        self._bookmarks = {name: encode(each) for name, each in self.saved.items()}
+        self._bookmarks = {name: encode(value) for name, value in self.saved.items()}
         self._total = 0
         self._is_pending = False
 
@@ -68,10 +68,10 @@ class TapState:
     def value(self) -> bytes:
         """Return the value of the next STATE message."""
         inner = b",".join(b"%b:%b" % (encode(name), mark) for name, mark in self._bookmarks.items())
-        found = b'{"%b":{%b}}' % (BOOKMARKS.encode(), inner)
-        self._total += len(found)
+        document = b'{"%b":{%b}}' % (BOOKMARKS.encode(), inner)
+        self._total += len(document)
         self._is_pending = False
-        return found
+        return document
 
 
 def require_standard_format(state: dict[str, Any]) -> None:

@@ -112,7 +112,7 @@ class Bookmark:
         self._is_sorted = rules.is_sorted
         self._named_by = rules.named_by
         self._saved = saved_value(key, saved)
-        known = {
+        values = {
             *(*OF_ONE_SYNC, PARTITIONS, CONTEXT, REPLICATION_KEY, VALUE, key.field),
             *(SENT, SENT_NULLS),
         }
@@ -121,7 +121,7 @@ class Bookmark:
         self._sent_nulls = SentRecords(saved.get(SENT_NULLS), max_sent)
         self._new_nulls = SentRecords(saved.get(SENT_NULLS), max_sent)
         self._ties: list[Record] = []
-        self._others = {name: saved[name] for name in saved if name not in known}
+        self._others = {name: saved[name] for name in saved if name not in values}
         if self._saved is not None:
             key.order(self._saved)
         elif start_date is not None and not is_instant(start_date):
@@ -188,9 +188,9 @@ class Bookmark:
 
     def take_bad_values(self) -> tuple[int, Any]:
         """Return the number of values that cannot be compared since the last call, and the first of them."""
-        found = self._bad_values, self._first_bad_value
+        counts = self._bad_values, self._first_bad_value
         self._bad_values, self._first_bad_value = 0, None
-        return found
+        return counts
 
     def complete(self) -> None:
         """Make the highest value seen the bookmark: the partition is complete.
@@ -305,10 +305,10 @@ class Bookmark:
     def _unsorted(self, value: Any, record: Record) -> InvalidStreamSortException:
         rest = [name for name in record if name != self._field and name not in self._named_by]
         names = [*(name for name in self._named_by if name in record), *rest][:3]
-        shown = ", ".join(f"{name}={record[name]!r}" for name in names)
+        values = ", ".join(f"{name}={record[name]!r}" for name in names)
         return InvalidStreamSortException(
             f"the records are not sorted by {self._field!r}: {value!r} comes after {self._highest!r}, in the "
-            f"record with {shown or 'no other field'}"[:1_000],
+            f"record with {values or 'no other field'}"[:1_000],
             guidance="sort the records by the replication key, or leave out `is_sorted`",
         )
 
@@ -344,10 +344,10 @@ class SentRecords:
 
     def with_records(self, records: Sequence[Record]) -> SentRecords:
         """Return these hashes and those of further records."""
-        found = SentRecords(None, self._limit)
+        sent = SentRecords(None, self._limit)
         hashes = {*self.hashes, *map(_hash, records)} if len(records) <= self._limit else set()
-        found.hashes = hashes if len(hashes) <= self._limit else set()
-        return found
+        sent.hashes = hashes if len(hashes) <= self._limit else set()
+        return sent
 
     def entry(self, name: str) -> dict[str, str]:
         """Return the property of a state; nothing if there are no hashes."""
@@ -374,11 +374,11 @@ def saved_value(key: ReplicationKey, saved: Mapping[str, Any]) -> Any:
     return saved.get(key.field) if VALUE not in saved else None
 
 
-def _later(key: ReplicationKey, one: Any, other: Any) -> Any:
+def _later(key: ReplicationKey, first: Any, other: Any) -> Any:
     """Return the later of two values; None stands for a value that is missing."""
-    if one is None or other is None:
-        return other if one is None else one
-    return other if key.is_larger(other, one) else one
+    if first is None or other is None:
+        return other if first is None else first
+    return other if key.is_larger(other, first) else first
 
 
 def _exact(key: ReplicationKey, value: Any) -> Any:

@@ -27,8 +27,8 @@ def distinct(contexts: Iterable[Context]) -> Iterator[Context]:
     """Yield each context once: a parent stream may have several versions of a record."""
     seen: set[bytes] = set()
     for context in contexts:
-        if (found := identity(context)) not in seen:
-            seen.add(found)
+        if (key := identity(context)) not in seen:
+            seen.add(key)
             yield dict(context)
 
 
@@ -44,8 +44,8 @@ def partition_name(context: Context) -> str:
 def _written(value: Any) -> str:
     if isinstance(value, str) and _is_plain(value):
         return value
-    found = _encode_sorted(value).decode()
-    return found.replace("...", "\\u002e\\u002e\\u002e").replace("|", "\\u007c")
+    text = _encode_sorted(value).decode()
+    return text.replace("...", "\\u002e\\u002e\\u002e").replace("|", "\\u007c")
 
 
 def _is_plain(text: str) -> bool:

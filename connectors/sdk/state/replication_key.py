@@ -135,10 +135,10 @@ def instant(text: str) -> int:
         ValueError: it is not a date or date-time.
         TypeError: it is not a text.
     """
-    found = _ISO.fullmatch(text)
-    if found is None:
+    match = _ISO.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is not a date-time")
-    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = found.groups()
+    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = match.groups()
     days = dt.date(int(year), int(month), int(day)).toordinal() - _EPOCH
     if int(hour or 0) > 24 or int(minute or 0) > 59 or int(second or 0) > 60:
         raise ValueError(f"{text!r} is not a date-time")
@@ -176,8 +176,8 @@ def _is_number(value: Any) -> bool:
 
 def _kind(schema: Mapping[str, Any]) -> str:
     """Return the kind of values that a field's schema declares; TEXT if it declares none of the others."""
-    written = schema.get("type")
-    types = set(written) if isinstance(written, list) else {written}
+    declared = schema.get("type")
+    types = set(declared) if isinstance(declared, list) else {declared}
     choices = schema.get("anyOf") or schema.get("oneOf") or []
     kinds = {_kind(choice) for choice in choices if isinstance(choice, Mapping)}
     if schema.get("format") in (DATE_TIME, DATE):

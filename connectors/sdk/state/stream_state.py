@@ -87,10 +87,12 @@ class StreamState:
         self._entries: dict[bytes, bytes] = {}
         self._size = 0
         for entry in _saved_partitions(saved):
-            kept = without_progress(entry)
+            without_own = without_progress(entry)
             of_context = identity(entry[CONTEXT])
-            if of_context not in self._entries or self._is_before(kept, self._entries[of_context]):
-                self._keep(of_context, encode(kept))
+            if of_context not in self._entries or self._is_before(
+                without_own, self._entries[of_context]
+            ):
+                self._keep(of_context, encode(without_own))
 
     @property
     def size(self) -> int:
@@ -147,7 +149,7 @@ class StreamState:
 
     def encode(self, *, with_progress: bool = True) -> Raw:
         """Return the state as JSON; with the progress so far, which no sync resumes from."""
-        found = {
+        entry = {
             of_context: encode(bookmark.entry(with_progress=with_progress))
             for of_context, bookmark in self._open.items()
         }
@@ -156,10 +158,10 @@ class StreamState:
             if self._whole
             else without_progress(self._others)
         )
-        if not self._entries and not found:
+        if not self._entries and not entry:
             return Raw(encode(whole))
         inner = encode(whole)[1:-1]
-        entries = b",".join({**self._entries, **found}.values())
+        entries = b",".join({**self._entries, **entry}.values())
         return Raw(b'{%b%b"partitions":[%b]}' % (inner, b"," if inner else b"", entries))
 
     def _bookmark(
@@ -180,10 +182,13 @@ class StreamState:
             return context
         return {name: context[name] for name in self._keys if name in context}
 
-    def _is_before(self, entry: Mapping[str, Any], kept: bytes) -> bool:
+    def _is_before(self, entry: Mapping[str, Any], saved: bytes) -> bool:
         """Return whether an entry has an earlier bookmark than another one of the same context."""
-        one, other = (saved_value(self._key, each) for each in (entry, msgspec.json.decode(kept)))
-        return one is None or (other is not None and self._key.is_larger(other, one))
+        first, other = (
+            saved_value(self._key, entry_value)
+            for entry_value in (entry, msgspec.json.decode(saved))
+        )
+        return first is None or (other is not None and self._key.is_larger(other, first))
 
     def _complete(self, bookmark: Bookmark) -> None:
         bookmark.complete()
@@ -217,8 +222,8 @@ def _warnings(key: ReplicationKey, saved: Mapping[str, Any]) -> Iterator[str]:
             f"the state has bookmarks of {', '.join(map(repr, sorted(others)))}, but the replication key is "
             f"{key.field!r}: they have no effect"
         )
-    known = OF_ONE_SYNC | {PARTITIONS, REPLICATION_KEY}
-    if saved and not known & set(saved) and saved_value(key, saved) is None:
+    allowed = OF_ONE_SYNC | {PARTITIONS, REPLICATION_KEY}
+    if saved and not allowed & set(saved) and saved_value(key, saved) is None:
         yield (
             f"the state has no bookmark, but {', '.join(map(repr, saved))}: it is of another source or "
             "version, and the stream is read from its beginning; `load_state` can translate it"

@@ -156,11 +156,11 @@ def _print_run(run: Run) -> None:
 
 
 def _print_error(error: ConfigError, *, machine: bool) -> None:
-    found = {
+    answer = {
         "failure_type": error.failure_type,
         "message": error.message,
         "guidance": error.guidance,
         "detail": error.detail,
     }
-    text = json.dumps({"error": found}, indent=2) if machine else f"config_error: {error}"
+    text = json.dumps({"error": answer}, indent=2) if machine else f"config_error: {error}"
     print(text, file=sys.stderr)

@@ -67,10 +67,10 @@ class Commands:
         Raises:
             Blocked: there is none.
         """
-        found = self.spec.transcript.specifications
-        if not found:
+        offered = self.spec.transcript.specifications
+        if not offered:
             raise Blocked(f"{self.spec.purpose} printed no specification (see spec-is-valid)")
-        return found[0]
+        return offered[0]
 
     @cached_property
     def check(self) -> Run:
@@ -130,15 +130,15 @@ class Commands:
             Blocked: no streams were discovered.
             ConfigError: there is no stream of a given name.
         """
-        known = {name for stream in self.offered for name in names_of(stream)}
-        unknown = [n for n in (*self.settings.streams, *self.settings.cursors) if n not in known]
+        selected = {name for stream in self.offered for name in names_of(stream)}
+        unknown = [n for n in (*self.settings.streams, *self.settings.cursors) if n not in selected]
         if unknown:
             raise ConfigError(
                 f"there is no stream {unknown[0]!r}",
                 guidance=f"its streams: {', '.join(str(stream.id) for stream in self.offered)}",
             )
-        wanted = set(self.settings.streams)
-        return [stream for stream in self.offered if not wanted or wanted & names_of(stream)]
+        selected = set(self.settings.streams)
+        return [stream for stream in self.offered if not selected or selected & names_of(stream)]
 
     def _cursor(self, stream: AirbyteStream) -> Sequence[str]:
         """Return the cursor that the user has chosen for a stream; empty if there is none."""

@@ -36,11 +36,11 @@ class Identity:
         """Return a text that is the same for records that are the same."""
         key = self._keys.get(record.stream) or ()
         values = {".".join(path): value_at(record.data, path) for path in key}
-        shown: Mapping[str, Any] = values
+        compared: Mapping[str, Any] = values
         if not values or None in values.values():
-            shown = {k: v for k, v in record.data.items() if k not in self._ignored}
+            compared = {k: v for k, v in record.data.items() if k not in self._ignored}
         stream = f"{record.stream} " if len(self._keys) > 1 else ""
-        return stream + canonical(shown)
+        return stream + canonical(compared)
 
 
 @dataclass(frozen=True)
@@ -94,20 +94,20 @@ def order(value: Any) -> Order:
         return (_OTHER, canonical(value))
     if not isinstance(value, str):
         return (_NUMBER, value)
-    found = parse_time(value)
-    return (_TEXT, value) if found is None else (_TIME, found)
+    moment = parse_time(value)
+    return (_TEXT, value) if moment is None else (_TIME, moment)
 
 
 def parse_time(text: str) -> dt.datetime | None:
     """Return a date or a date-time of ISO 8601; None for any other text."""
     for kind in (dt.datetime, dt.date):
         try:
-            found = msgspec.convert(text, kind)
+            parsed = msgspec.convert(text, kind)
         except msgspec.ValidationError:
             continue
-        if not isinstance(found, dt.datetime):
-            found = dt.datetime(found.year, found.month, found.day, tzinfo=dt.timezone.utc)
-        return found if found.tzinfo else found.replace(tzinfo=dt.timezone.utc)
+        if not isinstance(parsed, dt.datetime):
+            parsed = dt.datetime(parsed.year, parsed.month, parsed.day, tzinfo=dt.timezone.utc)
+        return parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.timezone.utc)
     return None
 
 

@@ -198,13 +198,13 @@ class Connector:
         """Return the contents of the files that are arguments of a command."""
         if verb in ("spec", "help"):
             return {}
-        found = {"config": json.dumps(self.config if config is None else config).encode()}
+        files = {"config": json.dumps(self.config if config is None else config).encode()}
         if verb == "read":
-            found["catalog"] = self.protocol.catalog(streams)
+            files["catalog"] = self.protocol.catalog(streams)
             state = self.protocol.state(states)
             if state is not None:
-                found["state"] = state
-        return found
+                files["state"] = state
+        return files
 
     def _leaks(self, output: Path) -> Iterator[Leak]:
         """Yield the secrets in an output, each with the first line that it occurs in."""
@@ -222,13 +222,15 @@ class Connector:
     def _update_config(self, transcript: Transcript, path: Path) -> None:
         controls = (seen.message.control for seen in transcript.messages)
         updates = [
-            each.connectorConfig.config for each in controls if each and each.connectorConfig
+            control.connectorConfig.config
+            for control in controls
+            if control and control.connectorConfig
         ]
         try:
-            written = json.loads(path.read_bytes())
+            new_config = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError):
-            written = {}
-        for update in (written if isinstance(written, dict) else {}, *updates):
+            new_config = {}
+        for update in (new_config if isinstance(new_config, dict) else {}, *updates):
             self.config |= update
         self.learn_secrets(self._schema)
 

@@ -11,7 +11,7 @@ PASSED, FAILED = "passed", "failed"
 NOT_APPLICABLE, NOT_CHECKED = "not applicable", "not checked"
 """The results of a rule. NOT_CHECKED: the connector failed, which another rule reports."""
 
-SHOWN = 5
+MAX_SHOWN = 5
 """Maximum number of findings of a rule that are shown to people."""
 
 
@@ -85,13 +85,13 @@ class Outcome:
         """Yield the lines of a report for people, with the first findings."""
         reason = f": {self.reason}" if self.reason else ""
         yield f"{self.status:<15}{self.rule}{reason}"
-        for finding in self.findings[:SHOWN]:
+        for finding in self.findings[:MAX_SHOWN]:
             yield f"    {finding.place}"
             yield f"      expected: {finding.expected}"
             yield f"      seen:     {finding.seen}"
             yield f"      to do:    {finding.advice}"
-        if len(self.findings) > SHOWN:
-            yield f"    and {len(self.findings) - SHOWN:,} more findings"
+        if len(self.findings) > MAX_SHOWN:
+            yield f"    and {len(self.findings) - MAX_SHOWN:,} more findings"
         for note in self.notes:
             yield f"    note: {note}"
 
@@ -142,7 +142,7 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Return the report for machines."""
-        notes = [f"{each.rule}: {note}" for each in self.outcomes for note in each.notes]
+        notes = [f"{outcome.rule}: {note}" for outcome in self.outcomes for note in outcome.notes]
         return {
             "protocol": self.protocol,
             "passed": self.passed,

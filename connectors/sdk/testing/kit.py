@@ -85,7 +85,7 @@ class Kit:
             execute, stop = Containers(removal).run, None
         self.rules = selected(rules, skip)
         self.protocol = Singer() if tap else Airbyte()
-        bad = [BadConfig(text, dict(each)) for text, each in (bad_configs or {}).items()]
+        bad = [BadConfig(text, dict(config)) for text, config in (bad_configs or {}).items()]
         paths = {name: path.split(".") for name, path in (cursors or {}).items()}
         self._connector = Connector(
             self.protocol, command, config, seconds, secrets, on_run, execute, stop

@@ -74,7 +74,7 @@ class Observations(Commands):
     @cached_property
     def first_read(self) -> Read:
         """A read of all streams from nothing: incremental where that is possible."""
-        streams = [configured(each, INCREMENTAL, self._cursor(each)) for each in self.streams]
+        streams = [configured(stream, INCREMENTAL, self._cursor(stream)) for stream in self.streams]
         return self._with_secrets().run("read", "`read` of all streams", streams=streams)
 
     @cached_property
@@ -206,8 +206,8 @@ class Observations(Commands):
             assert read is not None
             ids = {stream.id for stream in scope.streams}
             resumed = [identity(record) for record in read.records if record.stream in ids]
-            found = difference(whole, whole[: state.records_before], resumed)
-            yield Cut(scope, number, state.line, read.run, found)
+            lost = difference(whole, whole[: state.records_before], resumed)
+            yield Cut(scope, number, state.line, read.run, lost)
 
     def _resumed(self, scope: Scope, number: int) -> Read:
         is_refresh = all(stream.sync_mode == FULL_REFRESH for stream in scope.streams)

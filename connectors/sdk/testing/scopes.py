@@ -65,7 +65,11 @@ class Scope:
         there is none."""
         tracked = {stream.id for stream in self.streams if stream.sync_mode == INCREMENTAL}
         last = self.states[-1].line if self.states else 0
-        lines = (each.line for each in self.records if each.stream in tracked and each.line > last)
+        lines = (
+            record.line
+            for record in self.records
+            if record.stream in tracked and record.line > last
+        )
         return next(lines, None)
 
     def identity(self, ignored: Sequence[str]) -> Identity:
@@ -102,9 +106,9 @@ def without_field(stream: ConfiguredStream, field: str) -> ConfiguredStream:
     """Return a stream without one field of its schema: the field is not selected."""
     schema = stream.stream.json_schema
     properties = {name: part for name, part in schema["properties"].items() if name != field}
-    found, found.stream = copy.copy(stream), copy.copy(stream.stream)
-    found.stream.json_schema = {**schema, "properties": properties}
-    return found
+    changed, changed.stream = copy.copy(stream), copy.copy(stream.stream)
+    changed.stream.json_schema = {**schema, "properties": properties}
+    return changed
 
 
 def last_states(scope: Scope, run: Run) -> Sequence[State]:

@@ -158,8 +158,8 @@ class CommitBuilder:
             return ()
         if partition is None:
             return main.files
-        found = partition_files.files_of(main, [partition])
-        return [*found.own, *found.mixed]
+        files = partition_files.files_of(main, [partition])
+        return [*files.own, *files.mixed]
 
     def _merged(self, target: MergeTarget, batch: Sequence[DataFile]) -> MergeResult:
         if not batch:
@@ -251,10 +251,10 @@ class CommitBuilder:
         if not (self.is_building and data.final):
             return []
         present = dead_letter.files_of(self._tables.dead_letter, self._spec.partition)
-        kept = {file.path for file in self._rejected_before}
-        if not kept <= {file.path for file in present}:
+        kept_paths = {file.path for file in self._rejected_before}
+        if not kept_paths <= {file.path for file in present}:
             return []
-        return [file for file in present if file.path not in kept]
+        return [file for file in present if file.path not in kept_paths]
 
     def _extended_history(self, data: CheckpointData) -> MergeResult | None:
         """Merge the batch into the history; None if there is no history, or it must be refreshed instead."""

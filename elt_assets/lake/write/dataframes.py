@@ -91,16 +91,18 @@ def replace_partitions(target: Target, rows: DataFrame, partitions: Sequence[str
         name = f.lit(partitions[0]).cast(PARTITION_FIELD.dataType)
         return _replace_partition(target, rows.withColumn(PARTITION, name), partitions[0])
     _refuse_unnamed(target, rows, partitions)
-    kept = rows.persist()
+    cached_rows = rows.persist()
     try:
-        _refuse_others(target, kept, partitions)
+        _refuse_others(target, cached_rows, partitions)
         done = [
-            _replace_partition(target, kept.where(value_at([PARTITION]) == each), each)
-            for each in partitions
+            _replace_partition(
+                target, cached_rows.where(value_at([PARTITION]) == partition), partition
+            )
+            for partition in partitions
         ]
     finally:
-        kept.unpersist()
-    return Stored(done[-1].table, sum(each.rows for each in done))
+        cached_rows.unpersist()
+    return Stored(done[-1].table, sum(replaced.rows for replaced in done))
 
 
 def _replace_partition(target: Target, rows: DataFrame, partition: str) -> Stored:
@@ -163,12 +165,12 @@ def _refuse_others(target: Target, rows: DataFrame, partitions: Sequence[str]) -
 
 def _refuse_other_types(table: Table, schema: t.StructType) -> None:
     """Check that no column has another type than in the table, which the other partitions keep."""
-    known = {column.name: column.dataType.simpleString() for column in table.schema}
+    type_names = {column.name: column.dataType.simpleString() for column in table.schema}
     for column in schema:
-        found = column.dataType.simpleString()
-        if known.get(column.name, found) != found:
+        type_name = column.dataType.simpleString()
+        if type_names.get(column.name, type_name) != type_name:
             raise ConfigError(
-                f"the column {column.name!r} of the table {table.uri} has the type {known[column.name]}, "
-                f"but {found} in the DataFrame",
+                f"the column {column.name!r} of the table {table.uri} has the type "
+                f"{type_names[column.name]}, but {type_name} in the DataFrame",
                 guidance="cast it, or move the table away and materialise all partitions again",
             )

@@ -126,9 +126,9 @@ def _line(row: Mapping[str, Any], number: int) -> bytes:
     """Return a row as a line of a segment."""
     if row["place"] is None:
         row = _legacy(row)
-    at, meta, row_id = row["extracted_at"], row["meta"], row["row_id"] or ""
+    extracted_at, meta, row_id = row["extracted_at"], row["meta"], row["row_id"] or ""
     own = {
-        "emitted_at": int(at.timestamp() * 1000) if at is not None else 0,
+        "emitted_at": int(extracted_at.timestamp() * 1000) if extracted_at is not None else 0,
         "row_id": row_id,
         "place": row["place"] if row_id else number,
     }
@@ -142,12 +142,12 @@ def _legacy(row: Mapping[str, Any]) -> dict[str, Any]:
     fields = msgspec.json.decode(row["record"], type=dict[str, msgspec.Raw])
     own = {name: fields.pop(f"_elt:{name}", None) for name in ("extracted_at", "meta", "sequence")}
     data = fields.get(_LEGACY_OTHER) or msgspec.json.encode(fields)
-    at, meta = own["extracted_at"], own["meta"]
+    extracted_at, meta = own["extracted_at"], own["meta"]
     return {
         **row,
         "record": bytes(data).decode(),
         "extracted_at": None
-        if at is None
-        else datetime.fromtimestamp(int(bytes(at)) / 1000, timezone.utc),
+        if extracted_at is None
+        else datetime.fromtimestamp(int(bytes(extracted_at)) / 1000, timezone.utc),
         "meta": None if meta is None else bytes(meta).decode(),
     }

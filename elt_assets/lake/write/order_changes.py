@@ -108,13 +108,13 @@ def _kinds(
     plan: SchemaPlan, path: Sequence[str] | None
 ) -> tuple[LogicalType | None, LogicalType | None]:
     """Return the types of a column before and after a plan; None where there is no such column."""
-    after = [column_of(each) for each in plan.schema.fields]
+    after = [column_of(field) for field in plan.schema.fields]
     return _kind_of(plan.table_columns, path or ()), _kind_of(after, path or ())
 
 
 def _kind_of(columns: Sequence[Column], path: Sequence[str]) -> LogicalType | None:
     kind: LogicalType | None = None
     for name in path:
-        kind = next((each.kind for each in columns if each.name == name), None)
+        kind = next((column.kind for column in columns if column.name == name), None)
         columns = kind.fields if isinstance(kind, Struct) else ()
     return kind

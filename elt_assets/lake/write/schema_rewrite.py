@@ -84,21 +84,21 @@ def _rewrite_hidden(spark: SparkProvider, table: Table, *, replaced: bool) -> No
     before, own = table.schema_at(metadata.columns_at), stream_part(table.schema)
     if not find_retyped(table.schema, before):
         return
-    wanted = [column_of(field) for field in own.fields]
-    plan = evolution.plan(stream_part(before), wanted, "evolve", table.uri)
+    columns = [column_of(field) for field in own.fields]
+    plan = evolution.plan(stream_part(before), columns, "evolve", table.uri)
     hidden = {"tombstones": metadata.tombstones}
     if metadata.refresh is not None and not replaced:
         hidden |= {"files": metadata.refresh.files, "ends": metadata.refresh.tombstones}
-    written = {
+    rewritten = {
         name: tuple(_rewritten(spark, table, plan, files, before, HIDDEN))
         for name, files in hidden.items()
     }
     reach(Failpoint.HIDDEN_WIDENED)
     refresh = metadata.refresh
     if refresh is not None and not replaced:
-        refresh = replace(refresh, files=written["files"], tombstones=written["ends"])
+        refresh = replace(refresh, files=rewritten["files"], tombstones=rewritten["ends"])
     table.metadata = replace(
-        metadata, tombstones=written["tombstones"], refresh=refresh, columns_at=table.version
+        metadata, tombstones=rewritten["tombstones"], refresh=refresh, columns_at=table.version
     )
 
 
@@ -124,8 +124,8 @@ def convert_unpublished(
         ConfigError: a value would change.
         SystemFailure: rows were lost.
     """
-    wanted = [column_of(field) for field in stream_part(after).fields]
-    plan = evolution.plan(stream_part(before), wanted, "evolve", f"the sync of {table.uri}")
+    wanted_columns = [column_of(field) for field in stream_part(after).fields]
+    plan = evolution.plan(stream_part(before), wanted_columns, "evolve", f"the sync of {table.uri}")
     order = [*spec.stream.key, spec.stream.cursor] if spec.is_keyed else []
     columns = columns_of(spec.stream, before)
     if files:
@@ -182,10 +182,10 @@ def _rewrite(
 
 def _kept_refresh(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
     """Return the unfinished refresh; None if there is none, or if it must start again."""
-    found = metadata.refresh
-    if found is not None and found.truncates:
+    refresh = metadata.refresh
+    if refresh is not None and refresh.truncates:
         return spec.resumed_refresh(metadata)
-    return found
+    return refresh
 
 
 def _rewritten(
@@ -211,16 +211,20 @@ def _rewritten(
         bytes_per_file=MAX_BYTES,
     )
     try:
-        found = run_tasks(spark.get(), len(job.groups), make_sendable(widening_tasks.run, job))
-        _refuse_losses(table, found[widening_tasks.UNFIT])
+        results = run_tasks(spark.get(), len(job.groups), make_sendable(widening_tasks.run, job))
+        _refuse_losses(table, results[widening_tasks.UNFIT])
     except BaseException:
         table.storage.discard_folder(folder)
         raise
-    written = table.storage.describe(found[widening_tasks.NEW_FILE])
+    new_files = table.storage.describe(results[widening_tasks.NEW_FILE])
     verify_or_discard(
-        table, row_count(table, files), row_count(table, written), "rows in wider types", written
+        table,
+        row_count(table, files),
+        row_count(table, new_files),
+        "rows in wider types",
+        new_files,
     )
-    return written
+    return new_files
 
 
 def _columns(plan: SchemaPlan, present: t.StructType) -> list[tuple[Field, Field | None]]:

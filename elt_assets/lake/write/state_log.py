@@ -30,7 +30,7 @@ class PastCommit:
 
 def history(table: Table) -> list[PastCommit]:
     """Return the effective commits of a writer, the newest first: without those that a restore undid."""
-    return [PastCommit(*found) for found in table.past_commits()]
+    return [PastCommit(*commit) for commit in table.past_commits()]
 
 
 def set_state(

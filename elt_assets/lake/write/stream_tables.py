@@ -184,7 +184,9 @@ class StreamTables:
             as `Table.commit`.
         """
         waiting = list(companions)
-        follows = self.is_history_current or any(each.table is self.history for each in waiting)
+        follows = self.is_history_current or any(
+            companion.table is self.history for companion in waiting
+        )
         if waiting and not self._names_all:
             self._record_companions(metadata)
             metadata = replace(metadata, sequence=self.metadata.sequence + 1)
@@ -201,23 +203,23 @@ class StreamTables:
         except NOTHING_PUBLISHED as error:
             # Published companions are rolled back before the next sync. No commit names the other files.
             # After Superseded the commit is built again, from the files that are not `remade`.
-            for each in waiting:
-                if each.remade or not isinstance(error, Superseded):
-                    each.table.discard_files(each.change.add)
+            for companion in waiting:
+                if companion.remade or not isinstance(error, Superseded):
+                    companion.table.discard_files(companion.change.add)
             raise
 
-    def _commit_companion(self, each: CompanionChange) -> None:
+    def _commit_companion(self, companion: CompanionChange) -> None:
         """Publish the change of a companion. If a run that has lost the table since committed to the
         companion first, undo its commit and publish again."""
-        each.table.prepare(each.schema)
+        companion.table.prepare(companion.schema)
         try:
-            each.publish()
+            companion.publish()
         except ConcurrentSync:
             self.main.refuse_if_overtaken()
-            each.table.reopen()
+            companion.table.reopen()
             # Only this one: the companions before it have this commit's changes already.
-            self.roll_back_companions(each.metadata.run_id, only=each.table)
-            each.publish()
+            self.roll_back_companions(companion.metadata.run_id, only=companion.table)
+            companion.publish()
 
     @property
     def _names_all(self) -> bool:

@@ -66,9 +66,9 @@ def check_claims(claims: Iterable[tuple[str, Sequence[str], bool]]) -> None:
     """
     claimed = Claims[str]()
     for writer, path, has_history in claims:
-        found = claimed.claim(writer, path, has_history)
-        if found is not None:
-            other, table = found
+        rival = claimed.claim(writer, path, has_history)
+        if rival is not None:
+            other, table = rival
             raise ConfigError(
                 f"{other} and {writer} would both write to the table {'/'.join(table)}, or within it",
                 guidance="put one of them into a separate connection with another `namespace`",
@@ -90,10 +90,10 @@ def refuse_foreign(
     """
     if not table.is_foreign:
         return
-    found = table.newest_writer
-    if partitions_of is not None and found is not None and found.startswith(f"{partitions_of}|"):
+    writer = table.newest_writer
+    if partitions_of is not None and writer is not None and writer.startswith(f"{partitions_of}|"):
         return
-    whose = found or "another program"
+    whose = writer or "another program"
     raise ConfigError(
         f"the table {table.uri} was not written by {owner}, but by {whose}", guidance=guidance
     )

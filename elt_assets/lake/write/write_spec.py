@@ -92,12 +92,12 @@ class WriteSpec:
         assert self.stream.sync_id is not None
         return self.stream.sync_id
 
-    def changed(self, stream: ConfiguredStream, written: t.StructType) -> WriteSpec:
+    def changed(self, stream: ConfiguredStream, stored: t.StructType) -> WriteSpec:
         """Return the specification after the source changed the schema or the key of the stream.
 
         Args:
             stream: as its tables store it from now on.
-            written: the columns that this sync wrote so far.
+            stored: the columns that this sync wrote so far.
         """
         present, stream = self.stream, copy.copy(stream)
         stream.stream = copy.copy(stream.stream)
@@ -105,7 +105,7 @@ class WriteSpec:
         stream.generation_id = present.generation_id
         stream.minimum_generation_id = present.minimum_generation_id
         stream.sync_id = present.sync_id
-        return replace(self, stream=stream, written=written)
+        return replace(self, stream=stream, written=stored)
 
     @property
     def order(self) -> int:
@@ -205,9 +205,9 @@ def _as_wide_as(history: Sequence[Column], declared: Sequence[Column]) -> list[C
     ]
 
 
-def _united(declared: Sequence[Column], written: t.StructType) -> list[Column]:
+def _united(declared: Sequence[Column], stored: t.StructType) -> list[Column]:
     """Return the declared columns, each with a type that also holds the values that were written."""
-    kinds = {column.name: column.kind for column in map(column_of, written.fields)}
+    kinds = {column.name: column.kind for column in map(column_of, stored.fields)}
     return [
         replace(column, kind=union(column.kind, kinds[column.name]))
         if column.name in kinds
@@ -226,10 +226,10 @@ def unstored_markers(spec: WriteSpec, plan: SchemaPlan, metadata: CommitMetadata
     if not spec.is_keyed or not stored.isdisjoint(DELETE_MARKERS):
         return []
     declared = from_json_schema.columns(spec.stream.stream.json_schema)
-    found = [column for column in declared if column.source in DELETE_MARKERS]
+    markers = [column for column in declared if column.source in DELETE_MARKERS]
     has_tombstones = bool(metadata.tombstones or (metadata.refresh and metadata.refresh.tombstones))
-    if found or not has_tombstones:
-        return found
+    if markers or not has_tombstones:
+        return markers
     return [Column(name, name, Scalar.TEXT) for name in DELETE_MARKERS]
 
 
@@ -252,8 +252,8 @@ def _compared(stream: ConfiguredStream, own: t.StructType) -> SchemaPlan:
 def key_of(stream: ConfiguredStream, table: Table) -> list[list[str]]:
     """Return a stream's primary key as columns of its table; empty if the table lacks one of them."""
     columns = columns_of(stream, table.schema)
-    found = [column_path(columns, part) for part in stream.key]
-    return [] if None in found else [path for path in found if path is not None]
+    paths_of_key = [column_path(columns, part) for part in stream.key]
+    return [] if None in paths_of_key else [path for path in paths_of_key if path is not None]
 
 
 def full_schema(plan: SchemaPlan, spec: WriteSpec) -> t.StructType:
@@ -299,22 +299,27 @@ def check_columns(stream: ConfiguredStream) -> None:
             "stream has none",
             guidance="set its `primary_key`, or another `destination_sync_mode`",
         )
-    wanted = [("primary_key", part) for part in stream.key]
-    for field, path in [*wanted, *([("cursor_field", stream.cursor)] if stream.cursor else [])]:
+    used_fields = [("primary_key", part) for part in stream.key]
+    for field, path in [
+        *used_fields,
+        *([("cursor_field", stream.cursor)] if stream.cursor else []),
+    ]:
         _refuse_unusable(columns, str(stream.id), field, path)
 
 
 def _refuse_unusable(
     columns: Sequence[Column], stream: str, field: str, path: Sequence[str]
 ) -> None:
-    found = column_at(columns, path)
-    if found is None:
+    column = column_at(columns, path)
+    if column is None:
         raise ConfigError(
             f"stream {stream!r}: {field}: {'.'.join(path)!r} is not a column: the schema in the "
             "catalog does not declare it",
             guidance="name another field, or declare it under `properties` in catalog.json",
         )
-    if field == "cursor_field" and (isinstance(found.kind, Struct | Array) or found.kind in JSONS):
+    if field == "cursor_field" and (
+        isinstance(column.kind, Struct | Array) or column.kind in JSONS
+    ):
         raise ConfigError(
             f"stream {stream!r}: {field}: {'.'.join(path)!r} is stored as JSON text or as a structure, "
             "which has no order",
@@ -335,8 +340,12 @@ def ordering(spec: WriteSpec, plan: SchemaPlan, *, arrival: Arrival = "last") ->
 
 def column_path(columns: Sequence[Column], field: Sequence[str]) -> list[str] | None:
     """Return the column path of a field, from its path in the source; None if it has no column."""
-    found = [column_at(columns, field[: depth + 1]) for depth in range(len(field))]
-    return None if None in found else [column.name for column in found if column is not None]
+    columns_on_path = [column_at(columns, field[: depth + 1]) for depth in range(len(field))]
+    return (
+        None
+        if None in columns_on_path
+        else [column.name for column in columns_on_path if column is not None]
+    )
 
 
 def column_at(columns: Sequence[Column], field: Sequence[str]) -> Column | None:

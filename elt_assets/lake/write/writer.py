@@ -199,10 +199,12 @@ class TableWriter:
         self._spec = spec
         self._plan = self._plan_columns()
         self._schema_changes = self._plan.differences
-        written, self._pending.files = self._pending.files, []
-        self._pending.files = list(self._converted(written, before))
-        kept = {file.path for file in self._pending.files}
-        self._tables.main.discard_files(file for file in written if file.path not in kept)
+        pending_files, self._pending.files = self._pending.files, []
+        self._pending.files = list(self._converted(pending_files, before))
+        kept_paths = {file.path for file in self._pending.files}
+        self._tables.main.discard_files(
+            file for file in pending_files if file.path not in kept_paths
+        )
         if resumed is not None and resumed.truncates:
             self._continue_refresh(resumed, before)
 
@@ -284,8 +286,8 @@ class TableWriter:
                     raise
                 self._tables.advance()
                 self._tables.roll_back_companions(self._spec.run_id)
-        kept = {file.path for file in built.files}
-        self._tables.main.discard_files(file for file in batch if file.path not in kept)
+        kept_paths = {file.path for file in built.files}
+        self._tables.main.discard_files(file for file in batch if file.path not in kept_paths)
 
     def _hide_unfinished(self) -> None:
         """Hide the files of a refresh that can be resumed: it is committed before readers see it."""
@@ -355,8 +357,8 @@ class TableWriter:
                 built.change, built.metadata, records, built.companions, built.schema
             )
         except NOTHING_PUBLISHED as error:
-            kept = {file.path for file in batch} if isinstance(error, Superseded) else set()
-            self._tables.main.discard_files(f for f in built.written if f.path not in kept)
+            kept_paths = {file.path for file in batch} if isinstance(error, Superseded) else set()
+            self._tables.main.discard_files(f for f in built.written if f.path not in kept_paths)
             raise
 
     def _state(self, checkpoint: Checkpoint) -> str | None:
@@ -407,8 +409,8 @@ def _refuse_other_key(before: ConfiguredStream, after: ConfiguredStream) -> None
 
 
 def _refuse_other_salt(tables: StreamTables, spec: WriteSpec) -> None:
-    known = tables.metadata.salt
-    if spec.salt is not None and known is not None and spec.salt != known:
+    salt = tables.metadata.salt
+    if spec.salt is not None and salt is not None and spec.salt != salt:
         raise ConfigError(
             f"the hashes in the table {tables.main.uri} were made with another salt",
             guidance="restore the former salt (ELT_HASH_SALT, or the file hash_salt in DAGSTER_HOME), "

@@ -58,8 +58,8 @@ class Environment:
         Raises:
             ConfigError: a declared reference names a variable that is not set or is reserved.
         """
-        given, secrets = self._given()
-        return {**dict(self._inherited()), **given}, secrets
+        values, secrets = self._given()
+        return {**dict(self._inherited()), **values}, secrets
 
     def withheld(self) -> list[str]:
         """Return the names of variables that are not passed on only because they may hold a credential."""
@@ -86,9 +86,9 @@ class Environment:
                 refuse_reserved(name, "source.environment")
             values = {name: os.environ.get(name) for name in self.names}
         resolved, secrets = resolve_environment(values, where="source.environment")
-        given = {name: str(value) for name, value in resolved.items()}
-        found = (text for name, value in given.items() for text in secrets_in(name, value))
-        return given, [*secrets, *found]
+        strings = {name: str(value) for name, value in resolved.items()}
+        secret_texts = (text for name, value in strings.items() for text in secrets_in(name, value))
+        return strings, [*secrets, *secret_texts]
 
     def _inherited(self) -> Iterator[tuple[str, str]]:
         for name, value in os.environ.items():

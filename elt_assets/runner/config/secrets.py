@@ -65,19 +65,19 @@ def refuse_reserved_references(config: Any, where: str) -> None:
 
 
 def _resolved(
-    config: Any, at: Place, where: str, types: Mapping[Place, set[str]]
+    config: Any, place: Place, where: str, types: Mapping[Place, set[str]]
 ) -> tuple[Any, list[str]]:
     if is_reference(config):
         text, _ = _variable(config["env"], where)
-        value = typed(text, types[at], config["env"], where)
+        value = typed(text, types[place], config["env"], where)
         return value, _secret_texts(text, value)
     if isinstance(config, Mapping):
         if set(config) == {"literal"}:
             return config["literal"], []
-        pairs = {k: _resolved(v, (*at, k), f"{where}.{k}", types) for k, v in config.items()}
+        pairs = {k: _resolved(v, (*place, k), f"{where}.{k}", types) for k, v in config.items()}
         return {k: v[0] for k, v in pairs.items()}, [s for v in pairs.values() for s in v[1]]
     if isinstance(config, list):
-        items = [_resolved(v, (*at, i), f"{where}[{i}]", types) for i, v in enumerate(config)]
+        items = [_resolved(v, (*place, i), f"{where}[{i}]", types) for i, v in enumerate(config)]
         return [v[0] for v in items], [s for v in items for s in v[1]]
     return config, []
 
@@ -101,10 +101,10 @@ def typed(text: str, types: Collection[str], name: str, where: str) -> Any:
     except (ValueError, RecursionError):
         value = text
     if not _json_types(value) & set(types):
-        wanted = " or ".join(sorted(types))
+        expected = " or ".join(sorted(types))
         raise ConfigError(
-            f"{where} must be of type {wanted}, but the value of the environment variable {name} is not",
-            guidance=f"set {name} to a JSON value of type {wanted}",
+            f"{where} must be of type {expected}, but the value of the environment variable {name} is not",
+            guidance=f"set {name} to a JSON value of type {expected}",
         )
     return value
 

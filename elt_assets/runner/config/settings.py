@@ -40,13 +40,13 @@ class Settings:
 
     def __init__(
         self,
-        written: Mapping[str, Any],
+        config: Mapping[str, Any],
         name: str,
         mask: Masker,
         store: Path | None,
         warn: Callable[[str], None],
     ):
-        self._written = written
+        self._written = config
         self._name = name
         self._mask = mask
         self._path = store
@@ -61,14 +61,15 @@ class Settings:
             ConfigError: the config violates the specification; lists every violation, but no secret. Or a
                 variable is not set.
         """
-        written, secrets = resolve_environment(dict(self._written), schema=schema)
-        changes = self._store.changes(written)
-        config = changed_config(written, changes)
+        plain_config, secrets = resolve_environment(dict(self._written), schema=schema)
+        changes = self._store.changes(plain_config)
+        config = changed_config(plain_config, changes)
         self._mask.add([*secrets, *strings([change.value for change in changes])])
-        found = self._validated(config, schema)
-        if found.violations:
+        validation = self._validated(config, schema)
+        if validation.violations:
             raise ConfigError(
-                f"the config of connector {self._name} violates its specification:\n{_violation_list(found)}",
+                f"the config of connector {self._name} violates its specification:\n"
+                f"{_violation_list(validation)}",
                 guidance=f"correct `source.config` in the connection's YAML{self._reset_hint(changes)}",
             )
         return config
@@ -108,16 +109,16 @@ class Settings:
         updated = merged(config, update)
         changed = dict(differences(config, updated))
         self._mask.add(strings(list(changed.values())))
-        found = self._validated(updated, schema)
-        if found.violations:
+        validation = self._validated(updated, schema)
+        if validation.violations:
             raise SystemFailure(
                 f"connector {self._name} changed its config to one that violates its specification:\n"
-                f"{_violation_list(found)}",
+                f"{_violation_list(validation)}",
                 guidance="this is a defect of the connector; the stored config is unchanged",
             )
         if changed:
-            written, _ = resolve_environment(dict(self._written), schema=schema)
-            self._store.keep(written, changed)
+            plain_config, _ = resolve_environment(dict(self._written), schema=schema)
+            self._store.keep(plain_config, changed)
             config.clear()
             config.update(updated)
 
@@ -128,14 +129,14 @@ class Settings:
 
     def _validated(self, config: Mapping[str, Any], schema: Mapping[str, Any]) -> Validation:
         """Validate a config, and add its secrets to the mask."""
-        found = validate(config, schema, self._name)
-        self._mask.add(as_texts(value for _, value in found.secrets))
-        for line in found.unchecked:
+        validation = validate(config, schema, self._name)
+        self._mask.add(as_texts(value for _, value in validation.secrets))
+        for line in validation.unchecked:
             if line not in self._unchecked:
                 self._unchecked.add(line)
                 self._warn(f"the specification of connector {self._name}: {line}")
-        return found
+        return validation
 
 
-def _violation_list(found: Validation) -> str:
-    return "\n".join(f"  - {line}" for line in found.violations)
+def _violation_list(validation: Validation) -> str:
+    return "\n".join(f"  - {line}" for line in validation.violations)

@@ -53,9 +53,13 @@ class _Stored(msgspec.Struct):
         text = "" if value is ABSENT else _canonical(value)
         return hmac.digest(bytes.fromhex(self.key), text.encode(), "sha256").hex()
 
-    def applicable(self, written: Mapping[str, Any]) -> list[Change]:
+    def applicable(self, config: Mapping[str, Any]) -> list[Change]:
         """Return the changes at places where the written value is still the same."""
-        return [one for one in self.changes if one.was == self.hash(_value_at(written, one.place))]
+        return [
+            change
+            for change in self.changes
+            if change.was == self.hash(_value_at(config, change.place))
+        ]
 
 
 class ConfigStore:
@@ -69,24 +73,24 @@ class ConfigStore:
         self._path = path
         self._memory = _Stored()
 
-    def changes(self, written: Mapping[str, Any]) -> list[Change]:
+    def changes(self, config: Mapping[str, Any]) -> list[Change]:
         """Return the changes to apply to a config, in their order.
 
         Args:
-            written: the config as written, with environment variables resolved.
+            config: the config as written, with environment variables resolved.
 
         Raises:
             ConfigError: the file cannot be read.
         """
-        return self._load().applicable(written)
+        return self._load().applicable(config)
 
-    def keep(self, written: Mapping[str, Any], changed: Mapping[Place, Any]) -> None:
+    def keep(self, config: Mapping[str, Any], changed: Mapping[Place, Any]) -> None:
         """Add changes, which replace older ones at or within the same places; they are durable on return.
 
         Stored changes that no longer apply are removed. Several processes may add changes at the same time.
 
         Args:
-            written: the config as written, with environment variables resolved.
+            config: the config as written, with environment variables resolved.
             changed: the new values by place, as `differences` returns them.
 
         Raises:
@@ -95,11 +99,15 @@ class ConfigStore:
         """
         with self._writing():
             stored = self._load()
-            kept = stored.applicable(written)
-            kept = [one for one in kept if not any(_is_within(one.place, new) for new in changed)]
+            remaining = stored.applicable(config)
+            remaining = [
+                earlier
+                for earlier in remaining
+                if not any(_is_within(earlier.place, new) for new in changed)
+            ]
             for place, value in changed.items():
-                kept.append(change(place, value, stored.hash(_value_at(written, place))))
-            stored.changes = kept
+                remaining.append(change(place, value, stored.hash(_value_at(config, place))))
+            stored.changes = remaining
             self._save(stored)
 
     @contextlib.contextmanager
@@ -160,15 +168,15 @@ def change(place: Place, value: Any, was: str) -> Change:
 
 def changed_config(config: Mapping[str, Any], changes: list[Change]) -> dict[str, Any]:
     """Return a config with changes applied, except changes inside objects or lists that no longer exist."""
-    found: dict[str, Any] = copy.deepcopy(dict(config))
-    for each in changes:
-        *outer, last = each.place
-        inner = _value_at(found, tuple(outer))
-        if isinstance(inner, dict) and each.removed:
+    changed: dict[str, Any] = copy.deepcopy(dict(config))
+    for change in changes:
+        *outer, last = change.place
+        inner = _value_at(changed, tuple(outer))
+        if isinstance(inner, dict) and change.removed:
             inner.pop(last, None)
         elif isinstance(inner, dict) or _value_at(inner, (last,)) is not ABSENT:
-            inner[last] = copy.deepcopy(each.value)
-    return found
+            inner[last] = copy.deepcopy(change.value)
+    return changed
 
 
 def merged(config: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,20 +187,20 @@ def merged(config: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, An
     return {**config, **update}
 
 
-def differences(old: Any, new: Any, at: Place = ()) -> Iterator[tuple[Place, Any]]:
+def differences(old: Any, new: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
     """Yield the outermost places where two values differ, with their value in `new` or `ABSENT`.
 
     Lists of the same length are compared item by item.
     """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name, value in new.items():
-            yield from differences(old.get(name, ABSENT), value, (*at, name))
-        yield from (((*at, name), ABSENT) for name in old if name not in new)
+            yield from differences(old.get(name, ABSENT), value, (*place, name))
+        yield from (((*place, name), ABSENT) for name in old if name not in new)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for position, (before, after) in enumerate(zip(old, new, strict=True)):
-            yield from differences(before, after, (*at, position))
+            yield from differences(before, after, (*place, position))
     elif old is ABSENT or _canonical(old) != _canonical(new):
-        yield at, new
+        yield place, new
 
 
 def strings(value: Any) -> Iterator[str]:

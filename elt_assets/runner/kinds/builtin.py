@@ -30,14 +30,14 @@ class BuiltIn(SourceKind):
     reports_new_data = True
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
-        known = connector_modules()
-        if value not in known:
+        modules = connector_modules()
+        if value not in modules:
             raise ConfigError(
                 f"there is no built-in connector {value!r}",
-                guidance=f"there are: {', '.join(sorted(known))}; a package adds others in the entry-point "
+                guidance=f"there are: {', '.join(sorted(modules))}; a package adds others in the entry-point "
                 f"group {GROUP!r}; run other programs with `command:` or `package:`",
             )
-        return lambda: [sys.executable, "-m", known[value]], value
+        return lambda: [sys.executable, "-m", modules[value]], value
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared, needs=PYTHON_VARIABLES)
@@ -56,15 +56,15 @@ def connector_modules() -> dict[str, str]:
         ConfigError: two packages register different connectors of one name.
     """
     own = {name: f"{_PACKAGE}.{name}" for name in _own_connectors()}
-    found = dict(own)
+    modules = dict(own)
     for entry in entry_points(group=GROUP):
-        other = found.setdefault(entry.name, entry.module)
+        other = modules.setdefault(entry.name, entry.module)
         if entry.name not in own and other != entry.module:
             raise ConfigError(
                 f"two packages register the connector {entry.name!r}: {other} and {entry.module}",
                 guidance=f"rename one of them in its entry-point group {GROUP!r}",
             )
-    return found
+    return modules
 
 
 def _own_connectors() -> list[str]:

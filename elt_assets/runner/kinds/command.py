@@ -32,9 +32,9 @@ class Program(SourceKind):
 
 def find_programs(pattern: str) -> list[tuple[str, Path]]:
     """Return the name and the path of each program on the PATH whose name matches a pattern."""
-    found: dict[str, Path] = {}
+    programs: dict[str, Path] = {}
     for folder in os.get_exec_path():
         for path in Path(folder).glob(pattern):
             if path.is_file() and os.access(path, os.X_OK):
-                found.setdefault(path.name, path)
-    return sorted(found.items())
+                programs.setdefault(path.name, path)
+    return sorted(programs.items())

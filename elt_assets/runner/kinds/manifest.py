@@ -109,7 +109,7 @@ class Manifest(SourceKind):
         return AIRBYTE_ENGINE if engine == AIRBYTE else None
 
     def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
-        finders = [(each.name, each.module_finder) for each in iter_modules() if each.ispkg]
+        finders = [(module.name, module.module_finder) for module in iter_modules() if module.ispkg]
         files = [
             (name, Path(finder.path) / name / MANIFEST_FILE)
             for name, finder in finders
@@ -153,14 +153,14 @@ def find_manifest(value: str) -> Path:
                 "written with ./ at its beginning",
             )
     files = [folder / Path(value).expanduser() for folder in folders]
-    found = next((file for file in files if _is_file(file)), None)
-    if found is None:
+    manifest = next((file for file in files if _is_file(file)), None)
+    if manifest is None:
         raise ConfigError(
             f"there is no manifest {' or '.join(map(str, files))}",
             guidance="write the path of the manifest, which starts at the folder of defs.yaml, or "
             "PACKAGE:FILE for a file in an installed Python package",
         )
-    return found
+    return manifest
 
 
 def _package_folders(package: str) -> list[Path]:

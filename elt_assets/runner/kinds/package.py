@@ -36,7 +36,9 @@ class Package(SourceKind):
         return Environment(declared, closed=True)
 
     def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
-        return [(each, INSTALLED) for each in installed(packages) if not TAP_NAME.search(each)]
+        return [
+            (package, INSTALLED) for package in installed(packages) if not TAP_NAME.search(package)
+        ]
 
     def package(self, value: Value, engine: str | None = None) -> str | None:
         return str(value)

@@ -107,17 +107,17 @@ def open_connector(
         raise ConfigError(
             f"`source.{kind}` is not a kind of source", guidance=f"write one of {', '.join(KINDS)}"
         )
-    known = KINDS[kind]
-    command, name = known.command(value, Installed(packages, installation, trusted, engine))
-    return known.connector_class(
+    source_kind = KINDS[kind]
+    command, name = source_kind.command(value, Installed(packages, installation, trusted, engine))
+    return source_kind.connector_class(
         command,
         config,
         workdir,
         name,
         heartbeat,
-        known.image(value, container),
+        source_kind.image(value, container),
         store,
-        known.environment(value, environment),
+        source_kind.environment(value, environment),
         user=user,
         on_log=on_log,
         deadlines=deadlines,

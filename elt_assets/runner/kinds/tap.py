@@ -39,7 +39,7 @@ class Tap(SourceKind):
         programs = [([name], str(path)) for name, path in find_programs("tap-*")]
         return [
             *programs,
-            *((each, INSTALLED) for each in installed(packages) if TAP_NAME.search(each)),
+            *((package, INSTALLED) for package in installed(packages) if TAP_NAME.search(package)),
         ]
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:

@@ -29,18 +29,18 @@ class Account:
             ConfigError: there is no such user, or this process may not run programs as another user.
         """
         try:
-            found = pwd.getpwnam(name)
+            entry = pwd.getpwnam(name)
         except KeyError:
             raise ConfigError(
                 f"there is no user {name!r} on this machine",
                 guidance="create the user, or correct `user` in the connection's YAML",
             ) from None
-        if os.geteuid() not in (0, found.pw_uid):
+        if os.geteuid() not in (0, entry.pw_uid):
             raise ConfigError(
                 f"a connector cannot be run as the user {name!r}: this process does not run as root",
                 guidance="run Dagster as root, or run the connector in a container: `image:`",
             )
-        return cls(name, found.pw_uid, found.pw_gid, found.pw_dir)
+        return cls(name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
 
     @property
     def popen_options(self) -> dict[str, Any]:

@@ -114,9 +114,9 @@ class Image:
     @property
     def is_mutable(self) -> bool:
         """Return whether the reference may name different images at different times."""
-        found = _REFERENCE.fullmatch(self.reference)
-        assert found is not None
-        return found["digest"] is None and found["tag"] in (None, "latest")
+        match = _REFERENCE.fullmatch(self.reference)
+        assert match is not None
+        return match["digest"] is None and match["tag"] in (None, "latest")
 
     def container(
         self, folder: Path | None, variables: Sequence[str] = (), name: str | None = None

@@ -93,9 +93,9 @@ class Feeder:
     def _write_some(self, data: memoryview) -> int:
         """Write to the pipe, and return the number of bytes. If the pipe is full, wait and return 0."""
         try:
-            written = os.write(self._pipe.fileno(), data)
+            count = os.write(self._pipe.fileno(), data)
         except BlockingIOError:
             self._room.poll(_IDLE_MS)
             return 0
         self._last_progress = time.monotonic()
-        return written
+        return count

@@ -107,16 +107,16 @@ def _path(url: str) -> Path:
     parts = None
     try:
         parts = urlsplit(url)
-        found = os.fsdecode(unquote_to_bytes(parts.path))
+        path = os.fsdecode(unquote_to_bytes(parts.path))
     except ValueError:  # a host with an unclosed bracket
-        found = ""
+        path = ""
     is_here = parts is not None and parts.scheme == "file" and parts.netloc in ("", "localhost")
-    if not is_here or not found.startswith("/") or "\0" in found:
+    if not is_here or not path.startswith("/") or "\0" in path:
         raise ConfigError(
             f"the tap sent a batch file that is not on this machine: {url!r}",
             guidance="set `batch_config.storage.root` in the tap's config to a local folder's file:// URL",
         )
-    return Path(found)
+    return Path(path)
 
 
 def _reading(file: IO[bytes]) -> ReadInto:

@@ -110,19 +110,19 @@ def dotted(path: Path) -> str:
     return ".".join(path)
 
 
-def _node(fields: FieldSelection, at: Path) -> Node:
+def _node(fields: FieldSelection, path: Path) -> Node:
     rules = (*(fields.include or ()), *fields.exclude, *fields.hashed, *fields.always_kept)
     paths = (*rules, *fields.distinct)
-    depth = len(at)
-    names = dict.fromkeys(p[depth] for p in paths if len(p) > depth and p[:depth] == at)
-    children = {name: _rule(fields, (*at, name)) for name in names}
-    return Node(dotted(at), children, keeps_others=fields.covers(at))
+    depth = len(path)
+    names = dict.fromkeys(p[depth] for p in paths if len(p) > depth and p[:depth] == path)
+    children = {name: _rule(fields, (*path, name)) for name in names}
+    return Node(dotted(path), children, keeps_others=fields.covers(path))
 
 
-def _rule(fields: FieldSelection, at: Path) -> Rule:
-    if at in fields.hashed:
+def _rule(fields: FieldSelection, path: Path) -> Rule:
+    if path in fields.hashed:
         return Action.HASH
-    node = _node(fields, at)
+    node = _node(fields, path)
     action = Action.KEEP if node.keeps_others else Action.DROP
     return action if all(rule is action for rule in node.children.values()) else node
 
@@ -134,34 +134,34 @@ def notices(fields: FieldSelection | None) -> list[str]:
     needed = [("primary key", path) for path in fields.key]
     needed += [("cursor", fields.cursor)] if fields.cursor else []
     needed += [("delete marker", path) for path in fields.markers]
-    found = []
+    messages = []
     for excluded in fields.exclude:
         for role, path in needed:
             reason = f"is the stream's {role}, which is always kept"
             if path == excluded:
-                found.append(f"fields.exclude: {dotted(path)!r} is still stored: it {reason}")
+                messages.append(f"fields.exclude: {dotted(path)!r} is still stored: it {reason}")
             elif lies_in(path, [excluded]):
-                found.append(
+                messages.append(
                     f"fields.exclude: {dotted(path)!r} in {dotted(excluded)!r} is still stored: it {reason}"
                 )
             elif lies_in(excluded, [path]):
-                found.append(
+                messages.append(
                     f"fields.exclude: {dotted(excluded)!r} is still stored: {dotted(path)!r} {reason}"
                 )
-    return found
+    return messages
 
 
 def case_variants(json_schema: Any, paths: Iterable[Path]) -> tuple[Path, ...]:
     """Return the fields that a schema declares whose names differ from a part of a path in case only."""
-    found: dict[Path, None] = {}
+    variants: dict[Path, None] = {}
     for path in paths:
         schema = json_schema
         for depth, name in enumerate(path):
             declared = properties(schema)
-            same = (one for one in declared if one != name and one.lower() == name.lower())
-            found |= dict.fromkeys((*path[:depth], one) for one in same)
+            same = (other for other in declared if other != name and other.lower() == name.lower())
+            variants |= dict.fromkeys((*path[:depth], variant) for variant in same)
             schema = declared.get(name)
-    return tuple(found)
+    return tuple(variants)
 
 
 def narrowed_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> dict[str, Any]:
@@ -212,12 +212,12 @@ def properties(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         return {}
     own = schema.get("properties")
-    found = dict(own) if isinstance(own, Mapping) else {}
+    merged = dict(own) if isinstance(own, Mapping) else {}
     for key in _PARTS:
-        given = schema.get(key)
-        for part in given if isinstance(given, list) else [given]:
-            found = {**properties(part), **found}
-    return found
+        parts = schema.get(key)
+        for part in parts if isinstance(parts, list) else [parts]:
+            merged = {**properties(part), **merged}
+    return merged
 
 
 def _narrow(schema: Any, rule: Rule, *, hashes: bool) -> Any:
@@ -228,20 +228,21 @@ def _narrow(schema: Any, rule: Rule, *, hashes: bool) -> Any:
         return {"type": ["null", "string"], **described}
     if not isinstance(rule, Node):
         return schema
-    found = dict(schema)
+    narrowed = dict(schema)
     inner, required = schema.get("properties"), schema.get("required")
     if isinstance(inner, Mapping):
-        kept = {
+        stored_properties = {
             name: rule.rule_for(name) for name in inner if rule.rule_for(name) is not Action.DROP
         }
-        found["properties"] = {
-            name: _narrow(inner[name], part, hashes=hashes) for name, part in kept.items()
+        narrowed["properties"] = {
+            name: _narrow(inner[name], part, hashes=hashes)
+            for name, part in stored_properties.items()
         }
     if isinstance(required, list):
-        found["required"] = [name for name in required if rule.rule_for(name) is not Action.DROP]
+        narrowed["required"] = [name for name in required if rule.rule_for(name) is not Action.DROP]
     for key in _PARTS:
-        if isinstance(given := schema.get(key), list):
-            found[key] = [_narrow(part, rule, hashes=hashes) for part in given]
+        if isinstance(parts := schema.get(key), list):
+            narrowed[key] = [_narrow(part, rule, hashes=hashes) for part in parts]
         elif key in schema:
-            found[key] = _narrow(given, rule, hashes=hashes)
-    return found
+            narrowed[key] = _narrow(parts, rule, hashes=hashes)
+    return narrowed

@@ -104,7 +104,9 @@ class RecordFilter:
             own = read(_decode_meta, meta).changes or []
         except (msgspec.MsgspecError, RecursionError):
             own = []
-        changes = [each for each in own if each.field is None or _is_stored(self._tree, each.field)]
+        changes = [
+            change for change in own if change.field is None or _is_stored(self._tree, change.field)
+        ]
         nulled = dict.fromkeys(withheld)  # one change for all elements of an array
         changes += [_Change(path, "NULLED", "DESTINATION_TYPECAST_ERROR") for path in nulled]
         return Raw(_encode(_Meta(changes))) if changes else NULL
@@ -163,8 +165,8 @@ def _string(value: Raw) -> str:
     try:
         return _decode_string(value)
     except (msgspec.MsgspecError, UnicodeDecodeError):  # see `recovery.texts`
-        found = bytes(value).decode("utf-8", "surrogateescape")
-        return str(json.loads(found, strict=False))
+        text = bytes(value).decode("utf-8", "surrogateescape")
+        return str(json.loads(text, strict=False))
 
 
 def _quoted(text: str) -> str:

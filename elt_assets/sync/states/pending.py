@@ -54,5 +54,5 @@ def _size(state: State) -> int:
         blobs.append(state.stream.stream_state)
     if state.global_ is not None:
         blobs.append(state.global_.shared_state)
-        blobs += [each.stream_state for each in state.global_.stream_states]
+        blobs += [stream_state.stream_state for stream_state in state.global_.stream_states]
     return sum(len(blob) for blob in blobs if blob is not None)

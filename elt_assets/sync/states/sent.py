@@ -74,10 +74,10 @@ class _Queue:
     def like(self, digest: bytes, echo: State) -> Iterator[SentState]:
         """Yield the waiting states with the meaning of one that came back, the oldest first; if none ever had
         it, those whose contents it has among others."""
-        known = self.returned.get(digest, digest)
-        first = next((sent for sent in self._waiting() if sent.digest == known), None)
+        original = self.returned.get(digest, digest)
+        first = next((sent for sent in self._waiting() if sent.digest == original), None)
         if first is not None or digest in self.returned:
-            yield from (sent for sent in self._waiting() if sent.digest == known)
+            yield from (sent for sent in self._waiting() if sent.digest == original)
             return
         contents = _contents(echo)
         for sent in self._waiting():

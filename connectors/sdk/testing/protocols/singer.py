@@ -75,7 +75,7 @@ class Singer(Protocol):
         """
         properties = stream.json_schema.get("properties") or {}
         metadata = metadata_by_breadcrumb(_entry(stream))
-        available = [p for p, each in metadata.items() if each.get("inclusion") == "available"]
+        available = [p for p, entry in metadata.items() if entry.get("inclusion") == "available"]
         return [path[1] for path in available if len(path) == 2 and path[1] in properties]
 
     def state(self, states: Sequence[State]) -> bytes | None:
@@ -89,9 +89,9 @@ class Singer(Protocol):
             self._catalog_options = catalog_options(stdout.read_text(errors="replace"))
             return Transcript(), []
         if verb == "discover":
-            found = _discovered(stdout.read_bytes())
-            self._offered = [each for catalog in found.catalogs for each in catalog.streams]
-            return found, []
+            messages = _discovered(stdout.read_bytes())
+            self._offered = [stream for catalog in messages.catalogs for stream in catalog.streams]
+            return messages, []
         # Also those that are not selected: a tap may read them all the same.
         names = stream_names([ConfiguredStream(stream=stream) for stream in self._offered])
         parse = Translator({**names, **stream_names(streams)}, whole_states=True).messages
@@ -142,6 +142,6 @@ def _with_secrets(schema: Any) -> Any:
         return [_with_secrets(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found = {name: _with_secrets(part) for name, part in schema.items()}
-    is_secret = found.get("secret") is True or found.get("writeOnly") is True
-    return {**found, "airbyte_secret": True} if is_secret else found
+    marked = {name: _with_secrets(part) for name, part in schema.items()}
+    is_secret = marked.get("secret") is True or marked.get("writeOnly") is True
+    return {**marked, "airbyte_secret": True} if is_secret else marked

@@ -95,39 +95,39 @@ class Transcript:
 
     @property
     def specifications(self) -> list[Specification]:
-        return [each.message.spec for each in self.messages if each.message.spec is not None]
+        return [item.message.spec for item in self.messages if item.message.spec is not None]
 
     @property
     def connection_statuses(self) -> list[ConnectionStatus]:
-        found = (each.message.connectionStatus for each in self.messages)
-        return [status for status in found if status is not None]
+        answers = (item.message.connectionStatus for item in self.messages)
+        return [status for status in answers if status is not None]
 
     @property
     def catalogs(self) -> list[Catalog]:
-        return [each.message.catalog for each in self.messages if each.message.catalog is not None]
+        return [item.message.catalog for item in self.messages if item.message.catalog is not None]
 
     @property
     def errors(self) -> list[ErrorTrace]:
-        found = (each.message.reported_error for each in self.messages)
-        return [error for error in found if error is not None]
+        errors = (item.message.reported_error for item in self.messages)
+        return [error for error in errors if error is not None]
 
     @property
     def states(self) -> list[tuple[State, int]]:
         """The states, each with its line."""
-        found = ((each.message.state, each.line) for each in self.messages)
-        return [(state, line) for state, line in found if state is not None]
+        states = ((item.message.state, item.line) for item in self.messages)
+        return [(state, line) for state, line in states if state is not None]
 
     @property
     def statuses(self) -> list[tuple[StreamStatusTrace, int]]:
         """The stream statuses, each with its line."""
-        found = ((each.message.trace, each.line) for each in self.messages)
-        return [(t.stream_status, line) for t, line in found if t is not None and t.stream_status]
+        traces = ((item.message.trace, item.line) for item in self.messages)
+        return [(t.stream_status, line) for t, line in traces if t is not None and t.stream_status]
 
     @property
     def estimates(self) -> list[tuple[EstimateTrace, int]]:
         """The estimates, each with its line."""
-        found = ((each.message.trace, each.line) for each in self.messages)
-        return [(t.estimate, line) for t, line in found if t is not None and t.estimate]
+        traces = ((item.message.trace, item.line) for item in self.messages)
+        return [(t.estimate, line) for t, line in traces if t is not None and t.estimate]
 
     def add_message(self, message: Message, line: int, missing: Sequence[str]) -> None:
         """Add a message. `missing`: the required properties that it lacks."""
@@ -152,7 +152,7 @@ def read_transcript(
         parse: returns the messages of a line.
         missing: returns the required properties that a message lacks.
     """
-    found = Transcript()
+    transcript = Transcript()
     records: list[SeenRecord] = []
     for number, line in enumerate(lines, 1):
         text = line.rstrip(b"\r\n")
@@ -160,16 +160,16 @@ def read_transcript(
             continue
         try:
             for message in _messages(text, parse):
-                found.odd_times += _odd_times(message, number)
+                transcript.odd_times += _odd_times(message, number)
                 record = _record(message, number)
                 if record is not None:
-                    found.add_record(record)
+                    transcript.add_record(record)
                     records.append(record)
                 if isinstance(message, Message):
-                    found.add_message(message, number, list(missing(message)))
+                    transcript.add_message(message, number, list(missing(message)))
         except EltError as error:
-            found.stray.append(Flaw(number, f"{error.message}: {excerpt(text)}"))
-    return found, records
+            transcript.stray.append(Flaw(number, f"{error.message}: {excerpt(text)}"))
+    return transcript, records
 
 
 def _messages(line: bytes, parse: Parse) -> Iterator[RawRecord | Message]:

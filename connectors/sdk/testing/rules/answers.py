@@ -21,7 +21,7 @@ from connectors.sdk.testing.observations import (
     Observations,
 )
 from connectors.sdk.testing.rules.rule import (
-    SHOWN,
+    MAX_SHOWN,
     Results,
     require_check,
     require_spec,
@@ -50,15 +50,15 @@ def spec_is_valid(seen: Observations) -> Results:
     """`spec` prints one specification with a valid JSON schema of the config."""
     require_spec(seen)
     run = seen.spec
-    found = run.transcript.specifications
-    if len(found) != 1:
+    specifications = run.transcript.specifications
+    if len(specifications) != 1:
         yield Finding(
             "one SPEC message",
-            f"{len(found)} SPEC messages; the process {run.ended.text}",
+            f"{len(specifications)} SPEC messages; the process {run.ended.text}",
             "print exactly one SPEC message for the command `spec`",
             run=run.purpose,
         )
-    for specification in found:
+    for specification in specifications:
         for flaw in _spec_flaws(specification):
             yield Finding("a valid specification", flaw, _SPEC_ADVICE, run=run.purpose)
 
@@ -102,7 +102,7 @@ def spec_allows_the_config(seen: Observations) -> Results:
     """The config that is tested is valid for the specification."""
     require_spec(seen)
     schema = seen.specification.connectionSpecification
-    for violation in violations(seen.connector.config, schema)[:SHOWN]:
+    for violation in violations(seen.connector.config, schema)[:MAX_SHOWN]:
         yield Finding(
             "a specification that allows the config of this test",
             violation,
@@ -116,9 +116,11 @@ def check_accepts_the_config(seen: Observations) -> Results:
     """`check` answers SUCCEEDED for the config."""
     require_check(seen)
     run = seen.check
-    found = run.transcript.connection_statuses
-    if len(found) != 1 or not found[0].succeeded:
-        answers = ", ".join(_answer(each.status, each.message) for each in found) or "no answer"
+    listed = run.transcript.connection_statuses
+    if len(listed) != 1 or not listed[0].succeeded:
+        answers = (
+            ", ".join(_answer(answer.status, answer.message) for answer in listed) or "no answer"
+        )
         yield Finding(
             "one CONNECTION_STATUS with status SUCCEEDED",
             f"{answers}; the process {run.ended.text}{_first_error(run)}",
@@ -149,10 +151,10 @@ def check_refuses_a_bad_config(seen: Observations) -> Results:
 
 def _acceptance(run: Run) -> str | None:
     """Return how a check failed to refuse a config; None if it did refuse it."""
-    found = run.transcript.connection_statuses
-    if any(each.succeeded for each in found):
+    answers = run.transcript.connection_statuses
+    if any(answer.succeeded for answer in answers):
         return "status SUCCEEDED"
-    if found or (run.transcript.errors and not run.succeeded):
+    if answers or (run.transcript.errors and not run.succeeded):
         return None
     return f"no CONNECTION_STATUS and no ERROR trace; the process {run.ended.text}"
 
@@ -161,16 +163,17 @@ def _acceptance(run: Run) -> str | None:
 def discover_lists_streams(seen: Observations) -> Results:
     """`discover` prints one catalog, with at least one stream and no stream twice."""
     run = seen.discover
-    found = run.transcript.catalogs
-    if len(found) != 1 or not found[0].streams:
-        streams = sum(len(catalog.streams) for catalog in found)
+    catalogs = run.transcript.catalogs
+    if len(catalogs) != 1 or not catalogs[0].streams:
+        streams = sum(len(catalog.streams) for catalog in catalogs)
         yield Finding(
             "one catalog with at least one stream",
-            f"{len(found)} catalogs with {streams} streams; the process {run.ended.text}{_first_error(run)}",
+            f"{len(catalogs)} catalogs with {streams} streams; the process {run.ended.text}"
+            f"{_first_error(run)}",
             "print exactly one catalog with all streams that this config gives access to",
             run=run.purpose,
         )
-    count = Counter(stream.id for catalog in found for stream in catalog.streams)
+    count = Counter(stream.id for catalog in catalogs for stream in catalog.streams)
     for stream, times in count.items():
         if times > 1:
             yield Finding(

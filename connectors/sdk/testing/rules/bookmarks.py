@@ -135,8 +135,8 @@ def _time(value: Any) -> dt.datetime | None:
     """Return a time that is written in ISO 8601, or in seconds or milliseconds since 1970; else None."""
     place = order(value)
     if is_time(place):
-        found: dt.datetime = place[1]
-        return found
+        moment: dt.datetime = place[1]
+        return moment
     if isinstance(value, int | float) and value >= 1e9:
         seconds = value if value < 1e11 else value / 1000
         return dt.datetime.fromtimestamp(min(seconds, 1e11), dt.timezone.utc)
@@ -158,11 +158,11 @@ def reads_without_data_keep_the_state(seen: Observations) -> Results:
         for stream in scope.streams:
             if stream.sync_mode == INCREMENTAL:
                 identity = scope.identity(seen.settings.ignored)
-                known = {identity(record) for record in second.records}
+                second_records = {identity(record) for record in second.records}
                 records = [
                     record
                     for record in unexpected_records(seen, scope, stream, third.records)
-                    if identity(record) not in known  # see final-state-is-final
+                    if identity(record) not in second_records  # see final-state-is-final
                 ]
                 if records:
                     yield Finding(
@@ -198,7 +198,7 @@ def state_types_do_not_change(seen: Observations) -> Results:
 def chosen_cursor_is_used(seen: Observations) -> Results:
     """A stream whose cursor the user chooses keeps values of this field in its state, not of another one."""
     streams = [
-        each for each in _streams_with_cursor(seen) if not each[1].stream.source_defined_cursor
+        pair for pair in _streams_with_cursor(seen) if not pair[1].stream.source_defined_cursor
     ]
     if not streams:
         raise NotApplicable(
@@ -233,15 +233,15 @@ def _streams_with_cursor(
     Raises:
         NotApplicable: there is no such stream.
     """
-    found = [
+    streams = [
         (scope, stream, [record for record in scope.records if record.stream == stream.id])
         for scope in incremental_scopes(seen)
         for stream in scope.streams
         if scope.states and stream.sync_mode == INCREMENTAL and stream.cursor
     ]
-    if not found:
+    if not streams:
         raise NotApplicable("no stream has a state and a cursor that the catalog names")
-    yield from found
+    yield from streams
 
 
 def _values(stream: ConfiguredStream, records: Sequence[SeenRecord]) -> Iterator[Any]:
@@ -281,7 +281,7 @@ def _document(state: State) -> Any:
 def _positions(states: Sequence[State]) -> list[Any]:
     """Return what states say, without the numbers of records before them."""
     documents = map(_document, states)
-    return [{k: v for k, v in each.items() if k != "sourceStats"} for each in documents]
+    return [{k: v for k, v in document.items() if k != "sourceStats"} for document in documents]
 
 
 def _literal(value: Any) -> tuple[str, Any]:

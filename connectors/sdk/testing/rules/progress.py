@@ -82,13 +82,13 @@ def _status_finding(run: Run, stream: StreamId, line: int | None, flaw: str) -> 
 def _status_flaw(statuses: Sequence[tuple[str, int]], span: Span | None) -> str | None:
     """Return what is wrong with the statuses of a stream in a read that succeeded."""
     names = [name for name, _ in statuses]
-    shown = ", ".join(names) or "no status"
+    status_names = ", ".join(names) or "no status"
     if not names or names[0] != STARTED or names.count(STARTED) != 1:
-        return f"{shown}: STARTED must be the first, and occur once"
+        return f"{status_names}: STARTED must be the first, and occur once"
     if names[-1] != COMPLETE or sum(name in _ENDS for name in names) != 1:
-        return f"{shown}: after exit code 0, COMPLETE must be the last, and occur once"
+        return f"{status_names}: after exit code 0, COMPLETE must be the last, and occur once"
     if any(name not in (STARTED, RUNNING, *_ENDS) for name in names):
-        return f"{shown}: not a status of the protocol"
+        return f"{status_names}: not a status of the protocol"
     if span is None:
         return None
     if span.first < statuses[0][1]:
@@ -125,14 +125,14 @@ def estimates_are_plausible(seen: Observations) -> Results:
 
 def _estimate_flaw(run: Run, stream: StreamId | None, estimate: EstimateTrace) -> str | None:
     rows = estimate.row_estimate
-    if stream is not None and stream not in {each.id for each in run.streams}:
+    if stream is not None and stream not in {stream.id for stream in run.streams}:
         return "an estimate for a stream that is not configured"
     if rows is None:
         return None
     if rows < 0 or rows != int(rows):
         return f"a `row_estimate` of {rows}, which is not a number of records"
     spans = run.transcript.spans
-    total = sum(span.count for each, span in spans.items() if stream in (None, each))
+    total = sum(span.count for other, span in spans.items() if stream in (None, other))
     if rows > FACTOR * total + SLACK or total > FACTOR * rows + SLACK:
         return f"a `row_estimate` of {rows:,} for {total:,} records"
     return None
@@ -152,15 +152,15 @@ def _wrong_counts(read: Read) -> Iterator[Finding]:
     for state, line in read.run.transcript.states:
         stream = None if state.stream is None else state.stream.stream_descriptor.id
         since, before[stream] = before.get(stream, 0), line
-        given = _count(state)
+        count = _count(state)
         seen = sum(
             since < record.line < line and stream in (None, record.stream)
             for record in read.records
         )
-        if given is not None and given != seen:
+        if count is not None and count != seen:
             finding = Finding(
                 f"`recordCount` {seen}, the number of records since the state before",
-                f"`recordCount` {given:g}",
+                f"`recordCount` {count:g}",
                 "count the records of the stream since its last state; of all streams for a GLOBAL state",
                 run=read.run.purpose,
                 line=line,

@@ -16,7 +16,7 @@ from connectors.sdk.testing.connector import Run
 from connectors.sdk.testing.findings import Finding, NotApplicable, Note
 from connectors.sdk.testing.observations import READ, REFRESH, SINGLE, Observations
 from connectors.sdk.testing.protocols.transcript import SeenRecord
-from connectors.sdk.testing.rules.rule import SHOWN, Results, rule
+from connectors.sdk.testing.rules.rule import MAX_SHOWN, Results, rule
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, StreamId
 from elt_assets.protocol.schema_check import SchemaCheck
 
@@ -95,16 +95,16 @@ def _declared(schema: Mapping[str, Any]) -> frozenset[str] | None:
 
 def _later_fields(run: Run) -> Mapping[StreamId, frozenset[str]]:
     """Return the fields in the SCHEMA messages of a tap by stream."""
-    found: dict[StreamId, frozenset[str]] = {}
+    later: dict[StreamId, frozenset[str]] = {}
     for catalog in run.transcript.catalogs:
         for stream in catalog.streams:
             fields = frozenset(stream.json_schema.get("properties") or ())
-            found[stream.id] = found.get(stream.id, frozenset()) | fields
-    return found
+            later[stream.id] = later.get(stream.id, frozenset()) | fields
+    return later
 
 
-def _undeclared(known: Collection[str], record: SeenRecord) -> str | None:
-    names = [name for name in record.data if name not in known]
+def _undeclared(declared: Collection[str], record: SeenRecord) -> str | None:
+    names = [name for name in record.data if name not in declared]
     return f"the undeclared fields {', '.join(map(repr, names))}" if names else None
 
 
@@ -157,9 +157,9 @@ def _repeated_key(
 def records_are_of_configured_streams(seen: Observations) -> Results:
     """Each record is of a stream of the configured catalog; a tap sends the stream's SCHEMA before it."""
     run = seen.first_read.run
-    wanted = {stream.id for stream in run.streams}
+    configured = {stream.id for stream in run.streams}
     for stream, span in run.transcript.spans.items():
-        if stream not in wanted:
+        if stream not in configured:
             yield Finding(
                 "only records of streams in the configured catalog",
                 f"{span.count:,} records of a stream that is not in it",
@@ -241,10 +241,10 @@ def _has_schema(run: Run, stream: StreamId, line: int) -> bool:
 
 
 def _by_stream(records: Sequence[SeenRecord]) -> dict[StreamId, list[SeenRecord]]:
-    found: dict[StreamId, list[SeenRecord]] = {}
+    by_stream: dict[StreamId, list[SeenRecord]] = {}
     for record in records:
-        found.setdefault(record.stream, []).append(record)
-    return found
+        by_stream.setdefault(record.stream, []).append(record)
+    return by_stream
 
 
 def _require_records(records: Mapping[StreamId, object]) -> None:
@@ -260,10 +260,10 @@ def _shown(
     advice: str,
 ) -> Iterator[Finding]:
     """Yield a finding for each of the first records with a flaw; the last one counts the others."""
-    found = [(record, text) for record in records for text in [flaw(record)] if text is not None]
-    for number, (record, text) in enumerate(found[:SHOWN], 1):
-        rest = len(found) - SHOWN
-        more = f" (and {rest:,} more records)" if number == SHOWN and rest > 0 else ""
+    flawed = [(record, text) for record in records for text in [flaw(record)] if text is not None]
+    for number, (record, text) in enumerate(flawed[:MAX_SHOWN], 1):
+        rest = len(flawed) - MAX_SHOWN
+        more = f" (and {rest:,} more records)" if number == MAX_SHOWN and rest > 0 else ""
         yield Finding(
             expected, f"{text}{more}", advice, str(record.stream), run.purpose, record.line
         )

@@ -44,7 +44,7 @@ _ALL = (
     output.no_secret_in_output,
 )
 
-RULES: Mapping[str, Rule] = MappingProxyType({each.name: each for each in _ALL})
+RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in _ALL})
 """All rules by name."""
 
 
@@ -60,5 +60,5 @@ def selected(names: Collection[str] | None = None, skip: Collection[str] = ()) -
             f"there is no rule {unknown[0]!r}", guidance=f"the rules: {', '.join(RULES)}"
         )
     return [
-        each for name, each in RULES.items() if (not names or name in names) and name not in skip
+        rule for name, rule in RULES.items() if (not names or name in names) and name not in skip
     ]

@@ -14,7 +14,7 @@ from connectors.sdk.testing.scopes import Scope
 Results = Iterator[Finding | Note]
 Check = Callable[[Observations], Results]
 
-SHOWN = 3
+MAX_SHOWN = 3
 """Maximum number of similar findings of one process that are shown."""
 
 
@@ -75,7 +75,7 @@ def incremental_scopes(seen: Observations) -> list[Scope]:
 
 def first_flaws(run: Run, flaws: Sequence[Flaw], expected: str, advice: str) -> Iterator[Finding]:
     """Yield a finding for each of the first flaws of a process; the last one counts the others."""
-    for number, flaw in enumerate(flaws[:SHOWN], 1):
-        rest = len(flaws) - SHOWN
-        more = f" (and {rest:,} more)" if number == SHOWN and rest > 0 else ""
+    for number, flaw in enumerate(flaws[:MAX_SHOWN], 1):
+        rest = len(flaws) - MAX_SHOWN
+        more = f" (and {rest:,} more)" if number == MAX_SHOWN and rest > 0 else ""
         yield Finding(expected, f"{flaw.text}{more}", advice, run=run.purpose, line=flaw.line)

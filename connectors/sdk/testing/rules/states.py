@@ -26,7 +26,7 @@ from connectors.sdk.testing.observations import (
     Observations,
 )
 from connectors.sdk.testing.protocols.transcript import SeenRecord
-from connectors.sdk.testing.rules.rule import SHOWN, Results, incremental_scopes, rule
+from connectors.sdk.testing.rules.rule import MAX_SHOWN, Results, incremental_scopes, rule
 from connectors.sdk.testing.scopes import Cut, Scope
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import State
@@ -103,18 +103,22 @@ def _cut_finding(cut: Cut, seen: str, advice: str) -> Finding:
     )
 
 
-def _difference(found: Difference) -> str:
+def _difference(difference: Difference) -> str:
     parts = []
-    if found.missing:
-        parts.append(f"missing records: {found.missing.total():,} ({_some(found.missing)})")
-    if found.extra:
-        parts.append(f"unexpected records: {found.extra.total():,} ({_some(found.extra)})")
+    if difference.missing:
+        parts.append(
+            f"missing records: {difference.missing.total():,} ({_some(difference.missing)})"
+        )
+    if difference.extra:
+        parts.append(
+            f"unexpected records: {difference.extra.total():,} ({_some(difference.extra)})"
+        )
     return "; ".join(parts)
 
 
 def _some(records: Counter[str]) -> str:
-    shown = [text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…" for text in records]
-    return " ".join([*shown[:SHOWN], *(["…"] if len(shown) > SHOWN else [])])
+    texts = [text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…" for text in records]
+    return " ".join([*texts[:MAX_SHOWN], *(["…"] if len(texts) > MAX_SHOWN else [])])
 
 
 @rule(FINAL)
@@ -159,8 +163,8 @@ def unexpected_records(
     whole = [record for record in scope.records if record.stream == stream.id]
     path = stream.cursor
     if not path:  # the source has a cursor, but does not publish it
-        known = {identity(record) for record in whole}
-        new = [record for record in again if identity(record) not in known]
+        identities = {identity(record) for record in whole}
+        new = [record for record in again if identity(record) not in identities]
         return again if len(again) >= len(whole) > 1 else new
     places = {(identity(record), order(value_at(record.data, path))) for record in whole}
     ties = set(_ties([place for _, place in places], scope.states[-1].states))
@@ -202,15 +206,15 @@ def full_refresh_ignores_state(seen: Observations) -> Results:
         scope = Scope([stream], read.run, [], [])
         identity = scope.identity(seen.settings.ignored)
         whole, again = (
-            Counter(identity(record) for record in each.records if record.stream == stream.id)
-            for each in (seen.refresh, read)
+            Counter(identity(record) for record in run.records if record.stream == stream.id)
+            for run in (seen.refresh, read)
         )
-        found = Difference(whole - again, again - whole)
-        if found or not read.run.succeeded:
+        difference = Difference(whole - again, again - whole)
+        if difference or not read.run.succeeded:
             end = "" if read.run.succeeded else f"the process {read.run.ended.text}; "
             yield Finding(
                 f"the {whole.total():,} records of a full refresh without a state",
-                f"{end}{_difference(found) or 'the same records'}",
+                f"{end}{_difference(difference) or 'the same records'}",
                 "ignore the state of a stream that is read with `full_refresh`; " + NEW_DATA,
                 str(stream.id),
                 read.run.purpose,
