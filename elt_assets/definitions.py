@@ -68,7 +68,7 @@ def build() -> dg.Definitions:
         ConfigError: a connection cannot be loaded, or two connections write to the same table.
     """
     folder = paths.connections().resolve()
-    tree = SafeTree.of(_module(folder), folder)
+    tree = SafeTree.from_folder(_module(folder), folder)
     connections = _load(tree)
     specs = specs_of(connections)
     check_shared_tables(specs)

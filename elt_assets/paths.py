@@ -74,14 +74,14 @@ def staging_of_syncs(
 
     Args:
         configured: as for `staging`.
-        options: options of the object store, see `Location.of`.
+        options: options of the object store, see `Location.parse`.
 
     Raises:
         ConfigError: the store is not an object store, or an option of it is not supported.
     """
     place = _staging(configured)
     is_local = "://" not in place or place.startswith("file://")
-    return Staging(staging(configured), None if is_local else Location.of(place, options))
+    return Staging(staging(configured), None if is_local else Location.parse(place, options))
 
 
 def _staging(configured: str | None) -> str:

@@ -21,7 +21,7 @@ def assets_of(folder: Path) -> list[StreamAsset]:
     Raises:
         ConfigError: the connection cannot be loaded.
     """
-    return ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
+    return ConnectionComponent.from_connection(load_connection(folder)).stream_assets(folder)
 
 
 def find_asset(key: str) -> StreamAsset:

@@ -135,12 +135,12 @@ def cut(text: str | None, width: int) -> str | None:
     return text if text is None or len(text) <= width else f"{text[: width - 1]}…"
 
 
-def masked(value: Any, mask: Callable[[str], str]) -> Any:
+def mask_record(value: Any, mask: Callable[[str], str]) -> Any:
     """Return a JSON value with its secrets masked, in names and numbers too."""
     if isinstance(value, dict):
-        return {mask(name): masked(inner, mask) for name, inner in value.items()}
+        return {mask(name): mask_record(inner, mask) for name, inner in value.items()}
     if isinstance(value, list):
-        return [masked(inner, mask) for inner in value]
+        return [mask_record(inner, mask) for inner in value]
     if isinstance(value, str):
         return mask(value)
     hidden = mask(json.dumps(value, default=str))

@@ -110,7 +110,8 @@ def _check(path: str, output: Output, spark: SparkProvider | None) -> int:
         config = Settings.from_config(load_config(path))
         with scratch(paths.staging(), "check"):
             probe(
-                (spark or provider(config)).get(), Location.of(config.lake).child(config.namespace)
+                (spark or provider(config)).get(),
+                Location.parse(config.lake).child(config.namespace),
             )
     except EltError as error:
         reason = str(error)

@@ -218,7 +218,7 @@ class Opener:
         settings, name = self._settings, stream.id
         parents = [] if name.namespace is None else [name.namespace]
         writer = app_id([settings.namespace, *parents, name.name])
-        lake, path = Location.of(settings.lake), self._paths[name]
+        lake, path = Location.parse(settings.lake), self._paths[name]
         tables = open_tables(lake, path, writer, history=self._keeps_history(stream))
         refuse_foreign(
             tables.main,

@@ -87,10 +87,10 @@ class ConnectionComponent(dg.Component, Connection):
     ) -> ConnectionComponent:
         extra = attributes.model_extra if attributes is not None else None
         connection = parse_connection(extra, Path(context.path) / DEFINITION_FILE)
-        return cls.of(connection, context.resolution_context)
+        return cls.from_connection(connection, context.resolution_context)
 
     @classmethod
-    def of(
+    def from_connection(
         cls, connection: Connection, resolution: dg.ResolutionContext | None = None
     ) -> ConnectionComponent:
         """Return the component of a connection that is already loaded."""
@@ -107,7 +107,7 @@ class ConnectionComponent(dg.Component, Connection):
         spec = ConnectionTranslator().get_asset_spec(self, stream)
         if self.translation is None:
             return spec
-        return _translated(spec, self.translation, self, stream, self._resolution)
+        return _translate(spec, self.translation, self, stream, self._resolution)
 
     @property
     def built(self) -> Sequence[StreamAsset]:
@@ -154,7 +154,7 @@ class ConnectionComponent(dg.Component, Connection):
         return definitions
 
 
-def _translated(
+def _translate(
     spec: dg.AssetSpec,
     translation: Any,
     connection: Connection,
@@ -167,7 +167,7 @@ def _translated(
             AssetAttributesModel.model_validate(translation)
             if not isinstance(translation, str)
             else translation,
-            SafeContext.of(resolution or dg.ResolutionContext.default()),
+            SafeContext.from_context(resolution or dg.ResolutionContext.default()),
             model_key="translation",
         )
         scope = {"spec": spec, "connection": connection, "stream": stream.stream}

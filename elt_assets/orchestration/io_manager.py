@@ -19,7 +19,7 @@ from elt_assets.orchestration.events.metadata import (
     ROW_COUNT,
     table_metadata,
     table_path_of,
-    unwrapped,
+    unwrap,
 )
 from elt_assets.orchestration.events.report import CompleteStream, ReportedRead
 from elt_assets.orchestration.failures import as_dagster_failure
@@ -109,7 +109,7 @@ def _refuse_other_destination(upstream: dg.OutputContext) -> None:
     if destination is not None:
         raise ConfigError(
             f"the rows of {upstream.asset_key.to_user_string()} are not in the lake: its connection writes "
-            f"to the destination {unwrapped(destination)}",
+            f"to the destination {unwrap(destination)}",
             guidance="read the rows from this destination",
         )
 
@@ -126,14 +126,14 @@ def _table_of(lake: Location, upstream: dg.OutputContext) -> tuple[Location, str
     A companion is beside the table of its stream, which is its writer.
     """
     path, key = _path_of(upstream), upstream.asset_key
-    stream = unwrapped((upstream.definition_metadata or {}).get(COMPANION_OF))
+    stream = unwrap((upstream.definition_metadata or {}).get(COMPANION_OF))
     if stream is None:
         writer = app_id(key.path)
         return find_table(lake, path, writer), writer
     suffix = next(end for end in SUFFIXES.values() if path.levels[-1].endswith(end))
     writer = app_id(dg.AssetKey.from_user_string(stream).path)
     place = find_table(lake, path.without_suffix(suffix), writer)
-    return place.beside(suffix), writer + suffix
+    return place.add_suffix(suffix), writer + suffix
 
 
 SPARK, LAKE = SparkResource(), LakeResource()

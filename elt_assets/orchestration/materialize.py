@@ -20,7 +20,7 @@ from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.events.report import WATCH, Watch
 from elt_assets.orchestration.names import connection_name
 from elt_assets.orchestration.runs.liveness import alive
-from elt_assets.orchestration.streams import StreamAsset, by_partitions
+from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.progress import Progress
 from elt_assets.pipeline.read_plan import ReadPlan
@@ -97,7 +97,7 @@ def materialize(
     failures: list[Any] = []
     is_interrupted = False
     try:
-        for group in by_partitions(selected):
+        for group in group_by_partitions(selected):
             result = _execute(_job(definitions, group, logger), group, instance, partition, refresh)
             results.append(result)
             failed = [event.step_failure_data for event in result.get_step_failure_events()]
@@ -171,12 +171,12 @@ def _logger(log: Callable[[int, str], object]) -> dg.LoggerDefinition:
                 log(record.levelno, metadata.get("orig_message") or record.getMessage())
 
     @dg.logger
-    def forwarding(_: dg.InitLoggerContext) -> logging.Logger:
+    def create_logger(_: dg.InitLoggerContext) -> logging.Logger:
         logger = logging.getLoggerClass()(JOB)  # one for each run
         logger.addHandler(Forwarding())
         return logger
 
-    return forwarding
+    return create_logger
 
 
 def _complete(result: dg.ExecuteInProcessResult, selected: Sequence[StreamAsset]) -> set[StreamId]:

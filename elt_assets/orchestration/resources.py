@@ -105,9 +105,9 @@ class LakeResource(dg.ConfigurableResource[Any]):
         """
         root, staging = self.root, self.staging
         check_writable(
-            self.uri, "the lake", "`root` of elt_lake" if root else _setting_to_correct("ELT_LAKE")
+            self.uri, "the lake", "`root` of elt_lake" if root else _name_setting("ELT_LAKE")
         )
-        setting = "`staging` of elt_lake" if staging else _setting_to_correct("ELT_STAGING")
+        setting = "`staging` of elt_lake" if staging else _name_setting("ELT_STAGING")
         check_writable(str(self.staging_path), "the staging folder", setting)
 
     @property
@@ -117,9 +117,9 @@ class LakeResource(dg.ConfigurableResource[Any]):
         Raises:
             ConfigError: the store, or an option of it, is not supported.
         """
-        return Location.of(self.uri, self.storage_options)
+        return Location.parse(self.uri, self.storage_options)
 
 
-def _setting_to_correct(variable: str) -> str:
+def _name_setting(variable: str) -> str:
     """Return what a user sets to change a default location: the variable, or DAGSTER_HOME if it is unset."""
     return variable if os.environ.get(variable) else f"DAGSTER_HOME (or {variable})"

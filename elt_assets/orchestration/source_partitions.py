@@ -30,7 +30,7 @@ class PartitionContexts:
     stream: ConnectionStream
     by_key: Mapping[str, Raw] = field(default_factory=dict)
 
-    def of(self, key: str) -> Raw:
+    def get(self, key: str) -> Raw:
         """Return the context of a partition.
 
         Raises:
@@ -56,7 +56,7 @@ def find_contexts(
     """
     contexts: dict[str, Raw] = {}
     missing = set(keys)
-    with contextlib.closing(_listed(connector, stream)) as partitions:
+    with contextlib.closing(_list_partitions(connector, stream)) as partitions:
         for partition in partitions:
             if partition.key in missing:
                 contexts[partition.key] = partition.context
@@ -79,7 +79,7 @@ def list_contexts(
         EltError: as `Connector.partitions`.
     """
     contexts: dict[str, Raw] = {}
-    with contextlib.closing(_listed(connector, stream, seconds)) as partitions:
+    with contextlib.closing(_list_partitions(connector, stream, seconds)) as partitions:
         for partition in partitions:
             earlier = contexts.setdefault(partition.key, partition.context)
             if not _is_same(earlier, partition.context):
@@ -91,7 +91,7 @@ def list_contexts(
     return PartitionContexts(stream, contexts)
 
 
-def _listed(
+def _list_partitions(
     connector: Connector, stream: ConnectionStream, seconds: float | None = None
 ) -> Generator[Partition, None, None]:
     """Yield the partitions of a stream; those of other streams are ignored."""

@@ -143,7 +143,7 @@ def partition_of(
         if requested is not None and asset.partitions.has_partition_key(requested):
             return requested
         keys = asset.partitions.get_partition_keys()
-    guidance = f"its partitions: {_abbreviated(keys)}" if keys else "it has no partitions yet"
+    guidance = f"its partitions: {_abbreviate(keys)}" if keys else "it has no partitions yet"
     if requested is None:
         raise ConfigError(
             f"{key} has partitions, each with its own state, and no partition is given",
@@ -152,7 +152,7 @@ def partition_of(
     raise ConfigError(f"{key} has no partition {requested!r}", guidance=guidance)
 
 
-def _abbreviated(names: Sequence[str]) -> str:
+def _abbreviate(names: Sequence[str]) -> str:
     limit = 6
     if len(names) <= limit:
         return ", ".join(names)

@@ -14,7 +14,7 @@ from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.catalog import stream_names
 from elt_assets.storage.directories import make_private
-from elt_assets.storage.held_file import locked
+from elt_assets.storage.held_file import lock
 
 LOCK = "instance.lock"
 """File in the home that is locked while a process opens Dagster's databases."""
@@ -46,7 +46,7 @@ def open_instance() -> dg.DagsterInstance:
     """
     home = paths.home()
     make_private(home)
-    with locked(home / LOCK):
+    with lock(home / LOCK):
         return dg.DagsterInstance.from_config(str(home))
 
 
@@ -68,13 +68,13 @@ def _status(
         stream=name,
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
         figures=figures_of(materialization.metadata) if materialization else None,
-        rows=table.records if destination is None else _committed_records(instance, asset.key),
+        rows=table.records if destination is None else _count_committed(instance, asset.key),
         state=source_state(table.metadata.state),
         path=table.uri,
     )
 
 
-def _committed_records(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
+def _count_committed(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
     """Return the number of committed records in all materialisations in the event log."""
     total, cursor, has_more = 0, None, True
     while has_more:

@@ -41,12 +41,6 @@ class StreamAsset(ConnectionStream):
 
     spec: dg.AssetSpec
 
-    @classmethod
-    def of(
-        cls, connection: Connection, stream: ConfiguredStream, spec: dg.AssetSpec
-    ) -> StreamAsset:
-        return cls(connection, stream, tuple(spec.key.path), spec)
-
     @property
     def key(self) -> dg.AssetKey:
         return self.spec.key
@@ -61,7 +55,7 @@ class StreamAsset(ConnectionStream):
         return partitions_definition(self.connection, self.stream)
 
 
-def by_partitions(assets: Sequence[StreamAsset]) -> list[list[StreamAsset]]:
+def group_by_partitions(assets: Sequence[StreamAsset]) -> list[list[StreamAsset]]:
     """Return streams by definition of partitions, of which a job of Dagster has one.
 
     Those without partitions are with the first one.

@@ -76,7 +76,7 @@ class SafeContext(dg.ResolutionContext):
     """A context whose templates run no code."""
 
     @classmethod
-    def of(cls, context: dg.ResolutionContext) -> SafeContext:
+    def from_context(cls, context: dg.ResolutionContext) -> SafeContext:
         """Return a context with the scope and the places of another one."""
         if isinstance(context, cls):
             return context
@@ -109,7 +109,7 @@ class SafeTree(ComponentTree):
     """A tree of components whose templates run no code, whatever their type."""
 
     @classmethod
-    def of(cls, module: ModuleType, folder: Path) -> SafeTree:
+    def from_folder(cls, module: ModuleType, folder: Path) -> SafeTree:
         """Return the tree of a folder, which is also a module.
 
         Raises:
@@ -139,7 +139,7 @@ class SafeTree(ComponentTree):
         """The context from which Dagster makes those of all components."""
         context = super().decl_load_context
         object.__setattr__(
-            context, "resolution_context", SafeContext.of(context.resolution_context)
+            context, "resolution_context", SafeContext.from_context(context.resolution_context)
         )
         return context
 
@@ -157,7 +157,7 @@ def evaluate(template: str, scope: Mapping[str, Any], place: str) -> Any:
     if len(template) > MAX_LENGTH and not any(mark in template for mark in _MARKS):
         return template
     try:
-        value: Any = _ENVIRONMENT.from_string(_parsed(template)).render(_guarded(scope))
+        value: Any = _ENVIRONMENT.from_string(_parse(template)).render(_guard(scope))
         return value if not isinstance(value, Undefined) else value()  # raises an error
     except UndefinedError as error:
         reason = f"{error.message}; it can use {', '.join(sorted(scope))}"
@@ -175,7 +175,7 @@ class _Environment(ImmutableSandboxedEnvironment, NativeEnvironment):
     def __init__(self) -> None:
         super().__init__(undefined=StrictUndefined)
         self.globals.clear()
-        self.filters = {name: _limited(self.filters[name]) for name in FILTERS}
+        self.filters = {name: _limit_filter(self.filters[name]) for name in FILTERS}
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "**" or (operator == "%" and isinstance(left, str | bytes)):
@@ -208,7 +208,7 @@ class _SafeEnv(EnvScope):
         return super().__getattr__(key) if key.startswith("jinja") else self(key, None)
 
 
-def _parsed(template: str) -> nodes.Template:
+def _parse(template: str) -> nodes.Template:
     """Return the syntax tree of a template that consists of texts and expressions."""
     if len(template) > MAX_LENGTH:
         raise SecurityError(f"it has more than {MAX_LENGTH:,} characters")
@@ -219,7 +219,7 @@ def _parsed(template: str) -> nodes.Template:
     return tree
 
 
-def _guarded(scope: Mapping[str, Any]) -> dict[str, Any]:
+def _guard(scope: Mapping[str, Any]) -> dict[str, Any]:
     """Return a scope whose `env` reads no credential."""
     return {
         name: _SafeEnv() if isinstance(value, EnvScope) else value for name, value in scope.items()
@@ -244,15 +244,15 @@ def _is_harmless(function: Any) -> bool:
     return issubclass(owner if isinstance(owner, type) else type(owner), _METHODS)
 
 
-def _limited(apply: Callable[..., Any]) -> Callable[..., Any]:
+def _limit_filter(apply: Callable[..., Any]) -> Callable[..., Any]:
     """Return a filter that checks the size of what it gets."""
 
     @wraps(apply)
-    def limited(*args: Any, **named: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
         _check_size(*args, *named.values())
         return apply(*args, **named)
 
-    return limited
+    return call
 
 
 def _check_size(*values: Any) -> None:

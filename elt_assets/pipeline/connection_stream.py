@@ -134,7 +134,7 @@ class ConnectionStream:
             lake: the root of the lake: a location, or a path or URI of one.
         """
         return open_tables(
-            Location.of(lake),
+            Location.parse(lake),
             self.table_path,
             app_id(self.levels),
             partition=partition,

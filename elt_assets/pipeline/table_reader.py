@@ -37,7 +37,7 @@ def read_table(
     """
     levels = key.split("/") if isinstance(key, str) else list(key)
     partitions = None if partition is None else [partition]
-    place = table_of(Location.of(paths.lake()), levels)
+    place = table_of(Location.parse(paths.lake()), levels)
     return snapshot(spark, place, app_id(levels), version=version, partitions=partitions)
 
 
@@ -46,7 +46,7 @@ def table_of(lake: Location, key: Sequence[str]) -> Location:
     place = _find(lake, key)
     stem, suffix = _companion(key[-1])
     if suffix and not is_table(place):
-        return _find(lake, [*key[:-1], stem]).beside(suffix)
+        return _find(lake, [*key[:-1], stem]).add_suffix(suffix)
     return place
 
 

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def cleaning_up(place: str) -> Iterator[None]:
+def clean_up(place: str) -> Iterator[None]:
     """Log an error of the block as a warning. A file that is gone already is no error.
 
     Args:

@@ -42,7 +42,7 @@ def require(place: Location) -> None:
     endpoint, bucket = place.options.get("endpoint_url", ""), urlsplit(place.uri).netloc
     if place.scheme != "s3" or not endpoint or (endpoint, bucket) in _tested:
         return
-    reason = _refused_for(place, bucket)
+    reason = _reason_to_refuse(place, bucket)
     if reason is not None:
         raise ConfigError(
             f"the object store of {place} {reason}, so one of two commits at the same time would "
@@ -53,7 +53,7 @@ def require(place: Location) -> None:
     _tested.add((endpoint, bucket))
 
 
-def _refused_for(place: Location, bucket: str) -> str | None:
+def _reason_to_refuse(place: Location, bucket: str) -> str | None:
     """Return why a server cannot be used, as the predicate of a sentence; None if no reason was found."""
     import obstore  # noqa: PLC0415 - only a lake in a store other than AWS needs it
     from obstore import exceptions  # noqa: PLC0415

@@ -36,7 +36,7 @@ def make_private_lake(uri: str) -> None:
     Raises:
         ConfigError: the directory cannot be created, or no table in it could be read.
     """
-    path = Location.of(uri).path
+    path = Location.parse(uri).path
     if path is None:
         return
     if "%" in str(path):
@@ -66,7 +66,7 @@ def check_writable(uri: str, what: str, setting: str) -> None:
     Raises:
         ConfigError: the directory cannot be created or written to. The error names the setting and the path.
     """
-    path = Location.of(uri).path
+    path = Location.parse(uri).path
     if path is None:
         return
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
+def hold(path: Path) -> Iterator[None]:
     """Create a file and keep it locked while the context lasts.
 
     It gets its name after it is locked, so that no process sees it unlocked. Its text is the process id.
@@ -29,7 +29,7 @@ def held(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
     """Wait until no other process has a file locked, and keep it locked while the context lasts.
 
     The file is created, and stays. On a file system without locks, nothing is locked.
@@ -41,7 +41,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def abandoned(path: Path) -> Iterator[bool]:
+def hold_if_abandoned(path: Path) -> Iterator[bool]:
     """Yield whether the process that held a file has ended; if so, hold the file while the context lasts.
 
     The answer is no if there is no such file, and on a file system without locks.

@@ -26,7 +26,7 @@ class Location:
     options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     @classmethod
-    def of(cls, place: str | Location, options: Mapping[str, str] | None = None) -> Location:
+    def parse(cls, place: str | Location, options: Mapping[str, str] | None = None) -> Location:
         """Return the location of a path or URI; a location is returned as it is.
 
         A relative path is relative to the working directory.
@@ -52,7 +52,7 @@ class Location:
         """Return a location below this one; `names` has one name per level."""
         return replace(self, uri="/".join([self.uri, *names]))
 
-    def beside(self, suffix: str) -> Location:
+    def add_suffix(self, suffix: str) -> Location:
         """Return the location whose name is this one's with a suffix."""
         return replace(self, uri=f"{self.uri}{suffix}")
 

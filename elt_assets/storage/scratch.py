@@ -17,19 +17,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from elt_assets.storage.directories import make_private
-from elt_assets.storage.held_file import held
+from elt_assets.storage.held_file import hold
 
 LOCK = ".elt-scratch"
 _NAME = re.compile(r"[a-z]+-.+-[0-9a-f]{16}")
 
 
-def _nothing_more(_name: str) -> None:
+def _do_nothing(_name: str) -> None:
     return None
 
 
 @contextlib.contextmanager
 def scratch(
-    parent: Path, kind: str, clean_up: Callable[[str], None] = _nothing_more
+    parent: Path, kind: str, clean_up: Callable[[str], None] = _do_nothing
 ) -> Iterator[Path]:
     """Create a directory in `parent` that only this user can enter, and remove it when the context ends.
 
@@ -47,7 +47,7 @@ def scratch(
     with contextlib.ExitStack() as stack:
         folder.mkdir(mode=0o700)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        stack.enter_context(held(folder / LOCK))
+        stack.enter_context(hold(folder / LOCK))
         yield folder
 
 
@@ -69,7 +69,7 @@ def _host() -> str:
 
 
 def _remove_if_abandoned(
-    folder: Path, clean_up: Callable[[str], None] = _nothing_more, *, is_old: bool = False
+    folder: Path, clean_up: Callable[[str], None] = _do_nothing, *, is_old: bool = False
 ) -> bool:
     """Remove a directory of `scratch` if its process has ended; return whether the directory is gone."""
     if not _NAME.fullmatch(folder.name) or not (folder / LOCK).is_file():

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import ConfigError
-from elt_assets.storage.clean_up import cleaning_up
+from elt_assets.storage.clean_up import clean_up
 from elt_assets.storage.location import Location
 from elt_assets.storage.scratch import scratch, sweep
 
@@ -56,14 +56,14 @@ class Staging:
             yield folder
 
     @contextlib.contextmanager
-    def for_tasks(self, file: Path) -> Iterator[Location]:
+    def share_with_tasks(self, file: Path) -> Iterator[Location]:
         """Yield the location from which tasks can read a file, until the context ends.
 
         Args:
             file: a file in the directory of a session, if there is a shared place.
         """
         if self.shared is None:
-            yield Location.of(str(file))
+            yield Location.parse(str(file))
             return
         name = file.relative_to(self.folder).as_posix()
         place = self.shared.child(name)
@@ -96,7 +96,7 @@ class Staging:
     def _remove(self, names: list[str]) -> None:
         if self.shared is not None and names:
             for name in names:
-                with cleaning_up(f"{self.shared}/{name}"):
+                with clean_up(f"{self.shared}/{name}"):
                     self.shared.remover().delete_file(name)
 
 

@@ -12,7 +12,7 @@ from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 from elt_assets.sync.events import Acknowledged, Logged, SessionEvent, StreamProgress
 from elt_assets.telemetry.delivery import Delivery
-from elt_assets.telemetry.receivers import configured_receivers
+from elt_assets.telemetry.receivers import create_receivers
 from elt_assets.telemetry.report import Outcome, StreamReport
 
 
@@ -41,7 +41,7 @@ class Observation:
     def __init__(self, subject: Subject, progress: Callable[[StreamId], StreamProgress]):
         self._subject = subject
         self._progress = progress
-        self._receivers, self._warnings = configured_receivers()
+        self._receivers, self._warnings = create_receivers()
         self._delivery = Delivery() if self._receivers else None
         self._reports: dict[StreamId, StreamReport] = {}
 

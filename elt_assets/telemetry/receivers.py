@@ -44,7 +44,7 @@ _KINDS = (
 )
 
 
-def configured_receivers() -> tuple[list[Receiver], list[str]]:
+def create_receivers() -> tuple[list[Receiver], list[str]]:
     """Return the receivers, and a warning for each one that is configured and cannot be used."""
     receivers, warnings = [], []
     for kind in _KINDS:

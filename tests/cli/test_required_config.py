@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.cli.commands.new.given_config import variable_name
-from elt_assets.cli.commands.new.required_config import RequiredConfig, required_config
+from elt_assets.cli.commands.new.required_config import RequiredConfig, add_required_config
 from elt_assets.cli.commands.new.written_connection import config_lines
 from elt_assets.protocol.specification import secret_places, violations
 from tests.cli.test_manifest import OPTIONS
@@ -69,7 +69,7 @@ SPECIFICATIONS = objects(
 
 
 def made(specification: Any, config: Any = None) -> RequiredConfig:
-    return required_config(
+    return add_required_config(
         config or {}, specification, lambda words, taken: variable_name(["x", *words], taken)
     )
 
@@ -77,7 +77,7 @@ def made(specification: Any, config: Any = None) -> RequiredConfig:
 @given(SPECIFICATIONS)
 def test_the_config_with_examples_is_valid(specification: dict[str, Any]) -> None:
     found = made(specification)
-    config = found.with_examples(list(found.variables))
+    config = found.fill_examples(list(found.variables))
     assert violations(config, specification) == []
     assert made(specification, config).config == config
     assert not made(specification, config).examples
@@ -86,7 +86,7 @@ def test_the_config_with_examples_is_valid(specification: dict[str, Any]) -> Non
 @given(SPECIFICATIONS)
 def test_each_secret_is_a_variable_of_its_own(specification: dict[str, Any]) -> None:
     found = made(specification)
-    config = found.with_examples(list(found.variables))
+    config = found.fill_examples(list(found.variables))
     secrets = {place for place, _ in secret_places(config, specification)}
     assert {place for place, _ in found.variables.values()} == secrets
     for variable, (place, _) in found.variables.items():

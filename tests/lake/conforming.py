@@ -58,7 +58,7 @@ class Conformer:
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(4_000)  # as in a task
         try:
-            tasks = tasks_of(segment, Location.of(str(segment.path)), 1)
+            tasks = tasks_of(segment, Location.parse(str(segment.path)), 1)
             self.results = [run(job, task) for task in tasks]
         finally:
             sys.setrecursionlimit(limit)

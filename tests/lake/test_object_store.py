@@ -91,7 +91,7 @@ def test_segments_that_are_staged_in_a_store_are_read_there(lake: Lake, store: O
     lake.history = False
     sync(lake, [[*data, b'{"id": 7, "at": 9000, "said": "\xff"}']])
     expected_rows, expected_dead = rows(lake.spark, lake.table, "id", "at"), lake.dead_letter
-    lake.staging = Staging(lake.folder / "staging", Location.of(f"s3://{store.bucket}/staging"))
+    lake.staging = Staging(lake.folder / "staging", Location.parse(f"s3://{store.bucket}/staging"))
     lake.root = f"{store.uri}/2"
     sync(lake, [[*data, b'{"id": 7, "at": 9000, "said": "\xff"}']])
     assert rows(lake.spark, lake.table, "id", "at") == expected_rows
@@ -225,7 +225,7 @@ def test_options_are_enough_without_an_environment(
     spark_provider: SparkProvider, endpoint: str, tmp_path: Path
 ) -> None:
     store = new_bucket(endpoint)
-    place = Location.of(f"{store.uri}/users", store.options)
+    place = Location.parse(f"{store.uri}/users", store.options)
     assert store.options["aws_secret_access_key"] not in f"{place!r} {place}"
     tables = StreamTables(place, "elt:shop/users")
     tables.main.prepare(spark_provider.get().range(1).schema)

@@ -64,7 +64,7 @@ class Pausable:
 def pausable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pausable]:
     with s3_process(Path(tmp_path_factory.mktemp("s3"), "log")) as (endpoint, process):
         store = new_bucket(endpoint)
-        yield Pausable(Location.of(f"{store.uri}/users", store.options), process.pid)
+        yield Pausable(Location.parse(f"{store.uri}/users", store.options), process.pid)
 
 
 def past_states(lake: Pausable) -> Callable[[], object]:

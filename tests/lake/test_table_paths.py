@@ -87,7 +87,7 @@ class Shop:
     """A lake whose streams are synced by connections of different streams, one after the other."""
 
     def __init__(self, folder: str | Path):
-        self.lake = Location.of(str(folder))
+        self.lake = Location.parse(str(folder))
 
     def sync(self, streams: Sequence[str], history: Sequence[str] = ()) -> dict[str, str]:
         """Commit a state for each stream that is not refused; return the names of their tables."""

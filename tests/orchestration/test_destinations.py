@@ -65,7 +65,9 @@ def test_a_state_is_acknowledged_when_the_destination_returns_it(
 
     assert materialize(own, KEY).success  # from the state that was kept
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
-        assets = ConnectionComponent.of(load_connection(own.root / "defs" / "scripted"))
+        assets = ConnectionComponent.from_connection(
+            load_connection(own.root / "defs" / "scripted")
+        )
         (stands,) = stream_statuses(
             assets.stream_assets(own.root / "defs" / "scripted"), str(own.home / "lake"), instance
         )

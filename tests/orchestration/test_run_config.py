@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 def asset(project: Project) -> StreamAsset:
     folder = project.root / "defs" / "weather"
-    (found,) = ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
+    (found,) = ConnectionComponent.from_connection(load_connection(folder)).stream_assets(folder)
     return found
 
 

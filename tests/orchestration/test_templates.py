@@ -162,7 +162,9 @@ def test_no_escape_runs_code_while_definitions_load(own: Project, tmp_path: Path
         own.amend("weather", translation={"description": template})
         for load in (
             build,
-            lambda: ConnectionComponent.of(load_connection(folder)).definitions(folder),
+            lambda: ConnectionComponent.from_connection(load_connection(folder)).definitions(
+                folder
+            ),
         ):
             with pytest.raises(ConfigError, match="cannot be evaluated"):
                 load()

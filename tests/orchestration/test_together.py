@@ -321,7 +321,7 @@ def test_rewinding_one_stream_rewinds_the_others(own: Project, stream: str) -> N
         append(log, ("users", number), ("orders", number))
         assert materialize(own, BOTH).success
     folder = own.root / "defs" / "shop"
-    assets = ConnectionComponent.of(load_connection(folder)).stream_assets(folder)
+    assets = ConnectionComponent.from_connection(load_connection(folder)).stream_assets(folder)
     (asset,) = [one for one in assets if one.stream.id.name == stream]
     first = min(
         one.metadata.sequence

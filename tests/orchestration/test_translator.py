@@ -149,7 +149,7 @@ def test_a_subclass_may_customize_its_asset_specs(own: Project) -> None:
         def get_asset_spec(self, stream: ConfiguredStream) -> dg.AssetSpec:
             return super().get_asset_spec(stream).replace_attributes(group_name="mine")
 
-    (asset,) = Mine.of(load_connection(folder)).stream_assets(folder)
+    (asset,) = Mine.from_connection(load_connection(folder)).stream_assets(folder)
     assert asset.spec.group_name == "mine"
 
 

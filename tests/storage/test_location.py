@@ -28,7 +28,7 @@ def test_options_are_those_of_the_environment_the_file_and_the_caller(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://environment.example")
     (tmp_path / "options").write_text("AWS_REGION: of-the-file\nskip_signature: true\n")
     monkeypatch.setenv("ELT_STORAGE_OPTIONS", str(tmp_path / "options"))
-    place = Location.of("s3://bucket/lake", {"aws_access_key_id": "given"})
+    place = Location.parse("s3://bucket/lake", {"aws_access_key_id": "given"})
     options = place.child("table").for_delta or {}
     assert {name: value for name, value in options.items() if name.startswith("aws_")} == {
         "aws_region": "of-the-file",
@@ -36,16 +36,16 @@ def test_options_are_those_of_the_environment_the_file_and_the_caller(
         "aws_skip_signature": "true",
         "aws_access_key_id": "given",
     }
-    assert Location.of(str(tmp_path)).for_delta is None
-    assert Location.of(tmp_path.as_uri(), {"aws_region": "unused"}).options == {}
+    assert Location.parse(str(tmp_path)).for_delta is None
+    assert Location.parse(tmp_path.as_uri(), {"aws_region": "unused"}).options == {}
 
 
 def test_requests_have_limits_that_options_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of a request that is slow, and the attempts in place of one that fails."""
-    limits = Location.of("s3://bucket/lake").for_delta or {}
+    limits = Location.parse("s3://bucket/lake").for_delta or {}
     assert (limits["timeout"], limits["max_retries"]) == ("120s", "9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "3")
-    place = Location.of("s3://bucket/lake", {"aws_request_timeout": "600"})
+    place = Location.parse("s3://bucket/lake", {"aws_request_timeout": "600"})
     limits = place.for_delta or {}
     assert (limits["timeout"], limits["max_retries"]) == ("600s", "2")
     assert not {"aws_request_timeout", "aws_max_attempts"} & {*limits}
@@ -55,11 +55,11 @@ def test_requests_have_limits_that_options_change(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["aws_request_timeout", "aws_max_attempts"])
 def test_a_limit_that_is_no_positive_number_is_refused(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        Location.of("s3://bucket/lake", {name: value})
+        Location.parse("s3://bucket/lake", {name: value})
 
 
 def test_a_file_system_can_be_sent_to_a_task() -> None:
-    place = Location.of(
+    place = Location.parse(
         "s3://bucket/lake/a%20b",
         {"region": "eu-central-1", "secret_access_key": SECRET, "access_key_id": "k"},
     )
@@ -70,12 +70,12 @@ def test_a_file_system_can_be_sent_to_a_task() -> None:
 
 
 def test_secrets_are_in_no_text_of_a_location() -> None:
-    place = Location.of("s3://bucket/lake", {"secret_access_key": SECRET})
+    place = Location.parse("s3://bucket/lake", {"secret_access_key": SECRET})
     assert SECRET not in f"{place} {place!r} {[place.child('x')]}"
 
 
 def test_azure_names_container_and_account() -> None:
-    place = Location.of(
+    place = Location.parse(
         "abfss://tables@account.dfs.core.windows.net/lake", {"azure_storage_account_key": "a2V5"}
     )
     assert place.file_system()[1] == "tables/lake"
@@ -100,7 +100,7 @@ def test_what_is_not_supported_is_refused_without_secrets(
     uri: str, options: dict[str, str], expected: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        Location.of(uri, options)
+        Location.parse(uri, options)
     assert expected in str(caught.value)
     assert SECRET not in str(caught.value)
 
@@ -114,5 +114,5 @@ def test_a_file_that_is_no_mapping_is_refused_without_its_text(
         file.write_text(text)
     monkeypatch.setenv("ELT_STORAGE_OPTIONS", str(file))
     with pytest.raises(ConfigError, match="cannot be read") as caught:
-        Location.of("s3://bucket/lake")
+        Location.parse("s3://bucket/lake")
     assert SECRET not in str(caught.value) and caught.value.__cause__ is None

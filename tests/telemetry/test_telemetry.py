@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from elt_assets.telemetry import delivery
 from elt_assets.telemetry.lineage import dataset_name
-from elt_assets.telemetry.receivers import configured_receivers
+from elt_assets.telemetry.receivers import create_receivers
 from tests.destination.running import Destination, records, stream
 from tests.destination.running import state as destination_state
 from tests.orchestration.running import logged, materialize
@@ -200,14 +200,14 @@ def test_nothing_is_reported_unless_it_is_configured(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert configured_receivers() == ([], [])
+    assert create_receivers() == ([], [])
 
 
 def test_a_missing_library_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:9/missing")
     monkeypatch.setitem(sys.modules, "openlineage.client", None)
     monkeypatch.delitem(sys.modules, "elt_assets.telemetry.lineage")
-    receivers, (warning,) = configured_receivers()
+    receivers, (warning,) = create_receivers()
     assert receivers == []
     assert warning.endswith("install elt-assets[openlineage]")
 

@@ -22,7 +22,7 @@ def command(out: Output, connection: str) -> int:
     folder = paths.connection_folder(connection)
     loaded = load_connection(folder)
     if (folder / CATALOG_FILE).exists():
-        ConnectionComponent.of(loaded).definitions(folder)
+        ConnectionComponent.from_connection(loaded).definitions(folder)
     else:
         out.note(f"the streams are not checked: run `elt discover {folder.name}` first")
     out.announce_installation(package_to_install(loaded))

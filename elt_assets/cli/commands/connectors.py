@@ -26,7 +26,7 @@ def command(out: Output) -> int:
     and manifests in Python packages and in the folders of connections. The third table shows how each kind of
     source is written. The exit code is 1 if a connector cannot be started.
     """
-    rows = [_described(name) for name in built_in()]
+    rows = [_describe(name) for name in built_in()]
     out.table(
         ["connector", "description", "config (*: required)"],
         [(row["connector"], row["description"] or row["error"], _settings(row)) for row in rows],
@@ -40,7 +40,7 @@ def command(out: Output) -> int:
     return FAILED if any(row["error"] for row in rows) else OK
 
 
-def _described(name: str) -> Document:
+def _describe(name: str) -> Document:
     """Describe a built-in connector by its specification, or by the error if it cannot be started."""
     connector = open_connector("connector", name, {}, paths.staging(), paths.packages())
     answer: Document = {

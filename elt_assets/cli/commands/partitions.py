@@ -9,7 +9,7 @@ import click
 from elt_assets import paths
 from elt_assets.cli.lookup import catalog_stream
 from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import OK, Output, masked
+from elt_assets.cli.output import OK, Output, mask_record
 from elt_assets.connection import load_catalog, load_connection
 from elt_assets.orchestration.source_partitions import list_contexts
 from elt_assets.pipeline.connectors import connect, package_to_install
@@ -34,8 +34,8 @@ def command(out: Output, connection: str, stream: str) -> int:
     out.note(f"starting {connector.name}")
     rows = [
         {
-            "key": masked(key, connector.mask),
-            "context": masked(json.loads(bytes(context)), connector.mask),
+            "key": mask_record(key, connector.mask),
+            "context": mask_record(json.loads(bytes(context)), connector.mask),
         }
         for key, context in list_contexts(connector, chosen).by_key.items()
     ]

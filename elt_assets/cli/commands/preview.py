@@ -14,7 +14,7 @@ import click
 from elt_assets import paths
 from elt_assets.cli.lookup import catalog_stream
 from elt_assets.cli.options import connection_argument, count_option, subcommand
-from elt_assets.cli.output import OK, Output, cut, masked
+from elt_assets.cli.output import OK, Output, cut, mask_record
 from elt_assets.connection import load_catalog, load_connection
 from elt_assets.errors import EltError, SystemFailure
 from elt_assets.pipeline.connection_stream import ConnectionStream
@@ -62,7 +62,7 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
         if not records:
             raise
         failure = error  # the records before the failure are shown first
-    masked_records = [masked(record, connector.mask) for record in records]
+    masked_records = [mask_record(record, connector.mask) for record in records]
     _print_records(masked_records, list(configured.stream.json_schema.get("properties") or {}), out)
     name = stream_names([stream.id for stream in catalog.streams])[configured.id]
     out.document({"connection": loaded.name, "stream": name, "records": masked_records})

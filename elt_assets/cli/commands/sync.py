@@ -51,7 +51,7 @@ def command(
     exit code is 1 or 2 if a stream failed; the other streams are still synced.
     """
     folder = paths.connection_folder(connection)
-    component = ConnectionComponent.of(load_connection(folder))
+    component = ConnectionComponent.from_connection(load_connection(folder))
     assets = {asset.stream.id: asset for asset in component.stream_assets(folder)}
     chosen = [find_stream(connection, assets, name) for name in streams] or list(assets)
     selected = [assets[stream] for stream in chosen]

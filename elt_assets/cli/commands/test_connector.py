@@ -65,7 +65,7 @@ def command(
     The source is read several times, and again from each state that it sends; nothing is stored. The exit
     code is 1 if it does not follow a rule.
     """
-    loaded = _loaded(connection, image)
+    loaded = _load(connection, image)
     config_values = {**loaded.source.config, **_fields(config)}
     out.announce_installation(package_to_install(loaded))
     connector = connect(loaded, paths.staging(), config_values, on_log=out.log)
@@ -79,7 +79,7 @@ def command(
     return FAILED if code < 0 else code
 
 
-def _loaded(connection: str | None, image: str | None) -> Connection:
+def _load(connection: str | None, image: str | None) -> Connection:
     """Return the connection to test, or one for an image; it reads all streams."""
     if connection is not None and image is None:
         return load_connection(paths.connection_folder(connection))

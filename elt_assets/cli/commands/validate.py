@@ -30,7 +30,9 @@ def command(out: Output, connection: str | None) -> int:
     for folder in folders:
         error = None
         try:
-            loaded.append(ConnectionComponent.of(load_connection(folder)).definitions(folder))
+            loaded.append(
+                ConnectionComponent.from_connection(load_connection(folder)).definitions(folder)
+            )
         except ConfigError as config_error:
             error = config_error
         out.verdict("invalid" if error else "valid", _line(folder.name, error), good=error is None)

@@ -31,7 +31,7 @@ def snapshot(
     Raises:
         ConfigError: there is no such table, version or partition.
     """
-    root = Location.of(location)
+    root = Location.parse(location)
     table = Table(root, app_id, _companion_version(root, app_id) if version is None else version)
     if not table.exists:
         raise ConfigError(f"there is no table {root} yet", guidance="materialise it first")

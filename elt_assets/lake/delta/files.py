@@ -29,7 +29,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from elt_assets.errors import SystemFailure
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.spark.parsing.statistics import statistics
-from elt_assets.storage.clean_up import cleaning_up
+from elt_assets.storage.clean_up import clean_up
 from elt_assets.storage.location import Location
 
 VISIBLE = "data"
@@ -96,7 +96,7 @@ class TableStorage:
     """
 
     def __init__(self, location: str | Location):
-        self.location = Location.of(location)
+        self.location = Location.parse(location)
         self.uri = self.location.uri
         self.system, self.root = self.location.file_system()
 
@@ -111,7 +111,7 @@ class TableStorage:
 
     def keep_only(self, folder: str, paths: Collection[str]) -> None:
         """Remove the files below a folder that are not among `paths`."""
-        with cleaning_up(f"{self.uri}/{folder}"):
+        with clean_up(f"{self.uri}/{folder}"):
             self.discard(DataFile(path, 0, 0) for path in self._below(folder) if path not in paths)
 
     def files_in_folder(self, folder: str) -> list[DataFile]:
@@ -176,7 +176,7 @@ class TableStorage:
             self.write_text(new, text)
             os.link(f"{self.root}/{new}", f"{self.root}/{path}")
         finally:
-            with cleaning_up(f"{self.uri}/{new}"):
+            with clean_up(f"{self.uri}/{new}"):
                 self._delete(new)
 
     def size(self, path: str) -> int:
@@ -227,7 +227,7 @@ class TableStorage:
             folders.add(file.path.rpartition("/")[0])
             reach(Failpoint.FILE_UNNEEDED)
             refused += 1
-            with cleaning_up(f"{self.uri}/{file.path}"):
+            with clean_up(f"{self.uri}/{file.path}"):
                 self._delete(file.path)
                 gone, refused = gone + 1, refused - 1
         if not self.location.is_object_store:
@@ -238,7 +238,7 @@ class TableStorage:
     def discard_folder(self, folder: str) -> None:
         """Remove a folder and all files below it. What cannot be removed stays, with a warning."""
         reach(Failpoint.FOLDER_UNNEEDED)
-        with cleaning_up(f"{self.uri}/{folder}"):
+        with clean_up(f"{self.uri}/{folder}"):
             if self.location.is_object_store:
                 self.discard(DataFile(path, 0, 0) for path in self._below(folder))
             else:
@@ -270,7 +270,7 @@ class TableStorage:
 
     def _discard_if_empty(self, folder: str) -> None:
         selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
-        with cleaning_up(f"{self.uri}/{folder}"):
+        with clean_up(f"{self.uri}/{folder}"):
             if not self.system.get_file_info(selector):
                 self.discard_folder(folder)
 

@@ -103,10 +103,10 @@ class StreamTables:
     """
 
     def __init__(self, place: str | Location, app_id: str, *, history: bool = False):
-        root = Location.of(place)
+        root = Location.parse(place)
         self.main = Table(root, app_id)
         self.companions = {
-            kind: Table(root.beside(suffix), f"{app_id}|{kind}")
+            kind: Table(root.add_suffix(suffix), f"{app_id}|{kind}")
             for kind, suffix in SUFFIXES.items()
             if history or kind != HISTORY
         }

@@ -166,7 +166,7 @@ class TableWriter:
                 f"the staged segment {segment.path} has {size} bytes, but {segment.size} were written to it",
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
-        with self._staging.for_tasks(segment.path) as place:
+        with self._staging.share_with_tasks(segment.path) as place:
             parsed = self._plan.parser.parse(self._provider.get(), segment, place)
         reach(Failpoint.SEGMENT_PARSED)
         pending = self._pending

@@ -21,7 +21,7 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.orchestration.assets.read_events import CommittedRead, ReadReporter
-from elt_assets.orchestration.events.metadata import SEQUENCE, unwrapped
+from elt_assets.orchestration.events.metadata import SEQUENCE, unwrap
 from elt_assets.orchestration.events.reconcile import is_unreported_read, partitions_of_dead_runs
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
@@ -47,7 +47,7 @@ class EarlierAttempts:
         self._reported_here = {event.partition for run in events[:1] for event in run}
         self._reads = _reads(event for run in reversed(events) for event in run)
 
-    def completed_read(self, partition: str) -> CommittedRead | None:
+    def find_completed_read(self, partition: str) -> CommittedRead | None:
         """Return the read of a partition that an attempt has completed; None if it must be read.
 
         The event is logged again in a new run: Dagster shows a partition as failed if a later run that failed
@@ -144,4 +144,4 @@ def _reads(events: Iterable[dg.AssetMaterialization]) -> dict[str, CommittedRead
 
 
 def _sequence(read: CommittedRead) -> Any:
-    return unwrapped(read.metadata.get(SEQUENCE))
+    return unwrap(read.metadata.get(SEQUENCE))

@@ -81,7 +81,7 @@ def stream_assets(
     specs = [problems.of(partial(_spec, connection, stream, translator)) for stream in streams]
     problems.raise_all()
     return [
-        StreamAsset.of(connection, stream, spec)
+        StreamAsset(connection, stream, tuple(spec.key.path), spec)
         for stream, spec in zip(streams, specs, strict=True)
         if spec is not None
     ]

@@ -28,8 +28,8 @@ from elt_assets.orchestration.events.metadata import (
     STATUS,
     UNMENTIONED,
     figures_of,
-    truncated,
-    unwrapped,
+    truncate,
+    unwrap,
 )
 from elt_assets.orchestration.names import output_name
 from elt_assets.orchestration.streams import StreamAsset
@@ -90,7 +90,7 @@ def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
     """Return the specs of the checks that are enabled for a stream."""
     return [
         _CheckSpec(name, asset=asset.key, description=DESCRIPTIONS[name])
-        for name in _enabled(asset)
+        for name in _select_checks(asset)
     ]
 
 
@@ -98,7 +98,7 @@ def settings(asset: StreamAsset) -> Checks:
     return asset.settings.checks.over(asset.connection.checks)
 
 
-def _enabled(asset: StreamAsset) -> list[str]:
+def _select_checks(asset: StreamAsset) -> list[str]:
     configured, stream = settings(asset), asset.stream
     has_unique_key = bool(stream.key) and stream.destination_sync_mode != APPEND
     # Each partition has its own cursor, and a partition with a window always starts from the beginning.
@@ -136,7 +136,7 @@ def results(evidence: Evidence, names: Iterable[str]) -> Iterator[dg.AssetCheckR
 
 def _counts(evidence: Evidence, _: Check) -> Outcome:
     figures = evidence.figures
-    counts = [unwrapped(sync.get(SOURCE_RECORDS)) for sync in evidence.syncs]
+    counts = [unwrap(sync.get(SOURCE_RECORDS)) for sync in evidence.syncs]
     source = None if None in counts or not counts else sum(map(int, counts))
     metadata = {"read": figures.read, "committed": figures.committed, "rejected": figures.rejected}
     if figures.read != figures.committed + figures.rejected:
@@ -149,12 +149,12 @@ def _counts(evidence: Evidence, _: Check) -> Outcome:
     return is_same, f"the source reports {source:,} records; {figures.read:,} were read", metadata
 
 
-def _completed(evidence: Evidence, _: Check) -> Outcome:
-    statuses = {str(unwrapped(sync.get(STATUS)) or "none") for sync in evidence.syncs}
+def _completion(evidence: Evidence, _: Check) -> Outcome:
+    statuses = {str(unwrap(sync.get(STATUS)) or "none") for sync in evidence.syncs}
     metadata: dict[str, Any] = {"status": ", ".join(sorted(statuses)) or "none"}
-    reasons = {unwrapped(sync[UNMENTIONED]) for sync in evidence.syncs if UNMENTIONED in sync}
+    reasons = {unwrap(sync[UNMENTIONED]) for sync in evidence.syncs if UNMENTIONED in sync}
     if reasons:
-        ignored = sum(int(unwrapped(sync.get(IGNORED)) or 0) for sync in evidence.syncs)
+        ignored = sum(int(unwrap(sync.get(IGNORED)) or 0) for sync in evidence.syncs)
         metadata |= {
             "unmentioned": max(reasons, key=lambda reason: reason != QUIET),
             "ignored": ignored,
@@ -196,7 +196,7 @@ def _share(figure: Callable[[SyncFigures], int]) -> Callable[[Evidence, Check], 
 def _columns(evidence: Evidence, _: Check) -> Outcome:
     if not evidence.tables.main.exists:
         return True, "the table does not exist yet", {}
-    mismatches = truncated(differences(evidence.asset.make_stored_stream(), evidence.tables.main))
+    mismatches = truncate(differences(evidence.asset.make_stored_stream(), evidence.tables.main))
     text = "; ".join(mismatches) or "the columns of the table match the catalog"
     return not mismatches, text, {"differences": dg.MetadataValue.json(mismatches)}
 
@@ -236,7 +236,7 @@ def _cursor_of(state: str | None, cursor: Sequence[str]) -> dt.datetime | str | 
 
 _CHECKS: Mapping[str, Callable[[Evidence, Any], Outcome]] = {
     "counts": _counts,
-    "completed": _completed,
+    "completed": _completion,
     "primary_key": _primary_key,
     "changed": _share(lambda figures: figures.changed),
     "rejected": _share(lambda figures: figures.rejected),

@@ -134,7 +134,7 @@ def config_for_partition(
         return _config_for_window(config, configured.bind, start, end, configured.format)
     if isinstance(configured, SourcePartitions):
         return dict(config)  # the configured stream names the partition
-    return _with_field(config, configured.bind.field, _cast(key, configured.bind.type))
+    return _set_field(config, configured.bind.field, _cast(key, configured.bind.type))
 
 
 def _cast(key: str, kind: str) -> Any:
@@ -188,11 +188,11 @@ def _config_for_window(
     changed = dict(config)
     for path, value in zip((bind.start, bind.end), values, strict=True):
         if path is not None:
-            changed = _with_field(changed, path, value)
+            changed = _set_field(changed, path, value)
     return changed
 
 
-def _with_field(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+def _set_field(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
     """Return a copy of a config with one field set; missing parent objects are created."""
     changed = copy.deepcopy(dict(config))
     inner: Any = changed

@@ -19,7 +19,7 @@ from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
 from elt_assets.orchestration.events.connector_log import log_function
-from elt_assets.orchestration.events.metadata import recovered_metadata
+from elt_assets.orchestration.events.metadata import recovery_metadata
 from elt_assets.orchestration.events.reconcile import reconcile
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.source_partitions import PartitionContexts, find_contexts
@@ -82,7 +82,7 @@ class ReadPlanner:
                 or the lake or the staging folder is not writable.
         """
         self._lake.check_writable()
-        of_source = None if contexts is None or partition is None else contexts.of(partition)
+        of_source = None if contexts is None or partition is None else contexts.get(partition)
         reads = [self._plan_stream(asset, partition, of_source) for asset in assets]
         staging, log = self._lake.sync_staging, self._context.log
         on_log = log_function(log)
@@ -119,7 +119,7 @@ class ReadPlanner:
         for warning in (*start.warnings, *tables.roll_back_companions(context.run.run_id)):
             context.log.warning(warning)
         if start.is_unreported:
-            metadata = recovered_metadata(tables.main)
+            metadata = recovery_metadata(tables.main)
             context.log_event(
                 dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
             )

@@ -30,9 +30,9 @@ from elt_assets.orchestration.assets.translator import companion_key, companion_
 from elt_assets.orchestration.events.metadata import (
     RECORDS_READ,
     companion_metadata,
-    recovered_metadata,
+    recovery_metadata,
+    remove_figures,
     table_metadata,
-    without_figures,
 )
 from elt_assets.orchestration.streams import StreamAsset
 
@@ -86,13 +86,13 @@ class ReadReporter:
             rows = partition_files.count(spark, tables.main, partition)
             name = self._asset.name_of(tables.main)
             of_table = table_metadata(tables.main, name, stream, partition_rows=rows)
-        read = CommittedRead(partition, {**recovered_metadata(tables.main), **of_table})
+        read = CommittedRead(partition, {**recovery_metadata(tables.main), **of_table})
         self._report_tables(read, tables)
         reach(Failpoint.EVENT_RECOVERED)
 
     def report_again(self, read: CommittedRead, tables: StreamTables) -> None:
         """Log the events of a read of an earlier run, without its figures, which count once."""
-        metadata = without_figures(read.metadata)
+        metadata = remove_figures(read.metadata)
         self._report_tables(CommittedRead(read.partition, metadata), tables)
 
     def _report_tables(self, read: CommittedRead, tables: StreamTables) -> None:

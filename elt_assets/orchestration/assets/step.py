@@ -180,7 +180,7 @@ class SyncStep:
             if _concerns_all(error):
                 break
         if failures:
-            raise _combined_failure(failures, len(partitions))
+            raise _combine_failures(failures, len(partitions))
         self._results[asset.key] = result
 
     def _read_partition(
@@ -193,7 +193,7 @@ class SyncStep:
         """Read a partition unless an earlier attempt has completed it; return the error of the read."""
         try:
             with translated():
-                read = attempts.completed_read(partition)
+                read = attempts.find_completed_read(partition)
                 if read is not None:
                     self._context.log.info(
                         f"partition {partition}: not read again, an earlier attempt has completed it"
@@ -242,7 +242,7 @@ def _concerns_all(error: EltError) -> bool:
     return isinstance(error, ConfigError) and not isinstance(error, MissingPartition)
 
 
-def _combined_failure(failures: Mapping[str, EltError], total: int) -> EltError:
+def _combine_failures(failures: Mapping[str, EltError], total: int) -> EltError:
     """Return one error for the failures of several partitions: of their common type, or else transient."""
     kinds = {error.failure_type for error in failures.values()}
     kind = error_class(kinds.pop()) if len(kinds) == 1 else TransientError

@@ -132,15 +132,15 @@ def companion_key(asset: StreamAsset, suffix: str) -> dg.AssetKey:
 
 def _reader(connection: Connection) -> str:
     """Return the kind and name of the source connector; never its config, which may contain secrets."""
-    return _named(connection.source)
+    return _describe_connector(connection.source)
 
 
 def _writer(connection: Connection) -> str:
     """Return the kind and name of the destination connector; empty if the destination is the lake."""
-    return "" if connection.destination is None else _named(connection.destination)
+    return "" if connection.destination is None else _describe_connector(connection.destination)
 
 
-def _named(connector: Source | Destination) -> str:
+def _describe_connector(connector: Source | Destination) -> str:
     return f"{connector.kind} {KINDS[connector.kind].display(connector.value)}"
 
 

@@ -15,7 +15,7 @@ import dagster as dg
 from elt_assets import paths
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.write.stream_tables import SUFFIXES
-from elt_assets.orchestration.events.metadata import unwrapped
+from elt_assets.orchestration.events.metadata import unwrap
 
 HOOK = "ELT_ALERT_HOOK"
 SECONDS = 20.0
@@ -79,7 +79,7 @@ def failure_sensors() -> list[dg.SensorDefinition]:
         return []
     hook = _load_hook(hook_path)
 
-    def failed(context: dg.RunStatusSensorContext) -> dg.SkipReason | None:
+    def report_failure(context: dg.RunStatusSensorContext) -> dg.SkipReason | None:
         if not _is_ours(context):
             return None
         alert = _alert(context.for_run_failure())
@@ -97,7 +97,7 @@ def failure_sensors() -> list[dg.SensorDefinition]:
         _FailureSensor(
             name="elt_failure_alert",
             run_status=dg.DagsterRunStatus.FAILURE,
-            run_status_sensor_fn=failed,
+            run_status_sensor_fn=report_failure,
             description=f"Calls {hook_path} for each run that fails.",
             default_status=dg.DefaultSensorStatus.STOPPED,
             monitor_all_code_locations=True,
@@ -118,7 +118,7 @@ def _is_ours(context: dg.RunStatusSensorContext) -> bool:
     if here is None or repository is None:  # the sensor is evaluated outside of a code location
         return True
     defined = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
-    planned = {key.to_user_string() for key in _planned(context, None)}
+    planned = {key.to_user_string() for key in _list_planned_assets(context, None)}
     return not defined.isdisjoint(planned) or (
         not planned and repository.has_job(context.dagster_run.job_name)
     )
@@ -170,7 +170,7 @@ def _alert(context: dg.RunFailureSensorContext) -> FailureAlert:
     if data is not None and data.user_failure_data is not None:
         error = data.user_failure_data.description or error
         failure_type = str(
-            unwrapped(data.user_failure_data.metadata.get("failure_type", failure_type))
+            unwrap(data.user_failure_data.metadata.get("failure_type", failure_type))
         )
     elif data is not None and data.error is not None:
         error = (data.error.cause or data.error).message.strip()
@@ -190,12 +190,12 @@ def _assets(context: dg.RunFailureSensorContext, steps: Collection[str | None]) 
 
     If the run failed outside of a step, return all streams of the run.
     """
-    keys = {key.to_user_string() for key in _planned(context, steps or None)}
+    keys = {key.to_user_string() for key in _list_planned_assets(context, steps or None)}
     companions = {key + suffix for key in keys for suffix in SUFFIXES.values()}
     return tuple(sorted(keys - companions))
 
 
-def _planned(
+def _list_planned_assets(
     context: dg.RunStatusSensorContext, steps: Collection[str | None] | None
 ) -> list[dg.AssetKey]:
     """Return the assets that some steps of a run should have materialised; None: all steps."""

@@ -15,7 +15,7 @@ from elt_assets.connection.catalog_diff import Change, changes
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.events.connector_log import log_function
-from elt_assets.orchestration.events.metadata import truncated
+from elt_assets.orchestration.events.metadata import truncate
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog
@@ -50,7 +50,7 @@ def report_drift(source: Source, context: dg.OpExecutionContext, *, update: bool
     current = connect(source.connection, paths.staging(), on_log=on_log).discover()
     schema_changes = changes(stored_catalog, current)
     for asset in source.assets:
-        sentences = truncated(
+        sentences = truncate(
             [change.description for change in schema_changes if change.stream == asset.stream.id]
         )
         if sentences:

@@ -58,7 +58,7 @@ def find_new_data(
         EltError: the source cannot be probed, or does not answer in time.
     """
     end = time.monotonic() + TIMEOUT
-    states = {asset.stream.id: _starting_state(asset, lake) for asset in assets}
+    states = {asset.stream.id: _read_starting_state(asset, lake) for asset in assets}
     answers: dict[StreamId, bool | EltError | None] = {}
     reads = connection.new_data is not None and connection.new_data.read
     if KINDS[connection.source.kind].reports_new_data:
@@ -153,7 +153,7 @@ def _skip_reason(assets: Sequence[StreamAsset], answers: Answers) -> str:
     return "there is no new data"
 
 
-def _starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
+def _read_starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
     """Return the state that the next sync would start from."""
     metadata = asset.tables(lake.location).metadata
     return StoredStream(

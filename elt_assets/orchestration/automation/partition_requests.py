@@ -73,12 +73,12 @@ def add_partitions(
     runs: list[dg.RunRequest] = []
     if materialize:
         with dg.partition_loading_context(dynamic_partitions_store=store):
-            runs = list(run_requests(asset, in_newest_window(asset, keys)))
+            runs = list(run_requests(asset, select_newest_window(asset, keys)))
     additions = [definition.build_add_request(part) for part in _parts(keys, MAX_IN_REQUEST)]
     return NewPartitions(keys, len(new) - len(keys), runs, additions)
 
 
-def in_newest_window(asset: StreamAsset, keys: Sequence[str]) -> Sequence[str]:
+def select_newest_window(asset: StreamAsset, keys: Sequence[str]) -> Sequence[str]:
     """Return the partitions of some keys: the keys, or for a stream with windows too, their pairs.
 
     The pairs are those of the newest window that is over at the time of Dagster's partition loading context.

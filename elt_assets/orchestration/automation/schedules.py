@@ -12,12 +12,12 @@ from elt_assets.connection.partitions import TimePartitions
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.automation.partition_requests import (
-    in_newest_window,
     newest_window,
     run_requests,
+    select_newest_window,
 )
 from elt_assets.orchestration.names import connection_name
-from elt_assets.orchestration.streams import StreamAsset, by_partitions
+from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
 
 
 def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.ScheduleDefinition]:
@@ -33,7 +33,9 @@ def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.
     own = [asset for asset in assets if asset.settings.schedule is not None]
     candidates = [(asset.op_name, asset.settings.schedule, [asset]) for asset in own]
     # Without such streams the connection's schedule is only checked.
-    groups = by_partitions([asset for asset in assets if asset.settings.schedule is None]) or [[]]
+    groups = group_by_partitions(
+        [asset for asset in assets if asset.settings.schedule is None]
+    ) or [[]]
     for number, targets in enumerate(groups):
         base = targets[0].op_name if number else connection_name(connection)
         candidates.append((base, connection.schedule, targets))
@@ -97,5 +99,5 @@ def _partitions_of_tick(asset: StreamAsset, context: dg.ScheduleEvaluationContex
             return [] if window is None else [window]
         if isinstance(definition, dg.MultiPartitionsDefinition):
             keys = definition.get_partitions_def_for_dimension(partitions.KEY).get_partition_keys()
-            return in_newest_window(asset, keys)
+            return select_newest_window(asset, keys)
         return definition.get_partition_keys()

@@ -50,10 +50,10 @@ def column_schema(
                 ),
             )
         )
-    return dg.TableSchema(_limited(columns, max_bytes))
+    return dg.TableSchema(_limit_columns(columns, max_bytes))
 
 
-def _limited(columns: list[dg.TableColumn], max_bytes: int) -> list[dg.TableColumn]:
+def _limit_columns(columns: list[dg.TableColumn], max_bytes: int) -> list[dg.TableColumn]:
     if sum(map(_size, columns)) <= max_bytes:
         return columns
     shortened, size = [], 0

@@ -68,7 +68,7 @@ MAX_STATE_BYTES = 32 * 1024
 def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
     """Return the figures in the metadata of an event; a figure that it does not contain has its default."""
     values_by_name = {
-        name: unwrapped(metadata[key]) for name, key in _FIGURES.items() if key in metadata
+        name: unwrap(metadata[key]) for name, key in _FIGURES.items() if key in metadata
     }
     return SyncFigures(**values_by_name)
 
@@ -85,13 +85,13 @@ def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
     }
 
 
-def without_figures(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def remove_figures(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of an event without the figures of its sync and of its source."""
     figures = {*_FIGURES.values(), RATE, SOURCE_RECORDS, IGNORED}
     return {key: value for key, value in metadata.items() if key not in figures}
 
 
-def unwrapped(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """Return a metadata value without the wrapper object of Dagster."""
     return getattr(value, "value", value)
 
@@ -102,7 +102,7 @@ def table_path_of(metadata: Mapping[str, Any]) -> TablePath | None:
     A table of another stream at the path by the names is not that of this stream.
     """
     levels, other = (
-        tuple(str(unwrapped(metadata[key])).split("/")) if key in metadata else None
+        tuple(str(unwrap(metadata[key])).split("/")) if key in metadata else None
         for key in (TABLE_PATH, OTHER_TABLE_PATH)
     )
     if levels is None:
@@ -138,17 +138,17 @@ def commit_metadata(commit: CommitMetadata, version: int) -> dict[str, Any]:
     }
 
 
-def recovered_metadata(table: Table) -> dict[str, Any]:
+def recovery_metadata(table: Table) -> dict[str, Any]:
     """Return the metadata of the event that a killed run owed for the newest commit of a table's writer."""
     return {**commit_metadata(table.metadata, table.version), "elt/recovered": True}
 
 
 def schema_metadata(changes: Sequence[str]) -> dict[str, Any]:
     """Return the metadata of the schema changes; empty if there are none."""
-    return {SCHEMA_CHANGES: dg.MetadataValue.json(truncated(changes))} if changes else {}
+    return {SCHEMA_CHANGES: dg.MetadataValue.json(truncate(changes))} if changes else {}
 
 
-def truncated(sentences: Sequence[str]) -> list[str]:
+def truncate(sentences: Sequence[str]) -> list[str]:
     """Return the sentences, limited in number and length for an event."""
     rows = [
         text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…"

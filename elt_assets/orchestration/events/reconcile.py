@@ -16,7 +16,7 @@ from elt_assets import paths
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
-from elt_assets.orchestration.events.metadata import GENERATION, SEQUENCE, unwrapped
+from elt_assets.orchestration.events.metadata import GENERATION, SEQUENCE, unwrap
 from elt_assets.orchestration.runs.liveness import has_died
 from elt_assets.pipeline.connection_stream import ConnectionStream
 
@@ -52,7 +52,7 @@ def reconcile(
             warning += f"; the state comes from the table (sequence {metadata.sequence})"
         return StartingPoint(metadata, (warning,))
     if metadata.restored:
-        return StartingPoint(metadata, (_restored_warning(table),))
+        return StartingPoint(metadata, (_restore_warning(table),))
     if reported_sequence is not None and reported_sequence > metadata.sequence:
         return StartingPoint(metadata, (_ahead_warning(reported_sequence, table),))
     if metadata.sequence > (reported_sequence or 0):
@@ -92,7 +92,7 @@ def is_unreported_read(
     records = AssetRecordsFilter(dg.AssetKey(list(of.levels)), asset_partitions=[partition])
     newest = instance.fetch_materializations(records, limit=1).records
     event = newest[0].asset_materialization if newest else None
-    reported = 0 if event is None else unwrapped(event.metadata.get(GENERATION, 0))
+    reported = 0 if event is None else unwrap(event.metadata.get(GENERATION, 0))
     return bool(metadata.generation > reported)
 
 
@@ -117,7 +117,7 @@ def last_sequence(
     return sequences[max(sequences)] if sequences else None
 
 
-def _restored_warning(table: Table) -> str:
+def _restore_warning(table: Table) -> str:
     return (
         f"the table {table.uri} was restored to an older version. The sync starts from the state of this "
         "version and reads later data again."

@@ -48,11 +48,13 @@ Its arguments are the plan, and a function that returns the progress and may be 
 """
 
 
-def _unwatched(_plan: ReadPlan, _progress: Callable[[], Progress]) -> contextlib.nullcontext[None]:
+def _ignore_read(
+    _plan: ReadPlan, _progress: Callable[[], Progress]
+) -> contextlib.nullcontext[None]:
     return contextlib.nullcontext()
 
 
-WATCH: ContextVar[Watch] = ContextVar("watch", default=_unwatched)
+WATCH: ContextVar[Watch] = ContextVar("watch", default=_ignore_read)
 """Observer of the reads in this thread, for example the progress display of the command line."""
 
 

@@ -35,7 +35,9 @@ def remove_runs(instance: dg.DagsterInstance, seconds: float) -> int:
         The number of removed runs.
     """
     before = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=seconds)
-    old = [run for run in _finished_runs(instance, before) if not _concerns_assets(instance, run)]
+    old = [
+        run for run in _list_finished_runs(instance, before) if not _concerns_assets(instance, run)
+    ]
     for run in old:
         instance.delete_run(run)
     return len(old)
@@ -58,7 +60,7 @@ def remove_compute_logs(instance: dg.DagsterInstance, seconds: float) -> int:
     return len(old)
 
 
-def _finished_runs(instance: dg.DagsterInstance, before: dt.datetime) -> Iterator[str]:
+def _list_finished_runs(instance: dg.DagsterInstance, before: dt.datetime) -> Iterator[str]:
     """Yield the ids of the finished runs that were created before a time."""
     filters, cursor = RunsFilter(statuses=_FINISHED, created_before=before), None
     while True:

@@ -17,7 +17,7 @@ from pathlib import Path
 import dagster as dg
 
 from elt_assets.storage.directories import make_private
-from elt_assets.storage.held_file import abandoned, held, holder
+from elt_assets.storage.held_file import hold, hold_if_abandoned, holder
 
 FOLDER = "run_locks"
 """Folder in the home of the instance: a file for each run in progress, whose name is the id of the run."""
@@ -29,7 +29,7 @@ def alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
     """Show that this process executes a run, while the context lasts. Earlier dead runs are marked first."""
     fail_dead_runs(instance)
     path = _folder(instance) / run_id
-    with held(path):
+    with hold(path):
         yield
         path.unlink(
             missing_ok=True
@@ -38,7 +38,7 @@ def alive(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 
 def has_died(instance: dg.DagsterInstance, run_id: str) -> bool:
     """Return whether the process of a run is known to have ended."""
-    with abandoned(_folder(instance) / run_id) as is_abandoned:
+    with hold_if_abandoned(_folder(instance) / run_id) as is_abandoned:
         return is_abandoned
 
 
@@ -57,7 +57,7 @@ def interrupt(instance: dg.DagsterInstance, run_id: str) -> bool:
 def fail_dead_runs(instance: dg.DagsterInstance) -> None:
     """Mark each run as failed whose process has died before it could report a result."""
     for path in _folder(instance).iterdir():
-        with abandoned(path) as is_abandoned:
+        with hold_if_abandoned(path) as is_abandoned:
             if is_abandoned:
                 _mark(instance, path.name)
                 path.unlink(missing_ok=True)

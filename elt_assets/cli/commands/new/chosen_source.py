@@ -67,7 +67,7 @@ class ChosenSource:
         options = {"trust": list(self.trusted), "engine": self.engine}
         return {self.kind: self.value, **{name: value for name, value in options.items() if value}}
 
-    def with_original(self, text: str) -> str:
+    def name_original(self, text: str) -> str:
         """Return a text that names the original file instead of its copy."""
         return (
             text if self.original is None else text.replace(str(self.current), str(self.original))
@@ -81,7 +81,7 @@ class ChosenSource:
             config,
             paths.staging(),
             paths.packages(),
-            on_log=lambda level, text: out.log(level, self.with_original(text)),
+            on_log=lambda level, text: out.log(level, self.name_original(text)),
             trusted=self.trusted,
             engine=self.engine,
         )

@@ -13,8 +13,8 @@ import click
 
 from elt_assets import paths
 from elt_assets.cli.commands.new.chosen_source import ChosenSource, choose_manifest, choose_source
-from elt_assets.cli.commands.new.given_config import check_config, variable_name, without_secrets
-from elt_assets.cli.commands.new.required_config import RequiredConfig, required_config
+from elt_assets.cli.commands.new.given_config import check_config, replace_secrets, variable_name
+from elt_assets.cli.commands.new.required_config import RequiredConfig, add_required_config
 from elt_assets.cli.commands.new.written_connection import new_folder, write_connection
 from elt_assets.cli.lookup import parse_json
 from elt_assets.cli.options import subcommand
@@ -118,9 +118,9 @@ def command(
         try:
             answers = _ask(chosen, config_given, name, out)
         except EltError as error:
-            error.message = chosen.with_original(error.message)
+            error.message = chosen.name_original(error.message)
             raise
-        streams, left_out = _configured(answers.catalog, answers.connector)
+        streams, left_out = _configure_streams(answers.catalog, answers.connector)
         settings = list(streams.values())
         write_connection(folder, chosen, answers.config, answers.notes, settings, answers.catalog)
     _print(folder, streams, left_out, answers, out)
@@ -152,11 +152,11 @@ def _ask(source: ChosenSource, given_config: Json, name: str, out: Output) -> _A
     schema = connector.specification.connectionSpecification
     required, unset = RequiredConfig(given_config), []
     if source.kind == Manifest.key:
-        required = required_config(
+        required = add_required_config(
             given_config, schema, lambda words, taken: variable_name([name, *words], taken)
         )
         unset = [variable for variable in required.variables if variable not in os.environ]
-        given_config = required.with_examples(unset)
+        given_config = required.fill_examples(unset)
         connector = source.open(given_config, out)
     try:
         check_config(connector, given_config)
@@ -165,30 +165,30 @@ def _ask(source: ChosenSource, given_config: Json, name: str, out: Output) -> _A
         catalog = connector.discover()
     except EltError as error:
         if required.examples or unset:
-            hints = (error.guidance, _without_examples(required, unset))
+            hints = (error.guidance, _guide_to_real_config(required, unset))
             error.guidance = "; ".join(filter(None, hints))
         raise
     secrets = validate(required.config, schema, connector.name).secrets
-    config, replaced = without_secrets(required.config, secrets, name, required.variables)
-    added = {variable: _dotted(place) for variable, (place, _) in required.variables.items()}
-    examples = [_dotted(place) for place in required.examples]
+    config, replaced = replace_secrets(required.config, secrets, name, required.variables)
+    added = {variable: _join(place) for variable, (place, _) in required.variables.items()}
+    examples = [_join(place) for place in required.examples]
     variables = {**added, **replaced}
     return _Answers(connector.name, config, required.notes, variables, examples, catalog)
 
 
-def _without_examples(required: RequiredConfig, unset: Sequence[str]) -> str:
+def _guide_to_real_config(required: RequiredConfig, unset: Sequence[str]) -> str:
     """Return what to do if the streams cannot be found with examples."""
-    fields = ", ".join(_dotted(place) for place in required.examples)
+    fields = ", ".join(_join(place) for place in required.examples)
     steps = [f"give {fields} with --config"] if fields else []
     steps += [f"set {', '.join(unset)}"] if unset else []
     return f"part of the config is an example; {' and '.join(steps)}, and try again"
 
 
-def _dotted(place: Place) -> str:
+def _join(place: Place) -> str:
     return ".".join(["config", *map(str, place)])
 
 
-def _configured(catalog: Catalog, connector: str) -> tuple[dict[str, Json], dict[str, str]]:
+def _configure_streams(catalog: Catalog, connector: str) -> tuple[dict[str, Json], dict[str, str]]:
     """Return the settings of each stream by its name, and the reason for each that cannot be configured.
 
     A stream cannot be configured if its schema lacks the key or cursor that the source defines, if no table

@@ -49,7 +49,7 @@ def about(schema: Any) -> str:
     return f"{kind}: {title}" if title else kind
 
 
-def without_secrets(
+def replace_secrets(
     config: Mapping[str, Any],
     secrets: Iterable[tuple[Place, Any]],
     name: str,

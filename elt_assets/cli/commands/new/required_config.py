@@ -70,7 +70,7 @@ class RequiredConfig:
     variables: dict[str, tuple[Place, Any]] = field(default_factory=dict)
     examples: list[Place] = field(default_factory=list)
 
-    def with_examples(self, variables: Sequence[str]) -> Json:
+    def fill_examples(self, variables: Sequence[str]) -> Json:
         """Return the config with examples instead of the references to these variables."""
         completed = copy.deepcopy(self.config)
         for variable in variables:
@@ -82,7 +82,7 @@ class RequiredConfig:
         return completed
 
 
-def required_config(
+def add_required_config(
     config: Mapping[str, Any], schema: Any, variable_name: VariableName
 ) -> RequiredConfig:
     """Return a config with every field that a `connectionSpecification` requires.
@@ -91,7 +91,7 @@ def required_config(
         config: the config that is given, which is kept.
     """
     required = RequiredConfig(copy.deepcopy(dict(config)))
-    _fill(required.config, _mapping(schema), (), required, variable_name)
+    _fill(required.config, _as_mapping(schema), (), required, variable_name)
     return required
 
 
@@ -156,7 +156,7 @@ def _fields(
     known_fields: dict[str, Mapping[str, Any]] = {name: {} for name in map(str, required)}
     for part in parts:
         known_fields |= {
-            name: _mapping(inner) for name, inner in _mapping(part.get("properties")).items()
+            name: _as_mapping(inner) for name, inner in _as_mapping(part.get("properties")).items()
         }
     for name, inner in known_fields.items():
         yield name, inner, name in required
@@ -169,7 +169,7 @@ def _fits(option: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 def _constants(option: Mapping[str, Any]) -> dict[str, Any]:
     properties = {
-        name: _mapping(inner) for name, inner in _mapping(option.get("properties")).items()
+        name: _as_mapping(inner) for name, inner in _as_mapping(option.get("properties")).items()
     }
     return {name: inner["const"] for name, inner in properties.items() if "const" in inner}
 
@@ -209,7 +209,7 @@ def _example(schema: Mapping[str, Any]) -> Any:
         "object": {},
     }
     if kind == "array" and not samples:
-        return [_example(_mapping(schema.get("items")))] * int(schema.get("minItems", 0))
+        return [_example(_as_mapping(schema.get("items")))] * int(schema.get("minItems", 0))
     if kind in (*others, "array"):
         return next(iter(samples), others.get(kind))
     return _text([*samples, _FORMATS.get(str(schema.get("format")), _TEXTS[0])], schema)
@@ -225,7 +225,7 @@ def _text(samples: Sequence[str], schema: Mapping[str, Any]) -> str:
         return samples[0]
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 

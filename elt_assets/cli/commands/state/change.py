@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from elt_assets import paths
-from elt_assets.cli.commands.state.group import chosen_stream, command, print_state
+from elt_assets.cli.commands.state.group import choose_stream, command, print_state
 from elt_assets.cli.lookup import parse_json
 from elt_assets.cli.options import asset_arguments, subcommand
 from elt_assets.cli.output import OK, Output
@@ -42,7 +42,7 @@ def set_(
             "write either a state or --sequence",
             guidance="elt state set ASSET '{…}', or elt state set ASSET --sequence N",
         )
-    chosen, key = chosen_stream(asset, partition)
+    chosen, key = choose_stream(asset, partition)
     new_state: Any = None if state is None else parse_json(state, "the state")
     with open_instance() as instance:
         if sequence is None:
@@ -58,7 +58,7 @@ def set_(
 @asset_arguments
 def reset(out: Output, asset: str, partition: str | None) -> int:
     """Make the next sync read from the beginning. The rows of the table do not change."""
-    chosen, key = chosen_stream(asset, partition)
+    chosen, key = choose_stream(asset, partition)
     with open_instance() as instance:
         tables = states.reset(chosen, paths.lake(), instance, key)
     print_state(chosen, key, tables.main, out)

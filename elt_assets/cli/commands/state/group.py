@@ -25,7 +25,7 @@ def command() -> None:
     """
 
 
-def chosen_stream(asset: str, partition: str | None) -> tuple[StreamAsset, str | None]:
+def choose_stream(asset: str, partition: str | None) -> tuple[StreamAsset, str | None]:
     """Return the stream of an asset key, and its partition.
 
     Raises:
@@ -41,7 +41,7 @@ def print_state(asset: StreamAsset, partition: str | None, table: Table, out: Ou
     metadata = table.metadata
     refresh = metadata.refresh
     answer = {
-        **identified(asset, partition),
+        **identify(asset, partition),
         "state": state_of(metadata),
         "sequence": metadata.sequence,
         "generation": metadata.generation,
@@ -58,7 +58,7 @@ def print_state(asset: StreamAsset, partition: str | None, table: Table, out: Ou
     out.document(answer)
 
 
-def identified(asset: StreamAsset, partition: str | None) -> Document:
+def identify(asset: StreamAsset, partition: str | None) -> Document:
     """Return the part of an answer that names the stream and its partition."""
     return {"asset": asset.key.to_user_string(), "partition": partition}
 

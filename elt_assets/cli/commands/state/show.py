@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from elt_assets import paths
 from elt_assets.cli.commands.state.group import (
-    chosen_stream,
+    choose_stream,
     command,
-    identified,
+    identify,
     print_state,
     state_of,
     text_of,
@@ -23,7 +23,7 @@ _WIDTH = 200
 @asset_arguments
 def show(out: Output, asset: str, partition: str | None) -> int:
     """Show the state that the next sync starts from."""
-    chosen, key = chosen_stream(asset, partition)
+    chosen, key = choose_stream(asset, partition)
     print_state(chosen, key, chosen.tables(paths.lake(), key).main, out)
     return OK
 
@@ -33,7 +33,7 @@ def show(out: Output, asset: str, partition: str | None) -> int:
 @count_option("states")
 def history(out: Output, asset: str, partition: str | None, count: int) -> int:
     """Show the acknowledged states, the newest first."""
-    chosen, key = chosen_stream(asset, partition)
+    chosen, key = choose_stream(asset, partition)
     commits = states.history(chosen, paths.lake(), key)[:count]
     rows: list[Document] = [
         {
@@ -50,5 +50,5 @@ def history(out: Output, asset: str, partition: str | None, count: int) -> int:
     out.table(
         names, [[*list(row.values())[:-1], cut(text_of(row["state"]), _WIDTH)] for row in rows]
     )
-    out.document({**identified(chosen, key), "states": rows})
+    out.document({**identify(chosen, key), "states": rows})
     return OK
