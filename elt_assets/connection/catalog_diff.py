@@ -67,17 +67,14 @@ def _stream_changes(old: AirbyteStream, new: AirbyteStream) -> Iterator[Change]:
         was_type, is_type = before.get(path), after.get(path)
         if was_type is None or is_type is None:
             # A field that was added or removed with its parent object is reported with the parent.
-            if not _parent(path) or (_parent(path) in before and _parent(path) in after):
+            parent = path[:-1]
+            if not parent or (parent in before and parent in after):
                 yield Change(old.id, "column", dotted(path), was_type, is_type)
         elif was_type != is_type:
             yield Change(old.id, "type", dotted(path), was_type, is_type)
     for kind, read in _READ.items():
         if read(old) != read(new):
             yield Change(old.id, kind, None, read(old), read(new))
-
-
-def _parent(path: tuple[str, ...]) -> tuple[str, ...]:
-    return path[:-1]
 
 
 def _columns(schema: Any, parent: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -52,28 +52,13 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
         stream = catalog.find(settings.id)
         if stream is None:
             problems.append(_describe_missing_stream(settings, catalog))
-            continue
-        if settings.id in ambiguous:
+        elif settings.id in ambiguous:
             problems.append(
                 f"stream {str(settings.id)!r}: the source has several streams of this name, whose records "
                 "cannot be separated; report it to the maintainer of the connector"
             )
-            continue
-        if settings.replication_method is not None:
-            try:
-                stream = make_log_based(stream)
-            except ConfigError as error:
-                problems.append(f"{error.message}; {error.guidance}")
-                continue
-        configured.append(_configure(settings, stream))
-        stream_problems = _overridden_key(settings, stream) + _mode_problems(configured[-1])
-        stream_problems += _field_problems(settings, configured[-1])
-        if settings.history and not configured[-1].deduplicates:
-            stream_problems.append(
-                "history: versions need a key; write `destination_sync_mode: append_dedup` "
-                "or `overwrite_dedup`"
-            )
-        problems += [f"stream {str(settings.id)!r}: {text}" for text in stream_problems]
+        else:
+            configured.append(_resolve_stream(settings, stream, problems))
     problems += _find_repeated_streams(connection.streams)
     if connection.read_together:
         problems += _together_problems(connection)
@@ -86,6 +71,28 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
             guidance=f"correct these streams in {DEFINITION_FILE}; if the source has changed, run "
             "`elt discover`",
         )
+    return configured
+
+
+def _resolve_stream(
+    settings: Stream, stream: AirbyteStream, problems: list[str]
+) -> ConfiguredStream:
+    """Return a stream as it is configured, and add what is not valid to `problems`."""
+    if settings.replication_method is not None:
+        try:
+            stream = make_log_based(stream)
+        except ConfigError as error:
+            problems.append(f"{error.message}; {error.guidance}")
+            return _configure(settings, stream)
+    configured = _configure(settings, stream)
+    texts = _overridden_key(settings, stream) + _mode_problems(configured)
+    texts += _field_problems(settings, configured)
+    if settings.history and not configured.deduplicates:
+        texts.append(
+            "history: versions need a key; write `destination_sync_mode: append_dedup` "
+            "or `overwrite_dedup`"
+        )
+    problems += [f"stream {str(settings.id)!r}: {text}" for text in texts]
     return configured
 
 

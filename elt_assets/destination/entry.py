@@ -12,8 +12,14 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from elt_assets import paths
-from elt_assets.destination.output import Output
-from elt_assets.destination.process import FAILED, OK, Terminated, output_stream, provider
+from elt_assets.destination.process import (
+    FAILED,
+    OK,
+    Output,
+    Terminated,
+    output_stream,
+    provider,
+)
 from elt_assets.destination.settings import SPECIFICATION, Settings
 from elt_assets.destination.table_opening import PROTOCOL_SYNC_MODES
 from elt_assets.destination.writing import Write

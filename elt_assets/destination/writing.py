@@ -7,11 +7,13 @@ before it is committed.
 from __future__ import annotations
 
 import contextlib
+import copy
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from elt_assets.destination.generations import publishes_at_end, read_as
-from elt_assets.destination.output import Output, add_counts
-from elt_assets.destination.rejected_counts import Tally
+from elt_assets.destination.process import Output
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Opener, StreamErrors
 from elt_assets.lake.parse import undeclared
@@ -19,7 +21,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import messages
 from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
-from elt_assets.protocol.airbyte.messages import COMPLETE, Message
+from elt_assets.protocol.airbyte.messages import COMPLETE, Message, State, StateStats
 from elt_assets.protocol.runs.protocols import airbyte_runs
 from elt_assets.sync.events import (
     Acknowledged,
@@ -27,6 +29,7 @@ from elt_assets.sync.events import (
     PendingState,
     SessionEvent,
     SharedAcknowledged,
+    Span,
 )
 from elt_assets.sync.states.pending import PendingStates
 from elt_assets.sync.streams import StreamRules
@@ -137,3 +140,67 @@ class Write:
         envelope = self._envelopes.pop(id(pending.state), None)
         state = add_counts(pending.state, pending.records - rejected, rejected)
         return Message(type="STATE", state=state, extra=envelope.extra if envelope else {})
+
+
+class Tally:
+    """Counts of the rejected records of one session, by the state that covers them.
+
+    It must get every acknowledgement, in order. A commit can cover many states, and a state that streams
+    share can cover many commits. A rejected record is identified by its place in its stream, and belongs to
+    the state that covers this place.
+
+    Spec: AirbyteStateStats: the records that the source sent before a state are either committed or rejected.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[StreamId, int] = {}
+        self._places: dict[StreamId, list[int]] = {}
+        self._unplaced = 0
+
+    def count_own(self, event: Acknowledged) -> Iterator[tuple[PendingState, int]]:
+        """Yield a stream's own states, each with the number of its rejected records.
+
+        Rejected records of an earlier commit without a state are counted for the first state.
+        """
+        stream, places = event.stream, event.commit.places
+        earlier = self._before.pop(stream, 0)
+        counted = 0
+        for pending in event.states:
+            rejected = earlier + sum(_count_within(places, span) for span in pending.spans)
+            yield pending, rejected
+            counted, earlier = counted + rejected - earlier, 0
+        self._before[stream] = earlier + len(places) - counted
+        if event.states:
+            self._unplaced += len(places)
+        else:
+            self._places.setdefault(stream, []).extend(places)
+
+    def count_shared(self, event: SharedAcknowledged) -> Iterator[tuple[PendingState, int]]:
+        """Yield the states that streams share, each with the number of its rejected records.
+
+        If the source also sends states of single streams, only the sum of the numbers is exact.
+        """
+        for pending in event.states:
+            spans = pending.spans
+            placed = sum(_count_within(self._places.get(span.stream, ()), span) for span in spans)
+            more = min(self._unplaced, pending.records - placed)
+            self._unplaced -= more
+            yield pending, placed + more
+        self._places.clear()
+
+
+def _count_within(places: Sequence[int], span: Span) -> int:
+    return bisect_left(places, span.end) - bisect_left(places, span.first)
+
+
+def add_counts(state: State, committed: int, rejected: int) -> State:
+    """Return a copy of a state with the counts of its committed and its rejected records.
+
+    Spec: AirbyteStateStats: counts are doubles; `rejectedRecordCount` since 0.18.
+    """
+    counted = copy.copy(state)
+    stats = StateStats() if state.destinationStats is None else copy.copy(state.destinationStats)
+    stats.recordCount = float(committed)
+    stats.rejectedRecordCount = float(rejected) if rejected else None
+    counted.destinationStats = stats
+    return counted

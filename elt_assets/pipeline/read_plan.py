@@ -83,12 +83,16 @@ class ReadPlan:
             notices=self._notices,
         )
         if self.destination is not None:
-            streams = [remove_entries(landed(read.stream, read.of.fields)) for read in self.streams]
-            sent_catalog = ConfiguredCatalog(streams=streams)
-            # Before the sinks store the start of a refresh: a later sync would resume it.
-            plan.check = partial(self.destination.supported_catalog, sent_catalog)
-            plan.send = partial(self.destination.write, sent_catalog, stop=self.connector.cancel)
+            self._send_to(self.destination, plan)
         return plan
+
+    def _send_to(self, destination: Connector, plan: SyncPlan) -> None:
+        """Change the plan of a sync so that another destination than the lake gets the records."""
+        streams = [remove_entries(landed(read.stream, read.of.fields)) for read in self.streams]
+        catalog = ConfiguredCatalog(streams=streams)
+        # Before the sinks store the start of a refresh: a later sync would resume it.
+        plan.check = partial(destination.supported_catalog, catalog)
+        plan.send = partial(destination.write, catalog, stop=self.connector.cancel)
 
     def _own_states(self) -> Collection[StreamId]:
         """Return the streams that start from a state of their own beside a shared one."""
@@ -126,15 +130,8 @@ def plan_read(
         config: config of the source for a window or a partition; it replaces the connection's.
         on_log: receives the log lines of the connectors, except those of `read`.
     """
-    connection = read.of.connection
-    return ReadPlan(
-        connection,
-        connect(connection, staging.folder, config, on_log=on_log),
-        staging,
-        [read],
-        [] if read.state is None else [State.from_json(read.state)],
-        destination=connect_destination(connection, staging.folder, on_log=on_log),
-    )
+    states = [] if read.state is None else [State.from_json(read.state)]
+    return _plan([read], staging, states, config, on_log)
 
 
 def plan_shared_read(
@@ -155,7 +152,6 @@ def plan_shared_read(
     Raises:
         ConfigError: the given state is not one that streams share.
     """
-    connection = reads[0].of.connection
     sync_id = max(read.stream.sync_id or 0 for read in reads)
     for read in reads:
         read.stream.sync_id = sync_id
@@ -163,12 +159,19 @@ def plan_shared_read(
         states = shared_state_start.choose_starting_states(reads, warn)
     else:
         states = [shared_state_start.as_shared(start)]
-    return ReadPlan(
-        connection,
-        connect(connection, staging.folder, on_log=on_log),
-        staging,
-        reads,
-        states,
-        shares_state=True,
-        destination=connect_destination(connection, staging.folder, on_log=on_log),
-    )
+    plan = _plan(reads, staging, states, None, on_log)
+    plan.shares_state = True
+    return plan
+
+
+def _plan(
+    reads: Sequence[StreamPlan],
+    staging: Staging,
+    states: Sequence[State],
+    config: Mapping[str, Any] | None,
+    on_log: LogFunction,
+) -> ReadPlan:
+    connection, folder = reads[0].of.connection, staging.folder
+    connector = connect(connection, folder, config, on_log=on_log)
+    destination = connect_destination(connection, folder, on_log=on_log)
+    return ReadPlan(connection, connector, staging, reads, states, destination=destination)

@@ -239,10 +239,10 @@ class _Reading:
         runs: bool,
     ):
         self._selected = {stream.stream.name for stream in streams}
-        names, files = stream_names(streams), _batch_files(config)
-        translator = Translator(names, files, streams=self._selected)
+        files = _batch_files(config)
+        translator = Translator(stream_names(streams), files, streams=self._selected)
         self._translate = translator.messages
-        self._runs = singer_runs(translator, names) if runs and not whole else None
+        self._runs = singer_runs(translator) if runs and not whole else None
         self._shared_names = find_shared_names(streams)
         self._mask = mask
         self._whole = whole

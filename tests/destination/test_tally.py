@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.destination.rejected_counts import Tally
+from elt_assets.destination.writing import Tally
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.sync.events import Acknowledged, Committed, PendingState, SharedAcknowledged, Span

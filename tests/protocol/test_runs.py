@@ -170,7 +170,7 @@ def test_singer_lines_give_what_their_translation_gives(
     size = max(size, len(text) // 1_000)
     translate = Translator(names).messages
     expected = story(message for line in split([text]) for message in translate(line))
-    runs = singer_runs(Translator(names), names).messages
+    runs = singer_runs(Translator(names)).messages
     assert story(route(runs, split_in_blocks(text, size))) == expected
 
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.json_schema import shallow
-from elt_assets.protocol.airbyte.lines import LineProtocol, several_on_a_line, too_deep
+from elt_assets.protocol.airbyte.lines import LineProtocol, take_single, too_deep
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
 from elt_assets.protocol.airbyte.recovery.embedded import Body
 from elt_assets.protocol.airbyte.recovery.texts import as_read, read
@@ -82,10 +82,7 @@ def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
     Raises:
         SystemFailure, ConfigError: as `decode_line`; or the line contains a message beside other text.
     """
-    messages = decode_line(line, whole=whole)
-    if len(messages) == 1:
-        return messages[0]
-    raise several_on_a_line(len(messages))
+    return take_single(decode_line(line, whole=whole))
 
 
 def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Message]:

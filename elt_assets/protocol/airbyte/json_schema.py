@@ -166,6 +166,10 @@ class _Merge(dict[str, Any]):
     """An `allOf` that the source did not write."""
 
 
+class _NoValue(dict[str, Any]):
+    """The notes of a schema that no value conforms to: its parts have no type in common."""
+
+
 class _Composition:
     """The composition of one schema."""
 
@@ -218,7 +222,13 @@ class _Composition:
         return base, declared, reference
 
     def _field(self, schema: Any, steps: int, *, is_copy: bool) -> Any:
-        """Return the composed schema of a value. `steps`: on the way to it; `is_copy`: it costs a part."""
+        """Return the composed schema of a value.
+
+        Args:
+            steps: number of properties, items and options on the way to it.
+            is_copy: whether a reference or a merge repeats the schema here. Then it counts as one of the
+                `_MAX_REPEATED` parts.
+        """
         if not isinstance(schema, Mapping):
             return schema
         self._remaining -= is_copy
@@ -236,8 +246,10 @@ class _Composition:
             beside = schema if "$ref" in schema else {k: schema[k] for k in _NOTES if k in schema}
             return {**beside, "$ref": reference}
         base, unions = _merge_parts(parts)
-        if base.get("type") is _IMPOSSIBLE or _is_wrapped_scalar(parts, base):
-            return {keyword: base[keyword] for keyword in _NOTES if keyword in base}
+        is_impossible = base.get("type") is _IMPOSSIBLE
+        if is_impossible or _is_wrapped_scalar(parts, base):
+            notes = {keyword: base[keyword] for keyword in _NOTES if keyword in base}
+            return _NoValue(notes) if is_impossible else notes
         for keyword, options in unions:
             if not any(map(_is_typed, options)):
                 base.setdefault(keyword, options)

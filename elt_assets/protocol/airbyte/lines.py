@@ -9,7 +9,13 @@ from types import MappingProxyType
 import msgspec
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.messages import Log, Message, PlainText, UndecodedLine
+from elt_assets.protocol.airbyte.messages import (
+    Log,
+    Message,
+    PlainText,
+    RawRecord,
+    UndecodedLine,
+)
 from elt_assets.protocol.airbyte.recovery.embedded import Body, EmbeddedMessages, Split
 from elt_assets.protocol.airbyte.recovery.texts import read
 
@@ -163,9 +169,16 @@ def too_deep(line: bytes) -> SystemFailure:
     )
 
 
-def several_on_a_line(count: int) -> SystemFailure:
-    return SystemFailure(
-        f"the connector sent a RECORD beside other text on one line, which has {count} parts",
+def take_single(parts: Sequence[RawRecord | Message]) -> RawRecord | Message:
+    """Return the message of a line that should be one RECORD.
+
+    Raises:
+        SystemFailure: the line contains something beside it.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    raise SystemFailure(
+        f"the connector sent a RECORD beside other text on one line, which has {len(parts)} parts",
         guidance="this is a defect of the connector: each message must be on its own line; "
         "the sync stops so that no data is lost",
     )

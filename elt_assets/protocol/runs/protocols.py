@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 from elt_assets.protocol.airbyte.codec import decode_blocks
 from elt_assets.protocol.airbyte.lines import split
@@ -44,17 +43,11 @@ def airbyte_runs() -> RecordRuns:
     return RecordRuns(_AIRBYTE, lambda lines: decode_blocks([lines]))
 
 
-def singer_runs(
-    translator: Translator, names: Mapping[str, str] = MappingProxyType({})
-) -> RecordRuns:
-    """Return the routing of the lines of a tap.
-
-    Args:
-        names: as for `Translator`.
-    """
+def singer_runs(translator: Translator) -> RecordRuns:
+    """Return the routing of the lines of a tap."""
 
     def decode(lines: bytes) -> Iterator[RawRecord | Message]:
         for line in split([lines]):
             yield from translator.messages(line)
 
-    return RecordRuns(_SINGER, decode, names, translator.add_records)
+    return RecordRuns(_SINGER, decode, translator.names, translator.add_records)

@@ -17,7 +17,7 @@ from msgspec import Raw
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, StreamDescriptor
 from elt_assets.protocol.airbyte.json_schema import shallow
-from elt_assets.protocol.airbyte.lines import LineProtocol, several_on_a_line, too_deep
+from elt_assets.protocol.airbyte.lines import LineProtocol, take_single, too_deep
 from elt_assets.protocol.airbyte.messages import (
     Message,
     RawRecord,
@@ -113,6 +113,9 @@ class Translator:
         streams: the streams that are read. The states of these contain the bookmarks of all other streams.
             None: every stream that has a bookmark is read.
         whole_states: every STATE becomes a LEGACY state, whatever its form: a target returns it unchanged.
+
+    Attributes:
+        names: as the argument.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class Translator:
         whole_states: bool = False,
     ):
         self._streams = None if streams is None else frozenset(streams)
-        self._names = dict(names)
+        self.names = dict(names)
         self._read_file = read_file
         self._whole_states = whole_states
         self._versions: dict[str, int] = {}
@@ -163,7 +166,7 @@ class Translator:
         if envelope.stream is None or envelope.record is _NOTHING:
             missing = "stream" if envelope.stream is None else "record"
             return [_PROTOCOL.replacement(line, f"it has no {missing!r}")]
-        name = self._names.get(envelope.stream, envelope.stream)
+        name = self.names.get(envelope.stream, envelope.stream)
         record = RawRecord(name, envelope.record, self._parse_time(envelope.time_extracted))
         self.add_records(name)
         if envelope.version is None or envelope.version == self._versions.get(name):
@@ -191,7 +194,7 @@ class Translator:
                 return self._schema(read(_decode_schema, line))
             if kind == "ACTIVATE_VERSION":
                 activation = read(_decode_activation, line)
-                name = self._names.get(activation.stream, activation.stream)
+                name = self.names.get(activation.stream, activation.stream)
                 return [self._generation(name, activation.version, complete=True)]
             if kind == "BATCH":
                 return self._batch(read(_decode_batch, line))
@@ -211,7 +214,7 @@ class Translator:
         return Message(type="GENERATION", generation=generation)
 
     def _schema(self, message: _Schema) -> list[Message]:
-        name = self._names.get(message.stream, message.stream)
+        name = self.names.get(message.stream, message.stream)
         contents = (bytes(message.schema), message.key_properties, message.bookmark_properties)
         if self._schemas.get(name) == contents:
             return []
@@ -276,7 +279,7 @@ class Translator:
         return Message(type="STATE", state=State(type="STREAM", stream=state))
 
     def _batch(self, batch: _Batch) -> Iterator[RawRecord]:
-        name = self._names.get(batch.stream, batch.stream)
+        name = self.names.get(batch.stream, batch.stream)
         if self._read_file is None:
             raise ConfigError(
                 f"stream {name!r}: the tap sent a BATCH, but no folder is configured to read its files from",
@@ -295,14 +298,8 @@ def decode_record(line: bytes) -> RawRecord | Message:
     Raises:
         SystemFailure: as `Translator.messages`; or the line contains a message beside other text.
     """
-    messages = [message for message in Translator().messages(line) if not _is_generation(message)]
-    if len(messages) == 1:
-        return messages[0]
-    raise several_on_a_line(len(messages))
-
-
-def _is_generation(message: RawRecord | Message) -> bool:
-    return isinstance(message, Message) and message.generation is not None
+    messages = Translator().messages(line)
+    return take_single([m for m in messages if not (isinstance(m, Message) and m.generation)])
 
 
 class _TimeParser:
