@@ -85,10 +85,14 @@ def _open_yaml(path: Path) -> Iterator[IO[str]]:
             guidance="correct the syntax; the file must be UTF-8 text",
         ) from error
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}",
-            guidance="make it a file that the user of this process can read",
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path} cannot be read: {error.strerror}",
+        guidance="make it a file that the user of this process can read",
+    )
 
 
 def parse_connection(attributes: Any, path: Path) -> Connection:
@@ -160,17 +164,13 @@ def load_catalog(folder: Path) -> Catalog:
     path = folder / CATALOG_FILE
     remedy = f"write it with `elt discover {folder.name}`"
     try:
-        catalog = Catalog.from_json(path.read_bytes())
+        return Catalog.from_json(path.read_bytes())
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist", guidance=remedy) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not a valid catalog: {error}", guidance=remedy) from error
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.strerror}",
-            guidance="make it a file that the user of this process can read",
-        ) from error
-    return catalog
+        raise _unreadable(path, error) from error
 
 
 def save_catalog(folder: Path, catalog: Catalog) -> Path:

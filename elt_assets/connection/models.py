@@ -201,16 +201,12 @@ class _Connector(ConfigModel):
         return self
 
     @model_validator(mode="after")
-    def _resolve_path(self, info: ValidationInfo) -> _Connector:
-        """Resolve a relative path of the kind from the folder of `defs.yaml`."""
-        folder = (info.context or {}).get(FOLDER)
+    def _check_kind(self, info: ValidationInfo) -> _Connector:
+        """Resolve a relative path of the kind from the folder of `defs.yaml`, and refuse now what would be
+        refused when the connector starts."""
+        kind, folder = KINDS[self.kind], (info.context or {}).get(FOLDER)
         if folder is not None:
-            setattr(self, self.kind, KINDS[self.kind].resolve(self.value, Path(folder)))
-        return self
-
-    @model_validator(mode="after")
-    def _check_kind(self) -> _Connector:
-        kind = KINDS[self.kind]
+            setattr(self, self.kind, kind.resolve(self.value, Path(folder)))
         try:
             kind.command(self.value, Installed(Path(), trusted=self.trust or ()))
         except ConfigError as error:
@@ -219,11 +215,6 @@ class _Connector(ConfigModel):
         present = {option for option in options if getattr(self, option) is not None}
         if misplaced := kind.misplaced(self.value, present):
             raise ValueError(misplaced)
-        return self
-
-    @model_validator(mode="after")
-    def _check_references(self) -> _Connector:
-        """Refuse now what would be refused when the connector starts."""
         try:
             check_references(self.config, self.environment)
         except ConfigError as error:

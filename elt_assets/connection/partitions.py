@@ -75,16 +75,12 @@ class TimePartitions(ConfigModel):
     partitions_per_run: int | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
-    def _check_end(self) -> TimePartitions:
+    def _check_end_and_format(self) -> TimePartitions:
         if self.end is not None and self._aware(self.end) <= self._aware(self.start):
             raise ValueError(
                 f"`end` ({self.end.isoformat()}) must be after `start` ({self.start.isoformat()}): it is the "
                 "end of the last partition"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_format(self) -> TimePartitions:
         first = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
         second = first + _LENGTHS.get(self.type, dt.timedelta(days=31))
         value = format_instant(first, self.format)

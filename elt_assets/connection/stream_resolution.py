@@ -36,6 +36,9 @@ from elt_assets.sync.selection.fields import (
     with_undeclared,
 )
 
+_MAX_NAMES = 20
+"""Maximum number of names that an error lists."""
+
 
 def resolve_streams(connection: Connection, catalog: Catalog) -> list[ConfiguredStream]:
     """Join the settings of each stream of a connection with its catalog.
@@ -253,9 +256,9 @@ def _unknown_field(field: str, path: Sequence[str], stream: AirbyteStream) -> st
     return f"{field}: the stream has no field {'.'.join(path)!r}; {hint or f'{parent} {_join_names(names)}'}"
 
 
-def _join_names(names: Sequence[str], most: int = 20) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _join_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def _find_unknown(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list[str]] | None:

@@ -12,14 +12,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from elt_assets import paths
-from elt_assets.destination.process import (
-    FAILED,
-    OK,
-    Output,
-    Terminated,
-    output_stream,
-    provider,
-)
+from elt_assets.destination.process import FAILED, OK, Terminated, output_stream, provider
 from elt_assets.destination.settings import SPECIFICATION, Settings
 from elt_assets.destination.table_opening import PROTOCOL_SYNC_MODES
 from elt_assets.destination.writing import Write
@@ -30,7 +23,7 @@ from elt_assets.machine_faults import translate
 from elt_assets.protocol.airbyte import message_factory
 from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
 from elt_assets.protocol.airbyte.messages import Message, Specification
-from elt_assets.protocol.output import OutputClosedError
+from elt_assets.protocol.output import Output, OutputClosedError
 from elt_assets.storage.location import Location
 from elt_assets.storage.scratch import scratch
 
@@ -59,7 +52,7 @@ def main(
     """
     arguments = _parser().parse_args(argv)
     with output_stream(stdout) as stream:
-        output = Output(stream)
+        output = Output(stream, flushes=True)
         try:
             if arguments.command == "spec":
                 output.send([_specification()])

@@ -6,13 +6,11 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, NoReturn
 
 from elt_assets.destination.settings import Settings
 from elt_assets.lake.spark.session import SparkProvider, settings, start
-from elt_assets.protocol import output
-from elt_assets.protocol.airbyte.messages import Message
 
 OK, FAILED = 0, 1
 """Exit codes."""
@@ -27,19 +25,6 @@ class Terminated(BaseException):
     def __init__(self, number: int):
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.code = 128 + number
-
-
-class Output(output.Output):
-    """Messages that are written as soon as they are sent."""
-
-    def send(self, messages: Iterable[Message]) -> None:
-        """Write messages.
-
-        Raises:
-            OutputClosedError: the reader has closed the output.
-        """
-        super().send(messages)
-        self.flush()
 
 
 @contextlib.contextmanager

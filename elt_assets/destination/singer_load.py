@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from elt_assets.destination.generations import IncompatibleRefreshError, OlderGenerationError
 from elt_assets.destination.settings import Settings
-from elt_assets.destination.table_opening import Log, Opener, StreamErrors, StreamSink
+from elt_assets.destination.table_opening import Log, Opener, StreamSink
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import messages
@@ -52,7 +52,7 @@ class Load:
         self._settings = settings
         self._spark = spark
         self._log = log
-        self._opener = Opener(settings, spark, log, StreamErrors())
+        self._opener = Opener(settings, spark, log)
         self._announced: set[str] = set()
         self._activated: set[Version] = set()
 

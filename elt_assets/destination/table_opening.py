@@ -120,20 +120,20 @@ class Opener:
 
     Args:
         log: gets the notices for the user.
-        errors: records the stream of each error.
 
     Attributes:
+        errors: records the stream of each error.
         staging: where the records of the sync are staged.
 
     Raises:
         ConfigError: the staging is in a store, or has an option, that is not supported.
     """
 
-    def __init__(self, settings: Settings, spark: SparkProvider, log: Log, errors: StreamErrors):
+    def __init__(self, settings: Settings, spark: SparkProvider, log: Log):
         self._settings = settings
         self._spark = spark
         self._log = log
-        self._errors = errors
+        self.errors = StreamErrors()
         self._run_id = str(uuid.uuid4())
         self._writers: dict[StreamId, TableWriter] = {}
         self._paths = TablePaths([settings.namespace])
@@ -147,7 +147,7 @@ class Opener:
         """
         seen: set[StreamId] = set()
         for stream in streams:
-            with self._errors.attribute_errors(stream.id):
+            with self.errors.attribute_errors(stream.id):
                 if stream.id in seen:
                     raise ConfigError(
                         f"the catalog configures stream {str(stream.id)!r} twice",
@@ -166,13 +166,13 @@ class Opener:
             ConfigError: another writer filled the table, or it cannot take the stream as configured.
         """
         make_private_lake(self._settings.lake)
-        with self._errors.attribute_errors(stream.id):
+        with self.errors.attribute_errors(stream.id):
             writer: ClosableSink = (
                 _RepeatedOverwriteWriter(lambda adds: self._writer(stream, adds=adds))
                 if is_repeated_overwrite(stream, self._tables(stream).metadata)
                 else self._writer(stream)
             )
-            return StreamSink(stream.id, self._spark, writer, self._errors)
+            return StreamSink(stream.id, self._spark, writer, self.errors)
 
     def change_schema(self, stream: ConfiguredStream) -> None:
         """Let the writer of a stream continue with another schema.
@@ -180,7 +180,7 @@ class Opener:
         Raises:
             ConfigError: its table cannot take the stream as configured.
         """
-        with self._errors.attribute_errors(stream.id):
+        with self.errors.attribute_errors(stream.id):
             check_columns(stream)
             self._writers[stream.id].change_schema(stream)
             self._log_schema_changes(stream)

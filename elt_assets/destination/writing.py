@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from elt_assets.destination.generations import publishes_at_end, read_as
-from elt_assets.destination.process import Output
 from elt_assets.destination.settings import Settings
-from elt_assets.destination.table_opening import Opener, StreamErrors
+from elt_assets.destination.table_opening import Opener
 from elt_assets.lake.parse import undeclared
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import messages
 from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
 from elt_assets.protocol.airbyte.messages import COMPLETE, Message, State, StateStats
+from elt_assets.protocol.output import Output
 from elt_assets.protocol.runs.protocols import airbyte_runs
 from elt_assets.sync.events import (
     Acknowledged,
@@ -46,11 +46,11 @@ class Write:
         spark: SparkProvider,
         output: Output,
     ):
-        self._settings = settings
+        self._threshold = settings.threshold
         self._catalog = catalog
         self._spark = spark
         self._output = output
-        self._errors = StreamErrors()
+        self._opener = Opener(settings, spark, output.log)
         self._tally = Tally()
         self._sync: Sync | None = None
         self._envelopes: dict[int, Message] = {}
@@ -64,7 +64,7 @@ class Write:
             EltError: the sync is not complete; what is acknowledged is committed.
             OutputClosedError: the reader of the states has closed the output.
         """
-        opener = Opener(self._settings, self._spark, self._output.log, self._errors)
+        opener = self._opener
         opener.check(self._catalog.streams)
         streams = {stream.id: stream for stream in self._catalog.streams}
         plan = SyncPlan(
@@ -72,7 +72,7 @@ class Write:
             read=lambda: self._messages(stdin),
             open_sink=lambda stream: opener.open(streams[stream.id]),
             staging=opener.staging,
-            threshold=self._settings.threshold,
+            threshold=self._threshold,
             rules=StreamRules(shares_state=True),
             expect_rows=self._spark.warm_up,
             subject=Subject("elt-destination", opener.location),
@@ -84,7 +84,7 @@ class Write:
 
     def stream_of(self, error: BaseException) -> StreamId | None:
         """Return the stream that failed; None if it is not a single one."""
-        stream = self._errors.stream_of(error)
+        stream = self._opener.errors.stream_of(error)
         if stream is not None or self._sync is None:
             return stream
         streams = [stream.id for stream in self._catalog.streams]

@@ -21,7 +21,7 @@ from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.singer.catalog import remove_entries
 from elt_assets.protocol.specification import unknown_fields
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.connector_log import LogFunction, ignore
+from elt_assets.runner.connector_log import LogFunction
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.events import Logged
@@ -52,9 +52,9 @@ class ReadPlan:
         """Return the plan for the sync of these streams into sinks."""
         kind = KINDS[self.connection.source.kind]
         catalog = ConfiguredCatalog(
-            streams=[read.of.make_requested_stream(read.stream) for read in self.streams]
+            streams=[read.asset.make_requested_stream(read.stream) for read in self.streams]
         )
-        filters = {read.id: read.of.record_filter() for read in self.streams}
+        filters = {read.id: read.asset.record_filter() for read in self.streams}
         checkpoint = self.connection.checkpoint
         plan = SyncPlan(
             catalog=catalog,
@@ -88,7 +88,7 @@ class ReadPlan:
 
     def _send_to(self, destination: Connector, plan: SyncPlan) -> None:
         """Change the plan of a sync so that another destination than the lake gets the records."""
-        streams = [remove_entries(landed(read.stream, read.of.fields)) for read in self.streams]
+        streams = [remove_entries(landed(read.stream, read.asset.fields)) for read in self.streams]
         catalog = ConfiguredCatalog(streams=streams)
         # Before the sinks store the start of a refresh: a later sync would resume it.
         plan.check = partial(destination.supported_catalog, catalog)
@@ -104,8 +104,8 @@ class ReadPlan:
     def _notices(self) -> Iterator[Logged]:
         """Yield the notices about the settings, which are logged before anything is read."""
         for read in self.streams:
-            yield from (Logged("WARN", notice) for notice in notices(read.of.fields))
-            unused = describe_unused_settings(read.of.settings, read.stream.stream)
+            yield from (Logged("WARN", notice) for notice in notices(read.asset.fields))
+            unused = describe_unused_settings(read.asset.settings, read.stream.stream)
             yield from (Logged("INFO", notice) for notice in unused)
             yield from (
                 Logged("WARN", notice) for notice in describe_broken_fields(read.stream.stream)
@@ -122,7 +122,7 @@ def plan_read(
     staging: Staging,
     config: Mapping[str, Any] | None = None,
     *,
-    on_log: LogFunction = ignore,
+    on_log: LogFunction,
 ) -> ReadPlan:
     """Plan the read of one stream, or of one of its partitions.
 
@@ -139,7 +139,7 @@ def plan_shared_read(
     staging: Staging,
     start: Mapping[str, Any] | None,
     *,
-    on_log: LogFunction = ignore,
+    on_log: LogFunction,
     warn: Callable[[str], object],
 ) -> ReadPlan:
     """Plan one read of several streams of a connection, from a state that covers all of them.
@@ -171,7 +171,7 @@ def _plan(
     config: Mapping[str, Any] | None,
     on_log: LogFunction,
 ) -> ReadPlan:
-    connection, folder = reads[0].of.connection, staging.folder
+    connection, folder = reads[0].asset.connection, staging.folder
     connector = connect(connection, folder, config, on_log=on_log)
     destination = connect_destination(connection, folder, on_log=on_log)
     return ReadPlan(connection, connector, staging, reads, states, destination=destination)

@@ -55,7 +55,7 @@ class StreamPlan:
     version of the table before the sync.
     """
 
-    of: ConnectionStream
+    asset: ConnectionStream
     stream: ConfiguredStream
     tables: StreamTables
     state: str | None = None
@@ -78,8 +78,8 @@ class StreamPlan:
         Raises:
             ConfigError: as `paths.hash_salt`.
         """
-        configured, settings = described or self.stream, self.of.settings
-        stream = self.of.make_stored_stream(configured.stream)
+        configured, settings = described or self.stream, self.asset.settings
+        stream = self.asset.make_stored_stream(configured.stream)
         stream.generation_id = configured.generation_id
         stream.minimum_generation_id = configured.minimum_generation_id
         stream.sync_id = configured.sync_id
@@ -90,15 +90,15 @@ class StreamPlan:
             on_schema_change=settings.on_schema_change,
             partition=self.partition,
             keeps_state=self.keeps_state,
-            salt=self.of.salt_fingerprint,
-            selection=self.of.selection,
+            salt=self.asset.salt_fingerprint,
+            selection=self.asset.selection,
             intent=self.intent,
             keeps_undeclared=settings.on_undeclared == "keep",
         )
 
 
 def plan_stream(
-    of: ConnectionStream,
+    asset: ConnectionStream,
     tables: StreamTables,
     request: SyncRequest = ORDINARY,
     partition: str | None = None,
@@ -116,21 +116,21 @@ def plan_stream(
             not one of this stream.
     """
     metadata = tables.metadata
-    stored = StoredStream(of.make_stored_stream(), metadata, of.salt_fingerprint)
+    stored = StoredStream(asset.make_stored_stream(), metadata, asset.salt_fingerprint)
     is_continued = stored.continues(request.intent)
     mode = "none" if is_continued else request.refresh
     start = None if is_continued else request.state
     if request.is_beside or start is not None:
-        _refuse_during_refresh(of, metadata)
+        _refuse_during_refresh(asset, metadata)
     state = stored.starting_state(mode)
-    if start is not None and not of.connection.read_together:
-        state = json.dumps(as_message(start, of.stream))
+    if start is not None and not asset.connection.read_together:
+        state = json.dumps(as_message(start, asset.stream))
     generations = current_generation(metadata) if request.is_beside else stored.generations(mode)
-    stream = _set_generation(of.stream, metadata, generations)
+    stream = _set_generation(asset.stream, metadata, generations)
     if context is not None:
         stream.extra = {**stream.extra, PARTITIONS: Raw(b"[%b]" % bytes(context))}
     return StreamPlan(
-        of=of,
+        asset=asset,
         stream=stream,
         tables=tables,
         state=None if request.is_beside else state,
@@ -143,11 +143,11 @@ def plan_stream(
 
 
 def plan_replay(
-    of: ConnectionStream, tables: StreamTables, partition: str | None = None
+    asset: ConnectionStream, tables: StreamTables, partition: str | None = None
 ) -> StreamPlan:
     """Plan a sync that adds rows to the generation in a stream's table, without reading its source."""
-    stream = _set_generation(of.stream, tables.metadata, current_generation(tables.metadata))
-    return StreamPlan(of=of, stream=stream, tables=tables, partition=partition)
+    stream = _set_generation(asset.stream, tables.metadata, current_generation(tables.metadata))
+    return StreamPlan(asset=asset, stream=stream, tables=tables, partition=partition)
 
 
 def current_generation(metadata: CommitMetadata) -> Generations:
@@ -165,10 +165,10 @@ def _set_generation(
     return stream
 
 
-def _refuse_during_refresh(of: ConnectionStream, metadata: CommitMetadata) -> None:
+def _refuse_during_refresh(asset: ConnectionStream, metadata: CommitMetadata) -> None:
     """Raise ConfigError during a refresh: with a window or a given state, rows would be missing from it."""
     if metadata.refresh is not None:
         raise ConfigError(
-            f"stream {str(of.stream.id)!r} is in the middle of a refresh",
+            f"stream {str(asset.stream.id)!r} is in the middle of a refresh",
             guidance="finish the refresh first: materialise the stream; then read a window or give a state",
         )

@@ -20,15 +20,22 @@ class OutputClosedError(Exception):
 
 
 class Output:
-    """A buffer of messages, which are written by `flush`. Texts are masked."""
+    """A buffer of messages, which are written by `flush`. Texts are masked.
 
-    def __init__(self, stream: BinaryIO):
+    Args:
+        flushes: whether messages are written as soon as they are sent; errors are then those of `flush`.
+    """
+
+    def __init__(self, stream: BinaryIO, *, flushes: bool = False):
         self._stream = stream
+        self._flushes = flushes
         self._buffer = bytearray()
         self.mask = Masker()
 
     def send(self, messages: Iterable[Message]) -> None:
         self._buffer += b"".join(map(encode, messages))
+        if self._flushes:
+            self.flush()
 
     def log(self, level: str, text: str) -> None:
         """Send a LOG message; `level` is one of the protocol's levels."""

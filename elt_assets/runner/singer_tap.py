@@ -44,9 +44,9 @@ from elt_assets.protocol.runs.protocols import singer_runs
 from elt_assets.protocol.singer.catalog import (
     catalog_options,
     find_shared_names,
+    map_record_names,
     read_catalog,
     selection,
-    stream_names,
 )
 from elt_assets.protocol.singer.messages import ReadFile, Translator, state_value
 from elt_assets.runner.config.settings import CONNECTOR_CONFIG
@@ -240,7 +240,7 @@ class _Reading:
     ):
         self._selected = {stream.stream.name for stream in streams}
         files = _batch_files(config)
-        translator = Translator(stream_names(streams), files, streams=self._selected)
+        translator = Translator(map_record_names(streams), files, streams=self._selected)
         self._translate = translator.messages
         self._runs = singer_runs(translator) if runs and not whole else None
         self._shared_names = find_shared_names(streams)

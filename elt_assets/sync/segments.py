@@ -100,7 +100,7 @@ def records(run: RecordLines) -> Iterator[RawRecord]:
         SystemFailure, ConfigError: as `refuse_foreign`.
     """
     for line in run.lines.split(b"\n")[:-1]:
-        record = _decoded(run.form, line, run.named, run.namespace)
+        record = _decoded(run.form, line, run.sent_name, run.namespace)
         record.stream = run.stream
         yield record
 
@@ -214,7 +214,7 @@ class SegmentWriter:
     def _begin_messages(self, run: RecordLines) -> None:
         """Begin a piece for a run of messages, unless the run belongs to the present piece."""
         read_at = int(time.time() * 1000)
-        new = Piece(run.form, self.size, 0, self._next, 0, read_at, run.named, run.namespace)
+        new = Piece(run.form, self.size, 0, self._next, 0, read_at, run.sent_name, run.namespace)
         last = self._pieces[-1] if self._pieces else None
         is_large = last is not None and self.size + len(run.lines) - last.offset > _PIECE_SIZE
         if last is None or is_large or not _is_continued(last, new, len(self._pieces)):

@@ -13,10 +13,10 @@ from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, Configur
 from elt_assets.protocol.singer.catalog import (
     attach_all_entries,
     make_log_based,
+    map_record_names,
     read_catalog,
     remove_entries,
     selection,
-    stream_names,
 )
 
 PROPERTIES = {"id": {"type": "integer"}, "at": {"type": "string"}, "note": {"type": "string"}}
@@ -261,8 +261,8 @@ def test_only_unambiguous_record_names_are_mapped_to_streams() -> None:
     names = ("users", "users", "orders", "plain", "plain")
     entries = [entry(tap_stream_id=i, stream=n) for i, n in zip(ids, names, strict=True)]
     streams = [ConfiguredStream(stream=stream) for stream in discover(*entries)]
-    assert stream_names(streams) == {"orders": "c-orders"}
-    assert stream_names(streams[:1]) == {"users": "a-users"}
+    assert map_record_names(streams) == {"orders": "c-orders"}
+    assert map_record_names(streams[:1]) == {"users": "a-users"}
 
 
 def test_log_based_replication_can_be_selected() -> None:

@@ -111,7 +111,7 @@ class ReportedRead:
         commit = event.commit
         acknowledged = CommitMetadata(commit.sequence, commit.generation, commit.state)
         metadata = {**commit_metadata(acknowledged, commit.version), **self._figures(read)}
-        key = dg.AssetKey(list(read.of.levels))
+        key = dg.AssetKey(list(read.asset.levels))
         self._log_event(dg.AssetObservation(key, metadata=metadata, partition=read.partition))
         reach(Failpoint.STATE_OBSERVED)
 
@@ -136,8 +136,8 @@ class ReportedRead:
     def _table_metadata(self, read: StreamPlan) -> Mapping[str, Any]:
         table, partition = read.tables.main, read.partition
         rows = None if partition is None else partition_files.count(self._spark, table, partition)
-        landed = read.of.make_stored_stream()
-        return table_metadata(table, read.of.name_of(table), landed, partition_rows=rows)
+        landed = read.asset.make_stored_stream()
+        return table_metadata(table, read.asset.name_of(table), landed, partition_rows=rows)
 
     def _log_progress(self, text: str) -> None:
         partition = self._plan.streams[0].partition
@@ -156,7 +156,7 @@ class ReportedRead:
     def _log_undeclared(self, read: StreamPlan, counts: Mapping[str, int]) -> None:
         outcome = (
             f"stored in the column {fields.UNDECLARED}"
-            if read.of.settings.on_undeclared == "keep"
+            if read.asset.settings.on_undeclared == "keep"
             else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
         )
         fields_text = undeclared.describe_counts(counts)

@@ -167,7 +167,7 @@ class _Merge(dict[str, Any]):
 
 
 class _NoValue(dict[str, Any]):
-    """The notes of a schema that no value conforms to: its parts have no type in common."""
+    """A composed schema to which no value conforms: its parts have no type in common."""
 
 
 class _Composition:
@@ -242,14 +242,13 @@ class _Composition:
     def _compose_parts(self, schema: Schema, steps: int, *, is_copy: bool) -> Any:
         """Return the composed schema of a value that is described in several places."""
         parts, reference, _ = self._parts(schema)
+        base, unions = _merge_parts(parts)
+        kind = _NoValue if base.get("type") is _IMPOSSIBLE else dict[str, Any]
         if reference is not None:
             beside = schema if "$ref" in schema else {k: schema[k] for k in _NOTES if k in schema}
-            return {**beside, "$ref": reference}
-        base, unions = _merge_parts(parts)
-        is_impossible = base.get("type") is _IMPOSSIBLE
-        if is_impossible or _is_wrapped_scalar(parts, base):
-            notes = {keyword: base[keyword] for keyword in _NOTES if keyword in base}
-            return _NoValue(notes) if is_impossible else notes
+            return kind({**beside, "$ref": reference})
+        if kind is _NoValue or _is_wrapped_scalar(parts, base):
+            return kind({keyword: base[keyword] for keyword in _NOTES if keyword in base})
         for keyword, options in unions:
             if not any(map(_is_typed, options)):
                 base.setdefault(keyword, options)
@@ -283,10 +282,9 @@ class _Composition:
                 described += options
             elif len(parts) == 1:
                 described.append(self._field(parts[0], steps + 1, is_copy=is_copy))
-            elif (
-                _merge_parts(self._parts(_Merge(allOf=parts))[0])[0].get("type") is not _IMPOSSIBLE
-            ):
-                described.append(self._field(_Merge(allOf=parts), steps + 1, is_copy=True))
+            else:
+                combined = self._field(_Merge(allOf=parts), steps + 1, is_copy=True)
+                described += [] if isinstance(combined, _NoValue) else [combined]
         if not described or any(option is _ANYTHING for option in described):
             return _ANYTHING
         return {**base, unions[0][0]: described}

@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.messages import (
-    Log,
-    Message,
-    PlainText,
-    RawRecord,
-    UndecodedLine,
-)
+from elt_assets.protocol.airbyte.messages import Log, Message, PlainText, UndecodedLine
 from elt_assets.protocol.airbyte.recovery.embedded import Body, EmbeddedMessages, Split
 from elt_assets.protocol.airbyte.recovery.texts import read
 
@@ -32,6 +27,7 @@ _MAX_IDLE_BUFFER = 16 * BLOCK
 _GROWTH = 1 << 26
 """Maximum number of bytes by which the buffer grows at a time."""
 
+T = TypeVar("T")
 _STREAM_NAME = re.compile(rb'"stream"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -169,7 +165,7 @@ def too_deep(line: bytes) -> SystemFailure:
     )
 
 
-def take_single(parts: Sequence[RawRecord | Message]) -> RawRecord | Message:
+def take_single(parts: Sequence[T]) -> T:
     """Return the message of a line that should be one RECORD.
 
     Raises:

@@ -61,7 +61,7 @@ class RecordLines:
     Attributes:
         form: AIRBYTE or SINGER.
         stream, namespace: the stream that they belong to, as in a `RawRecord`.
-        named: the name of the stream in the lines; a Singer tap may use another one.
+        sent_name: the name of the stream in the lines; a Singer tap may use another one.
         lines: whole lines; each ends with a newline.
         count: the number of lines.
     """
@@ -69,7 +69,7 @@ class RecordLines:
     form: Form
     stream: str
     namespace: str | None
-    named: str
+    sent_name: str
     lines: bytes
     count: int
 

@@ -59,15 +59,11 @@ def check_contents(state: State) -> None:
     A LEGACY state, which may have no type, has `data`; null resets the state.
     """
     kind = kind_of(state) if state.type is None else state.type
-    contents = {STREAM: state.stream, GLOBAL: state.global_, LEGACY: _data(state)}
+    data = state.extra.get("data") if state.data is None else state.data  # a null that was sent
+    contents = {STREAM: state.stream, GLOBAL: state.global_, LEGACY: data}
     if contents.get(kind) is None:
         unknown = "" if kind in contents else ", which is unknown,"
         raise SystemFailure(
             f"the connector sent a state of type {kind[:_MAX_TYPE]}{unknown} without its contents",
             guidance="this is a defect of the connector; the sync stops so that no data is lost",
         )
-
-
-def _data(state: State) -> object:
-    """Return the data of a LEGACY state; None if there is none. A null that was sent is data."""
-    return state.data if state.data is not None else state.extra.get("data")

@@ -20,7 +20,7 @@ from elt_assets.protocol.airbyte.messages import Form, Message, RawRecord, Recei
 MAX_HEADS = 2_000
 """Maximum number of heads that are known at a time."""
 _MIN_RUN = 1 << 14
-"""Minimum number of bytes of consecutive lines with one head, for which no line is looked at alone."""
+"""Minimum number of bytes of consecutive lines with one head that are routed without a look at each line."""
 _LONG = 1 << 21
 """Number of bytes of a line that is decoded without a copy, if it is alone in its block."""
 _MAX_SIZE = 4_000
@@ -79,7 +79,7 @@ class Head:
     form: Form
     stream: str
     namespace: str | None
-    named: str
+    sent_name: str
     key: bytes
     prefix: bytes
     ending: bytes
@@ -114,7 +114,7 @@ class Head:
         return start if match is None else match.end()
 
     def lines(self, block: bytes, count: int) -> RecordLines:
-        return RecordLines(self.form, self.stream, self.namespace, self.named, block, count)
+        return RecordLines(self.form, self.stream, self.namespace, self.sent_name, block, count)
 
     def may_be_stream_of(self, other: Head) -> bool:
         """Return whether the records of two heads may belong to one stream: a source may omit namespaces."""
@@ -256,7 +256,7 @@ class RecordRuns:
         records = [message for message in messages if isinstance(message, RawRecord)]
         is_one = len(records) == 1 and records[0] is messages[-1]
         head = _head(self._shape, line, records[0]) if is_one else None
-        if head is not None and self._names.get(head.named, head.named) == head.stream:
+        if head is not None and self._names.get(head.sent_name, head.sent_name) == head.stream:
             if len(self._heads) >= MAX_HEADS:
                 self._forget(list(self._heads.values()))
             # Lines with two heads would be grouped apart, and lose their order.
@@ -285,7 +285,7 @@ def _head(shape: Shape, line: bytes, record: RawRecord) -> Head | None:
         form=shape.form,
         stream=record.stream,
         namespace=record.namespace,
-        named=match["stream"].decode(),
+        sent_name=match["stream"].decode(),
         key=line[: line.find(shape.key)],
         prefix=match[0],
         ending=ending,

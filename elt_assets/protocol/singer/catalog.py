@@ -167,7 +167,7 @@ def catalog_options(help_text: str) -> list[str]:
     return ["catalog", "properties"] if "--catalog" in help_text else ["properties"]
 
 
-def stream_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
+def map_record_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
     """Return the `tap_stream_id` for each name that records use, if the two differ and the name is unique."""
     ids = {stream.stream.name for stream in streams}
     named = [(_entry(stream.stream).get("stream"), stream.stream.name) for stream in streams]

@@ -24,10 +24,10 @@ from elt_assets.protocol.airbyte.messages import Message, Specification, State
 from elt_assets.protocol.singer.catalog import (
     ENTRY,
     catalog_options,
+    map_record_names,
     metadata_by_breadcrumb,
     read_catalog,
     selection,
-    stream_names,
 )
 from elt_assets.protocol.singer.messages import Translator, state_value
 
@@ -93,8 +93,8 @@ class Singer(Protocol):
             self._offered = [stream for catalog in messages.catalogs for stream in catalog.streams]
             return messages, []
         # Also those that are not selected: a tap may read them all the same.
-        names = stream_names([ConfiguredStream(stream=stream) for stream in self._offered])
-        parse = Translator({**names, **stream_names(streams)}, whole_states=True).messages
+        names = map_record_names([ConfiguredStream(stream=stream) for stream in self._offered])
+        parse = Translator({**names, **map_record_names(streams)}, whole_states=True).messages
         with stdout.open("rb") as lines:
             return read_transcript(lines, parse, lambda _: ())
 
