@@ -101,9 +101,9 @@ def _find_dynamic(
                 f"{check_config.dynamic_stream_name!r}",
                 guidance=f"name one of these: {', '.join(map(repr, places)) or 'there is none'}",
             )
-        made = [stream for stream in streams if stream.place.startswith(place)]
-        _require_streams(check_config, made)
-        yield from made[: check_config.stream_count]
+        made_streams = [stream for stream in streams if stream.place.startswith(place)]
+        _require_streams(check_config, made_streams)
+        yield from made_streams[: check_config.stream_count]
 
 
 def _require_streams(component: Any, streams: Sequence[ManifestStream]) -> None:

@@ -101,14 +101,14 @@ def _fill_in(
     template = manifest.stream_template(dynamic)
     always = {"config": environment.config, "stream_template_config": template}
     for number, values in enumerate(_list_items(resolver, dynamic, environment), 1):
-        filled_in = deepcopy(template)
+        content = deepcopy(template)
         stream: AnyStream | Refusal
         try:
             for mapping in resolver.components_mapping:
-                _apply(mapping, resolver, filled_in, {**always, **values})
-            stream = _build_stream(manifest, dynamic, filled_in)
+                _apply(mapping, resolver, content, {**always, **values})
+            stream = _build_stream(manifest, dynamic, content)
         except ManifestError as error:
-            stream = Refusal(dynamic.place, filled_in.get("name") or None, error.lines)
+            stream = Refusal(dynamic.place, content.get("name") or None, error.lines)
         except ConfigError as error:
             # Its name is not known for certain before all mappings are applied.
             problem = f"{error.message}; this happens for item {number} of the list of streams"
@@ -117,9 +117,9 @@ def _fill_in(
 
 
 def _build_stream(
-    manifest: Manifest, dynamic: components.DynamicDeclarativeStream, filled_in: dict[str, Any]
+    manifest: Manifest, dynamic: components.DynamicDeclarativeStream, content: dict[str, Any]
 ) -> AnyStream:
-    stream = manifest.build_stream(dynamic, filled_in)
+    stream = manifest.build_stream(dynamic, content)
     if not stream.name:
         raise ConfigError(
             f"{dynamic.place}: a stream that is made of the template has no name",
@@ -209,13 +209,13 @@ def _items(component: components.StreamConfig, config: Mapping[str, Any]) -> lis
 def _merge_items(combination: Sequence[tuple[int, Any]]) -> dict[str, Any]:
     """Return the fields of all items of a combination. An item that has no fields is there with its number,
     as `source_config_0` if it is of the first list."""
-    merged: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for number, (index, item) in enumerate(combination):
         if isinstance(item, Mapping):
-            merged.update(item)
+            fields.update(item)
         else:
-            merged.setdefault(f"source_config_{number}", (index, item))
-    return merged
+            fields.setdefault(f"source_config_{number}", (index, item))
+    return fields
 
 
 @_list_items.register
@@ -244,7 +244,7 @@ def _(
 def _apply(
     mapping: components.ComponentMappingDefinition,
     resolver: Resolver,
-    filled_in: dict[str, Any],
+    content: dict[str, Any],
     variables: Values,
 ) -> None:
     """Set the value of a mapping in a copy of the template. A field that is not there stays away, unless the
@@ -258,8 +258,8 @@ def _apply(
         return
     path = [part.text_of(variables) for part in mapping.field_path]
     value = _value(mapping, resolver, path, variables)
-    if not _replace(filled_in, path, value) and value and _creates(mapping, resolver):
-        _create(mapping, filled_in, path, value)
+    if not _replace(content, path, value) and value and _creates(mapping, resolver):
+        _create(mapping, content, path, value)
 
 
 def _creates(mapping: components.ComponentMappingDefinition, resolver: Resolver) -> bool:
@@ -303,21 +303,21 @@ def _parse_yaml(text: str) -> Any:
         return text
 
 
-def _replace(filled_in: dict[str, Any], path: Sequence[str], value: Any) -> bool:
+def _replace(content: dict[str, Any], path: Sequence[str], value: Any) -> bool:
     """Replace all values that match a path; return False if there are none."""
     is_glob = any(map(paths.is_glob, path))
-    places = _matching(filled_in, path) if is_glob else [tuple(path)]
+    places = _matching(content, path) if is_glob else [tuple(path)]
     replaced = False
     for *above, name in places:
-        parent = paths.value_at_names(filled_in, above)
+        parent = paths.value_at_names(content, above)
         if paths.child(parent, name) is not paths.MISSING:
             parent[int(name) if isinstance(parent, list) else name] = value
             replaced = True
     return replaced
 
 
-def _matching(filled_in: dict[str, Any], path: Sequence[str]) -> list[Path]:
-    return [place for place in _places(filled_in) if paths.matches(place, path)]
+def _matching(content: dict[str, Any], path: Sequence[str]) -> list[Path]:
+    return [place for place in _places(content) if paths.matches(place, path)]
 
 
 def _places(node: Any, path: Path = ()) -> Iterator[Path]:
@@ -332,12 +332,12 @@ def _places(node: Any, path: Path = ()) -> Iterator[Path]:
 
 def _create(
     mapping: components.ComponentMappingDefinition,
-    filled_in: dict[str, Any],
+    content: dict[str, Any],
     path: Sequence[str],
     value: Any,
 ) -> None:
     try:
-        paths.put(filled_in, path, value)
+        paths.put(content, path, value)
     except paths.BlockedPath:
         raise ConfigError(
             f"{mapping.place}: the field {_quote_path(path)} cannot be created in the template: a value "

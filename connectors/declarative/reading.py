@@ -76,7 +76,7 @@ class _States:
         self._progress = progress
         self._are_sent = are_sent
         self._is_pending = False
-        self._sent: Checkpoint | None = None
+        self._last_checkpoint: Checkpoint | None = None
 
     def send_after_slice(self) -> Iterator[Checkpoint]:
         """Yield the state after a slice that was closed, if it is due."""
@@ -87,13 +87,13 @@ class _States:
     def send_pending(self) -> Iterator[Checkpoint]:
         """Yield the state, if slices were closed since the one before."""
         if self._are_sent and self._is_pending:
-            self._sent, self._is_pending = Checkpoint(self._progress.encode()), False
-            yield self._sent
+            self._last_checkpoint, self._is_pending = Checkpoint(self._progress.encode()), False
+            yield self._last_checkpoint
 
     def send_last(self) -> Iterator[Checkpoint]:
         """Yield the state at the end of the read, unless it is the one before."""
         last = Checkpoint(self._progress.encode())
-        if self._are_sent and last != self._sent:
+        if self._are_sent and last != self._last_checkpoint:
             yield last
 
 

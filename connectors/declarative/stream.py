@@ -42,8 +42,8 @@ class ManifestStream(Stream):
             self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
             field = text_of(getattr(cursor, "cursor_field", None), readers.environment.config)
             self.cursor_field = [field] if field else []
-            chosen = getattr(cursor, "allow_catalog_defined_cursor_field", False)
-            self.source_defined_cursor = not chosen
+            is_chosen_by_user = getattr(cursor, "allow_catalog_defined_cursor_field", False)
+            self.source_defined_cursor = not is_chosen_by_user
 
     @cached_property
     def json_schema(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -71,17 +71,17 @@ class ManifestStream(Stream):
     def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
         is_incremental = configured.sync_mode == INCREMENTAL
         self._readers.select(self.name, configured.stream.json_schema)
-        named = named_partitions(configured)
+        partitions = named_partitions(configured)
         stream, cursor, remaining = self._choose(
             state if state is not None and is_incremental else {},
             ".".join(configured.cursor_field or ()) or None,
-            is_partition=named is not None,
+            is_partition=partitions is not None,
         )
         progress = cursor.begin(remaining)
         retriever = self._readers.retriever(stream)
         yield from read_slices(
             progress,
-            progress.slices(named),
+            progress.slices(partitions),
             lambda stream_slice: retriever.pages(stream_slice, progress.options(stream_slice)),
             threads=self._threads,
             sends_states=is_incremental,

@@ -36,8 +36,8 @@ class Cursors:
     def __init__(self, config: Mapping[str, Any], pages: Pages):
         self._config = config
         self._pages = pages
-        self._began: datetime | None = None
-        self._made: dict[tuple[Stream, str | None], Cursor] = {}
+        self._sync_start: datetime | None = None
+        self._cursors: dict[tuple[Stream, str | None], Cursor] = {}
 
     def get(self, stream: Stream, cursor_field: str | None = None) -> Cursor:
         """Return the cursor of a stream.
@@ -50,9 +50,9 @@ class Cursors:
             ConfigError: the cursor or the partition router of the stream is not valid.
         """
         key = (stream, cursor_field)
-        if key not in self._made:
-            self._made[key] = self._make_cursor(stream, cursor_field)
-        return self._made[key]
+        if key not in self._cursors:
+            self._cursors[key] = self._make_cursor(stream, cursor_field)
+        return self._cursors[key]
 
     def choose(
         self,
@@ -68,8 +68,8 @@ class Cursors:
             ConfigError: the stream is not valid.
         """
         if isinstance(stream, components.StateDelegatingStream):
-            chosen, state = self._choose_delegate(stream, state)
-            return self.choose(chosen, state, cursor_field)
+            delegate, state = self._choose_delegate(stream, state)
+            return self.choose(delegate, state, cursor_field)
         for migration in self._list_migrations(stream):
             state = migration(state)
         return stream, self.get(stream, cursor_field), state
@@ -104,10 +104,10 @@ class Cursors:
         self, stream: Stream, component: components.Component, cursor_field: str | None
     ) -> Cursor:
         if isinstance(component, components.DatetimeBasedCursor):
-            self._began = self._began or clock.now()
+            self._sync_start = self._sync_start or clock.now()
             has_end = sends_end(component, stream.retriever)
             return DatetimeCursor(
-                component, self._config, cursor_field, self._began, sends_end=has_end
+                component, self._config, cursor_field, self._sync_start, sends_end=has_end
             )
         if isinstance(component, components.IncrementingCountCursor):
             return CountCursor(component, self._config, cursor_field)

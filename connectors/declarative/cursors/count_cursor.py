@@ -43,8 +43,8 @@ class CountCursor(ValueCursor[int]):
     ):
         self._settings = Settings(component, config)
         self.place = component.place
-        chosen = cursor_field if component.allow_catalog_defined_cursor_field else None
-        self.field = chosen or self._settings.require("cursor_field")
+        chosen_field = cursor_field if component.allow_catalog_defined_cursor_field else None
+        self.field = chosen_field or self._settings.require("cursor_field")
         self._injections = {"start": injection(component.start_value_option, config)}
 
     def bounds(self) -> int:
@@ -133,7 +133,11 @@ class CountProgress(ValueProgress):
     def state(self) -> dict[str, Any]:
         if not self._is_closed:
             return dict(self._saved)
-        other_values = {n: v for n, v in self._saved.items() if n not in ("slices", "state_type")}
+        other_values = {
+            name: value
+            for name, value in self._saved.items()
+            if name not in ("slices", "state_type")
+        }
         return {**other_values, **self._cursor.state_of(self._highest)}
 
 

@@ -50,12 +50,12 @@ class Period:
     Attributes:
         start: the earliest time to read, as the manifest or the config has it.
         end: the last time to read.
-        began: the time at which the read began.
+        read_start: the time at which the read began.
     """
 
     start: datetime
     end: datetime
-    began: datetime
+    read_start: datetime
 
 
 class DatetimeCursor(ValueCursor[Period]):
@@ -65,7 +65,7 @@ class DatetimeCursor(ValueCursor[Period]):
         component: the component.
         config: the config of the source.
         cursor_field: the cursor field of the configured stream, where the component lets users choose it.
-        began: the time when the sync began: no state is later. None for the time of each read.
+        sync_start: the time when the sync began: no state is later. None for the time of each read.
         sends_end: whether requests carry the end of the interval. Otherwise no state is later than the last
             record.
 
@@ -78,17 +78,17 @@ class DatetimeCursor(ValueCursor[Period]):
         component: components.DatetimeBasedCursor,
         config: Mapping[str, Any],
         cursor_field: str | None = None,
-        began: datetime | None = None,
+        sync_start: datetime | None = None,
         *,
         sends_end: bool = True,
     ):
         self.sends_end = sends_end
         self._settings = Settings(component, config)
         self._component = component
-        self._began = began
+        self._sync_start = sync_start
         self.place = component.place
-        chosen = cursor_field if component.allow_catalog_defined_cursor_field else None
-        self.field = chosen or self._settings.require("cursor_field")
+        chosen_field = cursor_field if component.allow_catalog_defined_cursor_field else None
+        self.field = chosen_field or self._settings.require("cursor_field")
         format_text = self._settings.require("datetime_format")
         self.format = DatetimeFormat(format_text)
         formats = component.cursor_datetime_formats or ()
@@ -112,12 +112,12 @@ class DatetimeCursor(ValueCursor[Period]):
         }
 
     def bounds(self) -> Period:
-        began = self._began or clock.now()
-        start, end = self._start(), self._end(began)
+        read_start = self._sync_start or clock.now()
+        start, end = self._start(), self._end(read_start)
         if self.clamp is not None:
             start = self.clamp.ceil(start)
             end = self.clamp.floor(end) - (self.splitter.granularity or self.clamp.smallest)
-        return Period(start, end, began)
+        return Period(start, end, read_start)
 
     def begin_within(self, bounds: Period, state: State) -> DatetimeProgress:
         return DatetimeProgress(self, bounds, state)
@@ -140,9 +140,9 @@ class DatetimeCursor(ValueCursor[Period]):
 
     def lacks_overlap(self) -> bool:
         """Return whether the state is the present time and the next read begins there, without an overlap."""
-        began = self._began or clock.now()
+        read_start = self._sync_start or clock.now()
         is_end = self.sends_end and not self.is_feed and self.lookback is None
-        return is_end and self._end(began) >= self.format.parse(self.format.format(began))
+        return is_end and self._end(read_start) >= self.format.parse(self.format.format(read_start))
 
     def contexts(self) -> Iterator[Context] | None:
         """Return the intervals, by their starts; None if the stream is not read in intervals.
@@ -183,8 +183,8 @@ class DatetimeCursor(ValueCursor[Period]):
         granularity = self.splitter.granularity
         if latest is None or not (isinstance(granularity, timedelta) and self.sends_end):
             return None
-        begin = self.format.moment(self.format.format(interval.start)) or interval.start
-        if (latest - begin) % granularity == timedelta(0) or not self.format.has_time:
+        request_start = self.format.moment(self.format.format(interval.start)) or interval.start
+        if (latest - request_start) % granularity == timedelta(0) or not self.format.has_time:
             return None
         return (
             f"the cursor field {self.field!r} has values between two periods: {self.place} ends a period "
@@ -233,16 +233,16 @@ class DatetimeCursor(ValueCursor[Period]):
     def _start(self) -> datetime:
         return self._settings.moment("start_datetime", self.format.text)
 
-    def _end(self, began: datetime) -> datetime:
+    def _end(self, read_start: datetime) -> datetime:
         has_end = self._component.end_datetime is not None
-        return self._settings.moment("end_datetime", self.format.text) if has_end else began
+        return self._settings.moment("end_datetime", self.format.text) if has_end else read_start
 
     def _is_relative(self) -> bool:
         """Return whether the start moves with the clock, now or later."""
-        present = clock.now()
-        with clock.frozen(present):
+        read_start = clock.now()
+        with clock.frozen(read_start):
             start = self._start()
-        with clock.frozen(present + _LATER):
+        with clock.frozen(read_start + _LATER):
             return self._start() != start
 
     def _unusable(self, value: Any) -> ConfigError:
@@ -293,9 +293,11 @@ class DatetimeProgress(ValueProgress):
         self._period = period
         self._saved = stream_state(state)
         self._before, self._floor = self._find_covered()
-        self._begin = self._first()
+        self._start_of_new = self._first()
         # What is read again, the last time of the state included, is not covered yet.
-        self._coverage = Coverage(self._before, cursor.splitter.granularity).cut_at(self._begin)
+        self._coverage = Coverage(self._before, cursor.splitter.granularity).cut_at(
+            self._start_of_new
+        )
         self._first_covered = self._coverage.intervals[0]
         self._highest: datetime | None = None
         self._has_gap = False
@@ -315,9 +317,11 @@ class DatetimeProgress(ValueProgress):
             low, high = self._limits(stream_slice)
             if extremes.earliest < low or extremes.latest > high:
                 is_wanted = [self._is_within(value, low, high) for value in values]
-                page = [record for record, keep in zip(page, is_wanted, strict=True) if keep]
-                within = [value for value, keep in zip(values, is_wanted, strict=True) if keep]
-                extremes = self._cursor.formats.extremes(within)
+                page = [record for record, is_kept in zip(page, is_wanted, strict=True) if is_kept]
+                values_within = [
+                    value for value, is_kept in zip(values, is_wanted, strict=True) if is_kept
+                ]
+                extremes = self._cursor.formats.extremes(values_within)
         gap = self._gap_after(stream_slice.origin, extremes.latest)
         with self._lock:
             self.missing += extremes.missing
@@ -351,17 +355,19 @@ class DatetimeProgress(ValueProgress):
             return self._cursor.value_in(self._saved)
         is_complete = self._coverage.end >= self._period.end
         has_end = self._cursor.sends_end and not self._cursor.is_feed
-        reached = self._coverage.end if has_end else self._floor
+        end_of_read = self._coverage.end if has_end else self._floor
         if self._highest is not None and (is_complete or not has_end):
             last = self._highest if is_complete else min(self._highest, self._coverage.end)
-            reached = max(reached, last)
-        return max(self._floor, min(reached, self._period.began))
+            end_of_read = max(end_of_read, last)
+        return max(self._floor, min(end_of_read, self._period.read_start))
 
     def state(self) -> dict[str, Any]:
         if not self._is_advanced:
             return dict(self._saved)
         other_values = {
-            n: v for n, v in self._saved.items() if n not in (_SLICES, _STATE_TYPE, _LEGACY)
+            name: value
+            for name, value in self._saved.items()
+            if name not in (_SLICES, _STATE_TYPE, _LEGACY)
         }
         assert self.value is not None
         return {**other_values, **self._cursor.state_of(self.value)}
@@ -396,13 +402,13 @@ class DatetimeProgress(ValueProgress):
         """
         period, split = self._period, self._cursor.splitter.split
         gaps = list(self._gaps())
-        self._cursor.check_number([gap[:2] for gap in gaps] + [(self._begin, period.end)])
+        self._cursor.check_number([gap[:2] for gap in gaps] + [(self._start_of_new, period.end)])
         for start, end, is_last in gaps:
             yield from split(start, end, is_last=is_last)
-        if self._begin > period.end:
-            self._warn_of_end(self._begin)
+        if self._start_of_new > period.end:
+            self._warn_of_end(self._start_of_new)
             return
-        for interval in split(self._begin, period.end):
+        for interval in split(self._start_of_new, period.end):
             is_last = interval.end >= period.end
             if not (self._cursor.is_strict and is_last and self._is_empty(interval)):
                 yield interval
@@ -415,10 +421,10 @@ class DatetimeProgress(ValueProgress):
         for interval in self._before[:-1]:
             lower = interval.end if granularity is None else interval.end + granularity
             starts.append(max(lower, period.start))
-        for start, following in zip(starts, self._before, strict=True):
-            if start < following.start:
-                is_last = following.start > period.end
-                yield start, min(following.start, period.end), is_last
+        for start, next_interval in zip(starts, self._before, strict=True):
+            if start < next_interval.start:
+                is_last = next_interval.start > period.end
+                yield start, min(next_interval.start, period.end), is_last
 
     def _gap_after(self, interval: Interval, latest: datetime | None) -> list[str]:
         """Return a new warning about records between an interval and the next one, if there is a next one."""
@@ -431,15 +437,15 @@ class DatetimeProgress(ValueProgress):
         """Return the time after that which was read, less the lookback window. Of a day, week or month of the
         clamping that was read in part, it is the beginning."""
         period, clamp, lookback = self._period, self._cursor.clamp, self._cursor.lookback
-        begin = max(self._subtract_lookback(self._before[-1].end), period.start)
+        start = max(self._subtract_lookback(self._before[-1].end), period.start)
         if clamp is None:
-            return begin
+            return start
         granularity = self._cursor.splitter.granularity or clamp.smallest
         try:
-            following = begin + granularity if lookback is None else begin
+            next_start = start + granularity if lookback is None else start
         except (OverflowError, ValueError):  # the last day of the calendar
-            following = begin
-        return max(clamp.floor(following), period.start)
+            next_start = start
+        return max(clamp.floor(next_start), period.start)
 
     def _subtract_lookback(self, moment: datetime) -> datetime:
         if self._cursor.lookback is None:
@@ -450,8 +456,10 @@ class DatetimeProgress(ValueProgress):
             return self._period.start
 
     def _warn_of_end(self, lower: datetime) -> None:
-        clamp, began = self._cursor.clamp, self._period.began
-        if clamp is not None and lower <= clamp.ceil(began):  # its day, week or month is not over
+        clamp, read_start = self._cursor.clamp, self._period.read_start
+        if clamp is not None and lower <= clamp.ceil(
+            read_start
+        ):  # its day, week or month is not over
             return
         format_time = self._cursor.format.format
         self.warnings.append(

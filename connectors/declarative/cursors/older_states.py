@@ -43,7 +43,10 @@ def legacy_migration(
         if len(fields) != 1 or not _is_by_key(state, cursor_field):
             return state
         return {
-            STATES: [{"partition": {fields[0]: k}, "cursor": dict(v)} for k, v in state.items()]
+            STATES: [
+                {"partition": {fields[0]: key}, "cursor": dict(cursor)}
+                for key, cursor in state.items()
+            ]
         }
 
     return migrate

@@ -60,7 +60,7 @@ class PartitionStates:
         self._cursor = cursor
         self._entries: dict[bytes, bytes] = {}
         self._older: dict[bytes, bytes] = {}
-        self._taken: set[bytes] = set()
+        self._converted: set[bytes] = set()
         self.size = 0
         self.value: Any = (
             cursor.value_in(shared_state) if isinstance(shared_state, Mapping) else None
@@ -90,7 +90,7 @@ class PartitionStates:
         if encoded is None and self._older:
             older = self._older.get(_loose(partition))
             if older is not None:
-                self._taken.add(older)
+                self._converted.add(older)
                 encoded = self._entries.get(older)
         if encoded is not None:
             saved: State = msgspec.json.decode(encoded)
@@ -114,18 +114,18 @@ class PartitionStates:
 
     def drop_taken(self) -> None:
         """Remove the states in an older form whose partitions have states in the present form."""
-        for key in self._taken:
+        for key in self._converted:
             self.size -= len(key) + len(self._entries.pop(key, b""))
-        self._taken.clear()
+        self._converted.clear()
 
-    def encode_all(self, present: Iterable[tuple[bytes, State]]) -> Raw:
+    def encode_all(self, open_states: Iterable[tuple[bytes, State]]) -> Raw:
         """Return the states as a JSON array.
 
         Args:
-            present: the partitions that are being read, and their states so far.
+            open_states: the partitions that are being read, and their states so far.
         """
-        overrides = {key: encode(state) for key, state in present if state}
-        pairs = {**self._entries, **overrides}.items()
+        encoded_states = {key: encode(state) for key, state in open_states if state}
+        pairs = {**self._entries, **encoded_states}.items()
         texts = (b'{"partition":%b,"cursor":%b}' % pair for pair in pairs)
         return Raw(b"[%b]" % b",".join(texts))
 
@@ -133,8 +133,8 @@ class PartitionStates:
         """Record a saved state; of two states for one partition the earlier one counts."""
         key = identity(dict(partition))
         if key in self._entries:
-            former = msgspec.json.decode(self._entries[key])
-            value, former_value = self._cursor.value_in(saved), self._cursor.value_in(former)
+            former_state = msgspec.json.decode(self._entries[key])
+            value, former_value = self._cursor.value_in(saved), self._cursor.value_in(former_state)
             if value is not None and (former_value is None or value >= former_value):
                 return
         self.keep(key, saved)
@@ -156,7 +156,12 @@ def _pairs(listed: Any) -> Iterator[tuple[Mapping[str, Any], State]]:
 def _loose(partition: Mapping[str, Any]) -> bytes:
     """Return what tells apart partitions in states of older forms: their values as text."""
     values = {name: value for name, value in partition.items() if name != PARENT_SLICE}
-    return identity({name: str(v) if isinstance(v, _SCALARS) else v for name, v in values.items()})
+    return identity(
+        {
+            name: str(value) if isinstance(value, _SCALARS) else value
+            for name, value in values.items()
+        }
+    )
 
 
 def _seconds(lookback: Any) -> int:

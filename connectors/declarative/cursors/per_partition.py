@@ -85,10 +85,10 @@ class PartitionedCursor(Cursor):
         self.cursor = cursor
         self.field = cursor.field
         self.is_global = is_global or router.is_grouped
-        both = set(cursor.names) & set().union(*router.names)
-        if both:
+        shared_names = set(cursor.names) & set().union(*router.names)
+        if shared_names:
             raise ConfigError(
-                f"{router.place} and {cursor.place} both have values named {sorted(both)}",
+                f"{router.place} and {cursor.place} both have values named {sorted(shared_names)}",
                 guidance="rename the field of the partition, or set `partition_field_start` and "
                 "`partition_field_end` of the cursor",
             )
@@ -177,14 +177,14 @@ class PartitionedProgress(Progress):
         monotonic: Callable[[], float] = time.monotonic,
     ):
         super().__init__()
-        self._began = self._sent = monotonic()
+        self._start_time = self._last_sent_time = monotonic()
         self._cursor = cursor
         self._states = PartitionStates(state, cursor.cursor, has_parents=cursor.router.has_parents)
         self._routing = cursor.router.begin(state)
         self._bounds = cursor.cursor.bounds()
         self._monotonic = monotonic
         self._schedule: StateSchedule | None = None
-        self._opened: dict[bytes, _Open] = {}
+        self._open_partitions: dict[bytes, _Open] = {}
         self._groups = deque([_Group()])
         self._last: bytes | None = None
         self._latest: Any = self._states.value
@@ -238,10 +238,10 @@ class PartitionedProgress(Progress):
 
     def finish(self) -> None:
         with self._lock:
-            is_complete = not self._is_partial and not self._opened
+            is_complete = not self._is_partial and not self._open_partitions
             if is_complete:
                 self._states.value = self._latest
-                self._states.lookback = math.ceil(self._monotonic() - self._began)
+                self._states.lookback = math.ceil(self._monotonic() - self._start_time)
                 self._states.falls_back = False
                 if self._cursor.is_global:
                     self._states.clear()
@@ -268,7 +268,7 @@ class PartitionedProgress(Progress):
         with self._lock:
             encoded = Raw(encode(self._build_state()))
             self._has_moved_parents = False
-            self._sent = self._monotonic()
+            self._last_sent_time = self._monotonic()
             if self._schedule is not None:
                 self._schedule.sent(len(bytes(encoded)))
             return encoded
@@ -278,9 +278,9 @@ class PartitionedProgress(Progress):
         falls_back = states.falls_back and states.value is not None
         state: dict[str, Any] = {USE_GLOBAL: falls_back or (is_global and not len(states))}
         if not is_global or len(states):
-            opened = () if is_global else self._opened.values()
+            open_partitions = () if is_global else self._open_partitions.values()
             state[STATES] = states.encode_all(
-                (partition.key, partition.progress.state()) for partition in opened
+                (partition.key, partition.progress.state()) for partition in open_partitions
             )
         if states.value is not None:
             state[GLOBAL_STATE] = self._cursor.cursor.state_of(states.value)
@@ -297,7 +297,7 @@ class PartitionedProgress(Progress):
         with self._lock:
             opened = _Open(keyed.key, progress, self._groups[-1])
             opened.group.unread += 1
-            self._opened[keyed.key] = opened
+            self._open_partitions[keyed.key] = opened
         for inner, is_last in _mark_last(progress.slices()):
             with self._lock:
                 opened.pending += 1
@@ -309,7 +309,7 @@ class PartitionedProgress(Progress):
 
     def _settle(self, opened: _Open) -> None:
         """Take over the state of a partition whose slices were all closed."""
-        if not opened.is_listed or opened.pending or opened.key not in self._opened:
+        if not opened.is_listed or opened.pending or opened.key not in self._open_partitions:
             return
         progress = opened.progress
         self._missing += progress.missing
@@ -320,7 +320,7 @@ class PartitionedProgress(Progress):
             )
         if not self._cursor.is_global:
             self._states.keep(opened.key, progress.state())
-        del self._opened[opened.key]
+        del self._open_partitions[opened.key]
         opened.group.unread -= 1
         self._advance()
 
@@ -332,7 +332,7 @@ class PartitionedProgress(Progress):
             self._groups.popleft()
 
     def _is_time(self) -> bool:
-        return self._monotonic() - self._sent >= SECONDS
+        return self._monotonic() - self._last_sent_time >= SECONDS
 
     def _warn(self, texts: Iterable[str]) -> None:
         for text in texts:
@@ -413,8 +413,8 @@ def _once(items: Iterable[Partition | Action]) -> Iterator[_Keyed | Action]:
 
 def _mark_last(slices: Iterator[Slice]) -> Iterator[tuple[Slice, bool]]:
     """Yield each slice, and whether it is the last one."""
-    present = next(slices, None)
-    while present is not None:
-        following = next(slices, None)
-        yield present, following is None
-        present = following
+    current = next(slices, None)
+    while current is not None:
+        next_slice = next(slices, None)
+        yield current, next_slice is None
+        current = next_slice

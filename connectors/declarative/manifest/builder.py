@@ -75,9 +75,9 @@ class Builder:
         Returns:
             The component; None if a problem was reported.
         """
-        complete = Propagation(self._report).apply(cls, content, place, inherited)
-        built = self.convert(cls, complete, place)
-        return None if built is BROKEN else built
+        propagated = Propagation(self._report).apply(cls, content, place, inherited)
+        component = self.convert(cls, propagated, place)
+        return None if component is BROKEN else component
 
     def convert(self, hint: Any, value: Any, place: str, parameters: Json | None = None) -> Any:
         """Return the value of a field; `BROKEN` if a problem was reported.
@@ -146,12 +146,14 @@ class Builder:
                 return self._templates(value, place, parameters)
             return value if Any in members(hint) else self._report_misfit(hint, value, place)
         parts = enumerate(value)
-        items = [self.convert(inner, part, f"{place}[{n}]", parameters) for n, part in parts]
+        items = [
+            self.convert(inner, part, f"{place}[{index}]", parameters) for index, part in parts
+        ]
         if _STREAMS.fullmatch(place):
-            for n, part in enumerate(value if place != _TEMPLATES else ()):
+            for index, part in enumerate(value if place != _TEMPLATES else ()):
                 if isinstance(part, dict) and isinstance(part.get("name"), str):
-                    self.names[f"{place}[{n}]"] = part["name"]
-            usable = (not self._report.refuses(f"{place}[{n}]") for n in range(len(items)))
+                    self.names[f"{place}[{index}]"] = part["name"]
+            usable = (not self._report.refuses(f"{place}[{index}]") for index in range(len(items)))
             items = list(itertools.compress(items, usable))
         return BROKEN if BROKEN in items else tuple(items)
 
@@ -203,9 +205,9 @@ class Builder:
             return BROKEN
         return cls(place=place, parameters=parameters, **values)
 
-    def _refuse(self, place: str, what: str, content: Any) -> Any:
+    def _refuse(self, place: str, subject: str, content: Any) -> Any:
         self._report.add_reason_for_airbyte(
-            place, f"{what} is not supported by this engine, but by Airbyte's"
+            place, f"{subject} is not supported by this engine, but by Airbyte's"
         )
         self._check_trust(content, place)
         return BROKEN
@@ -232,8 +234,8 @@ class Builder:
     def _check_trust(self, content: Any, place: str) -> None:
         """Report each class in what only Airbyte's engine builds whose module is not trusted."""
         if isinstance(content, list):
-            for n, part in enumerate(content):
-                self._check_trust(part, f"{place}[{n}]")
+            for index, part in enumerate(content):
+                self._check_trust(part, f"{place}[{index}]")
         elif isinstance(content, dict):
             name = content.get("class_name")
             if isinstance(name, str) and not self._trusts(name):
@@ -275,7 +277,9 @@ class Builder:
             return self._template_map(None, value, place, parameters)
         if isinstance(value, list):
             parts = enumerate(value)
-            items = [self._templates(part, f"{place}[{n}]", parameters) for n, part in parts]
+            items = [
+                self._templates(part, f"{place}[{index}]", parameters) for index, part in parts
+            ]
             return BROKEN if BROKEN in items else tuple(items)
         return value
 
@@ -290,8 +294,8 @@ class Builder:
                 )
                 return BROKEN
             for name in sorted(names - VARIABLES):
-                what = f"the template {_short(text)} uses the unknown variable {name!r}"
-                self._report.add_warning(place, what)
+                warning = f"the template {_short(text)} uses the unknown variable {name!r}"
+                self._report.add_warning(place, warning)
         return Template(text, place, parameters)
 
     # --- problems -------------------------------------------------------------------------------

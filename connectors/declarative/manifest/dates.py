@@ -87,16 +87,16 @@ def parse_datetime(value: str | float, format: str) -> datetime:  # noqa: A002 -
 
 def format_datetime(moment: datetime, format: str) -> str:  # noqa: A002 - the word of manifests
     """Return a date-time in a format of `parse_datetime`. Epoch formats do not depend on the local zone."""
-    since = moment - EPOCH
-    seconds = str(since // timedelta(seconds=1))
+    since_epoch = moment - EPOCH
+    seconds = str(since_epoch // timedelta(seconds=1))
     if format == "%s":
         return seconds
     if format == "%s_as_float":
         return str(moment.timestamp())
     if format == "%ms":
-        return str(since // timedelta(milliseconds=1))
+        return str(since_epoch // timedelta(milliseconds=1))
     if format == "%epoch_microseconds":
-        return str(since // timedelta(microseconds=1))
+        return str(since_epoch // timedelta(microseconds=1))
     if "%_ms" in format:
         format = format.replace("%_ms", f"{moment.microsecond // 1000:03}")  # noqa: A001
     if "%s" in format:
@@ -160,8 +160,8 @@ def parse_duration(text: str) -> timedelta | Duration:
     if months != int(months):
         raise ValueError("a duration with a fraction of a month has no length")
     rest = timedelta(**{name: float((match[name] or "0").replace(",", ".")) for name in _LENGTHS})
-    back = -1 if match["sign"] == "-" else 1
-    return Duration(int(months) * back, rest * back) if months else rest * back
+    sign = -1 if match["sign"] == "-" else 1
+    return Duration(int(months) * sign, rest * sign) if months else rest * sign
 
 
 def _add_months(start: Day, months: int) -> Day:

@@ -100,13 +100,13 @@ class Manifest:
         return deepcopy(self._templates[dynamic.place])
 
     def build_stream(
-        self, dynamic: DynamicDeclarativeStream, filled_in: Mapping[str, Any]
+        self, dynamic: DynamicDeclarativeStream, content: Mapping[str, Any]
     ) -> DeclarativeStream | StateDelegatingStream:
         """Return a stream that was made of the template of a dynamic stream.
 
         Args:
             dynamic: the dynamic stream.
-            filled_in: its template, with values of one stream.
+            content: its template, with values of one stream.
 
         Raises:
             ManifestError: the stream has problems; the error lists them.
@@ -115,11 +115,11 @@ class Manifest:
         place = f"{dynamic.place}.stream_template"
         report = Report()
         propagation = Propagation(report, parents_win=dynamic.use_parent_parameters)
-        complete = propagation.apply(hint, filled_in, place, {})
-        built = Builder(report, self._trusted).convert(hint, complete, place)
-        report.raise_problems(f"the stream {filled_in.get('name')!r} of {dynamic.name or place}")
-        assert isinstance(built, (DeclarativeStream, StateDelegatingStream))
-        return built
+        propagated = propagation.apply(hint, content, place, {})
+        stream = Builder(report, self._trusted).convert(hint, propagated, place)
+        report.raise_problems(f"the stream {content.get('name')!r} of {dynamic.name or place}")
+        assert isinstance(stream, (DeclarativeStream, StateDelegatingStream))
+        return stream
 
 
 def load(manifest: Path | str, *, trusted: Sequence[str] = ()) -> Manifest:
@@ -190,7 +190,7 @@ def _build(
         report.add_warning(place, f"the key {key!r} is there twice; the last one counts")
     builder = Builder(report, trusted)
     try:
-        resolved = resolve(document, report, without="definitions")
+        resolved = resolve(document, report, omitted="definitions")
         return _source(builder, report, resolved, document.value.get("definitions")), builder
     except RecursionError:
         raise ConfigError(f"{name} nests its references too deep") from None

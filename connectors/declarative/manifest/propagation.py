@@ -64,7 +64,9 @@ class Propagation:
             if inner is None:
                 return content
             items = enumerate(content)
-            return [self.apply(inner, part, f"{place}[{n}]", inherited) for n, part in items]
+            return [
+                self.apply(inner, part, f"{place}[{index}]", inherited) for index, part in items
+            ]
         if not isinstance(content, dict):
             return content
         cls = _class_of(hint, content)

@@ -32,7 +32,7 @@ Place = tuple[Any, ...]
 """A place in the document: the keys and indexes that lead to it."""
 
 
-def resolve(document: Document, report: Report, *, without: str) -> dict[str, Any]:
+def resolve(document: Document, report: Report, *, omitted: str) -> dict[str, Any]:
     """Return the document with its references resolved.
 
     Parts without references are those of the document itself, and what is referred to several times is one
@@ -41,7 +41,7 @@ def resolve(document: Document, report: Report, *, without: str) -> dict[str, An
     Args:
         document: a document whose value is a mapping.
         report: where a reference that is not resolved is reported, as a problem.
-        without: the key of the part that is left out, which only holds what references point to.
+        omitted: the key of the part that is left out, which only holds what references point to.
 
     Raises:
         ConfigError: the resolved document is too large.
@@ -49,7 +49,7 @@ def resolve(document: Document, report: Report, *, without: str) -> dict[str, An
     resolver = _Resolver(document, report)
     resolved = {}
     for key, value in document.value.items():
-        if key != without:
+        if key != omitted:
             resolved[key] = resolver.resolve(value, (key,))
     resolver.check_size(resolved)
     return resolved
@@ -62,7 +62,7 @@ class _Resolver:
         self._sizes = document.sizes
         self._report = report
         self._resolved: dict[int, Any] = {}
-        self._open: list[str] = []
+        self._open_references: list[str] = []
         """The references that are being resolved, each within the one before."""
 
     def resolve(self, value: Any, place: Place) -> Any:
@@ -73,9 +73,9 @@ class _Resolver:
         if id(value) in self._resolved:
             return self._resolved[id(value)]
         problems = self._report.number_of_problems
-        several = isinstance(value, list)
+        is_list = isinstance(value, list)
         resolved = (
-            self._resolve_list(value, place) if several else self._resolve_mapping(value, place)
+            self._resolve_list(value, place) if is_list else self._resolve_mapping(value, place)
         )
         if self._report.number_of_problems == problems:
             # A problem counts for each stream that refers to it, so it is reported again there.
@@ -100,8 +100,8 @@ class _Resolver:
         return {**target, **own} if isinstance(target, dict) else target
 
     def _target(self, reference: str, place: Place) -> Any:
-        if reference in self._open:
-            chain = [*self._open[self._open.index(reference) :], reference]
+        if reference in self._open_references:
+            chain = [*self._open_references[self._open_references.index(reference) :], reference]
             steps = " → ".join(chain if len(chain) <= _MAX_SHOWN else [*chain[:_MAX_SHOWN], "…"])
             self._report.add_problem(path(place), f"the reference leads to itself: {steps}")
             return BROKEN
@@ -110,11 +110,11 @@ class _Resolver:
         except (LookupError, RecursionError):
             self._report.add_problem(path(place), f"there is nothing at {reference!r}")
             return BROKEN
-        self._open.append(reference)
+        self._open_references.append(reference)
         try:
             return self.resolve(target, place[:-1] if place[-1:] == (REFERENCE,) else place)
         finally:
-            self._open.pop()
+            self._open_references.pop()
 
     def _find(self, reference: str) -> Any:
         """Return what a reference points to, not resolved.

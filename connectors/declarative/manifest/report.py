@@ -32,41 +32,41 @@ class Report:
         self._warnings: list[tuple[str, str]] = []
         self.number_of_problems = 0
 
-    def add_problem(self, place: str, what: str) -> None:
+    def add_problem(self, place: str, problem: str) -> None:
         """Add a problem. What has a problem cannot be used: a stream, or the whole manifest.
 
         Args:
             place: its place in the manifest; empty for the manifest itself.
-            what: the problem, without the place.
+            problem: the problem, without the place.
 
         Raises:
             ConfigError: the problems are too many.
         """
         stream = _STREAM.match(place)
-        self._add_problem(stream[0] if stream else "", place, what)
+        self._add_problem(stream[0] if stream else "", place, problem)
 
-    def add_refusal(self, place: str, what: str) -> None:
+    def add_refusal(self, place: str, problem: str) -> None:
         """Add a problem that refuses the whole manifest, wherever it is, whatever engine runs it.
 
         The arguments are those of `problem`.
         """
-        self._refusals.append((place, what))
-        self._add_problem("", place, what)
+        self._refusals.append((place, problem))
+        self._add_problem("", place, problem)
 
-    def add_reason_for_airbyte(self, place: str, what: str) -> None:
+    def add_reason_for_airbyte(self, place: str, problem: str) -> None:
         """Add a problem that is none for Airbyte's engine; the arguments are those of `problem`."""
-        self._beyond_ours.append((place, what))
-        self.add_problem(place, what)
+        self._beyond_ours.append((place, problem))
+        self.add_problem(place, problem)
 
-    def _add_problem(self, refused: str, place: str, what: str) -> None:
-        self._problems.setdefault(refused, []).append((place, what))
+    def _add_problem(self, refused: str, place: str, problem: str) -> None:
+        self._problems.setdefault(refused, []).append((place, problem))
         self.number_of_problems += 1
         if self.number_of_problems > _MAX_PROBLEMS:
             self.raise_problems("the manifest")
 
-    def add_warning(self, place: str, what: str) -> None:
+    def add_warning(self, place: str, warning: str) -> None:
         """Add a warning; the arguments are those of `problem`."""
-        self._warnings.append((place, what))
+        self._warnings.append((place, warning))
 
     @property
     def warnings(self) -> list[str]:
@@ -130,13 +130,13 @@ class ManifestError(ConfigError):
 
 def _lines(problems: Iterable[tuple[str, str]]) -> list[str]:
     places: dict[str, list[str]] = {}
-    for place, what in problems:
-        places.setdefault(what, []).append(place)
+    for place, problem in problems:
+        places.setdefault(problem, []).append(place)
     lines = []
-    for what, (first, *others) in places.items():
+    for problem, (first, *others) in places.items():
         listed = others[: _MAX_PLACES - 1]
         more = len(others) - len(listed)
         also = [*listed, *([f"{more} other places"] if more else [])]
         tail = f" (also at {', '.join(also)})" if also else ""
-        lines.append(f"{first or 'the manifest'}: {what}{tail}")
+        lines.append(f"{first or 'the manifest'}: {problem}{tail}")
     return lines

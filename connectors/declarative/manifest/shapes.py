@@ -38,7 +38,9 @@ _WORDS: Mapping[Any, str] = {
 
 
 def _subclasses(cls: type[Component]) -> list[type[Component]]:
-    return [inner for sub in cls.__subclasses__() for inner in (sub, *_subclasses(sub))]
+    return [
+        inner for subclass in cls.__subclasses__() for inner in (subclass, *_subclasses(subclass))
+    ]
 
 
 NAMES: Mapping[type[Component], str] = {
@@ -70,26 +72,34 @@ def members(hint: Any) -> tuple[Any, ...]:
 @cache
 def classes(hint: Any) -> tuple[type[Component], ...]:
     """Return the component classes that a mapping may be of."""
-    return tuple(m for m in members(hint) if isinstance(m, type) and issubclass(m, Component))
+    return tuple(
+        member
+        for member in members(hint)
+        if isinstance(member, type) and issubclass(member, Component)
+    )
 
 
 @cache
 def item(hint: Any) -> Any:
     """Return the type of the items of a list; None if the value cannot be a list."""
-    return next((get_args(m)[0] for m in members(hint) if get_origin(m) is tuple), None)
+    return next(
+        (get_args(member)[0] for member in members(hint) if get_origin(member) is tuple), None
+    )
 
 
 @cache
 def entry(hint: Any) -> Any:
     """Return the type of the values of a mapping that is no component; None if it cannot be one."""
-    return next((get_args(m)[1] for m in members(hint) if get_origin(m) is Mapping), None)
+    return next(
+        (get_args(member)[1] for member in members(hint) if get_origin(member) is Mapping), None
+    )
 
 
 @cache
 def components_in_templates(hint: Any) -> Any:
     """Return the type of the components in a map of templates; None if there can be none, or no map."""
-    annotated = (m for m in members(hint) if get_origin(m) is Annotated)
-    return next((m.__metadata__[0] for m in annotated), None)
+    annotated = (member for member in members(hint) if get_origin(member) is Annotated)
+    return next((member.__metadata__[0] for member in annotated), None)
 
 
 @cache
@@ -101,13 +111,18 @@ def is_map(hint: Any) -> bool:
 @cache
 def choices(hint: Any) -> tuple[str, ...]:
     """Return the texts of which a value may be one."""
-    return tuple(c for m in members(hint) if get_origin(m) is Literal for c in get_args(m))
+    return tuple(
+        choice
+        for member in members(hint)
+        if get_origin(member) is Literal
+        for choice in get_args(member)
+    )
 
 
 @cache
 def plain(hint: Any) -> tuple[type, ...]:
     """Return the types of plain values that are possible."""
-    return tuple(m for m in members(hint) if m in (bool, int, float, str))
+    return tuple(member for member in members(hint) if member in (bool, int, float, str))
 
 
 @cache
@@ -137,7 +152,7 @@ def describe(hint: Any) -> str:
     """Return what a value must be, in words."""
     parts = [NAMES[cls] for cls in classes(hint)]
     parts += [f"one of {', '.join(choices(hint))}"] if choices(hint) else []
-    parts += [_WORDS[m] for m in members(hint) if m in _WORDS]
+    parts += [_WORDS[member] for member in members(hint) if member in _WORDS]
     parts += ["a list"] if item(hint) is not None else []
     parts += ["a mapping"] if entry(hint) is not None or is_map(hint) else []
     return " or ".join(dict.fromkeys(parts))

@@ -206,8 +206,12 @@ class _Union(Routing):
                 if not isinstance(item, Partition):
                     yield item
                 elif _is_new({self._name: item.values[self._name]}, seen):
-                    rest = {n: value for n, value in item.values.items() if n != self._name}
-                    yield Partition({self._name: item.values[self._name]}, {**item.extra, **rest})
+                    other_values = {
+                        name: value for name, value in item.values.items() if name != self._name
+                    }
+                    yield Partition(
+                        {self._name: item.values[self._name]}, {**item.extra, **other_values}
+                    )
             self.warnings.extend(part.warnings)
 
     def parent_state(self) -> dict[str, Raw]:

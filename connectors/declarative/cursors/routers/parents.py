@@ -115,7 +115,9 @@ class _Parent:
         """Return whether a partition has values of the parent record that do not identify it."""
         return bool(self._extra or self._pointer)
 
-    def partition(self, record: Record, within: Slice, *, has_state: bool) -> Partition | None:
+    def partition(
+        self, record: Record, stream_slice: Slice, *, has_state: bool
+    ) -> Partition | None:
         """Return the partition for a record; None for a record without the key."""
         key = _find_value(record, self._key)
         if key is _MISSING or key is None:
@@ -127,7 +129,7 @@ class _Parent:
         if self._pointer and not has_state:
             response = _find_value(record, self._pointer)
             extra[CHILD_RESPONSE] = [] if response is _MISSING else response
-        return Partition({self.field: key, PARENT_SLICE: dict(within.partition)}, extra)
+        return Partition({self.field: key, PARENT_SLICE: dict(stream_slice.partition)}, extra)
 
     def state_in(self, state: State) -> State:
         """Return the state of the parent that the state of its child has, also in one of the older forms."""
@@ -160,12 +162,12 @@ class _ParentRouting(Routing):
             for parent in parents
         ]
         self._progress = {
-            parent.stream.name: started[1] for parent, started in self._reads if started is not None
+            parent.stream.name: read[1] for parent, read in self._reads if read is not None
         }
 
     def items(self) -> Iterator[Partition | Action]:
-        for parent, started in self._reads:
-            yield from self._items_of(parent, *(started or self._start_read(parent)))
+        for parent, read in self._reads:
+            yield from self._items_of(parent, *(read or self._start_read(parent)))
 
     def parent_state(self) -> dict[str, Raw]:
         return {name: progress.encode() for name, progress in self._progress.items()}

@@ -187,7 +187,9 @@ def _shape(tokens: Sequence[str], zone: timezone) -> _Shape | None:
     is_known = all(name in _DIRECTIVES for name in names)
     if not is_known or len(set(names)) != len(names) or {"%f", "%_ms"} <= set(names):
         return None
-    pattern = "".join(_DIRECTIVES.get(t) or re.escape("%" if t == "%%" else t) for t in tokens)
+    pattern = "".join(
+        _DIRECTIVES.get(part) or re.escape("%" if part == "%%" else part) for part in tokens
+    )
     place = {name: number for number, name in enumerate(names)}
     return _Shape(
         re.compile(pattern, re.ASCII),
@@ -256,15 +258,15 @@ class DatetimeFormats:
     def extremes(self, values: Sequence[Any]) -> Extremes:
         """Return the earliest and the latest of some values. Only two values are parsed where they sort as
         their date-times do."""
-        present = [value for value in values if value is not None]
-        missing = len(values) - len(present)
-        if not present:
+        present_values = [value for value in values if value is not None]
+        missing = len(values) - len(present_values)
+        if not present_values:
             return Extremes(None, None, missing)
-        ends = self._find_sorted_ends(present)
+        ends = self._find_sorted_ends(present_values)
         if ends is not None:
             return Extremes(*ends, missing)
-        moments = [moment for moment in map(self.moment, present) if moment is not None]
-        missing += len(present) - len(moments)
+        moments = [moment for moment in map(self.moment, present_values) if moment is not None]
+        missing += len(present_values) - len(moments)
         return Extremes(min(moments, default=None), max(moments, default=None), missing)
 
     def _parse(self, value: Any) -> tuple[DatetimeFormat | None, datetime]:

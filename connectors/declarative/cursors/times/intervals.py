@@ -152,7 +152,8 @@ class Coverage:
             return Coverage([Interval(moment, moment)], self._distance)
         earlier = [Interval(interval.start, min(interval.end, last)) for interval in self.intervals]
         return Coverage(
-            [*(e for e in earlier if e.start <= last), Interval(last, last)], self._distance
+            [*(interval for interval in earlier if interval.start <= last), Interval(last, last)],
+            self._distance,
         )
 
     def fill_until(self, moment: datetime) -> Coverage:
@@ -183,8 +184,8 @@ def _multiple(step: Length, moment: datetime) -> datetime:
     if isinstance(step, timedelta):
         return dates.EPOCH + (moment - dates.EPOCH) // step * step
     multiple = datetime.min.replace(tzinfo=timezone.utc)
-    while (following := multiple + step) <= moment:
-        multiple = following
+    while (next_multiple := multiple + step) <= moment:
+        multiple = next_multiple
     return multiple
 
 

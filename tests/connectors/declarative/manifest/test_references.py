@@ -15,9 +15,9 @@ from connectors.declarative.manifest.yaml_text import parse
 from elt_assets.errors import ConfigError
 
 
-def resolved(value: dict[str, Any], without: str = "") -> dict[str, Any]:
+def resolved(value: dict[str, Any], omitted: str = "") -> dict[str, Any]:
     report = Report()
-    found = resolve(parse(yaml.safe_dump(value), "the manifest"), report, without=without)
+    found = resolve(parse(yaml.safe_dump(value), "the manifest"), report, omitted=omitted)
     report.raise_problems("the manifest")
     return found
 
@@ -141,7 +141,7 @@ def test_a_reference_to_another_document_is_left_to_its_schema() -> None:
 def test_what_is_referred_to_is_one_object_and_the_document_is_not_changed() -> None:
     document = parse("d: {x: {y: [1]}}\na: '#/d'\nb: {$ref: '#/d', z: 1}\n", "the manifest")
     before = repr(document.value)
-    found = resolve(document, Report(), without="d")
+    found = resolve(document, Report(), omitted="d")
     assert found["a"] is document.value["d"]
     assert found["b"]["x"] is document.value["d"]["x"]
     assert "d" not in found
@@ -192,5 +192,5 @@ def test_a_bomb_of_references_is_refused() -> None:
 
 
 def test_a_broken_reference_stands_out() -> None:
-    found = resolve(parse("a: '#/b'\n", "the manifest"), Report(), without="")
+    found = resolve(parse("a: '#/b'\n", "the manifest"), Report(), omitted="")
     assert found["a"] is BROKEN
