@@ -80,7 +80,7 @@ def check_config(spec: components.Spec | None, config: Mapping[str, Any]) -> Non
         )
 
 
-def advanced_auth(spec: components.Spec | None) -> dict[str, Any] | None:
+def read_advanced_auth(spec: components.Spec | None) -> dict[str, Any] | None:
     """Return the `advanced_auth` of the SPEC message; None if the manifest has none."""
     return None if spec is None or spec.advanced_auth is None else dict(spec.advanced_auth)
 

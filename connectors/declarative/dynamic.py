@@ -305,8 +305,9 @@ def _parse_yaml(text: str) -> Any:
 
 def _replace(content: dict[str, Any], path: Sequence[str], value: Any) -> bool:
     """Replace all values that match a path; return False if there are none."""
-    is_glob = any(map(paths.is_glob, path))
-    places = _matching(content, path) if is_glob else [tuple(path)]
+    places: list[Path] = [tuple(path)]
+    if any(map(paths.is_glob, path)):
+        places = [place for place in _places(content) if paths.matches(place, path)]
     replaced = False
     for *above, name in places:
         parent = paths.value_at_names(content, above)
@@ -314,10 +315,6 @@ def _replace(content: dict[str, Any], path: Sequence[str], value: Any) -> bool:
             parent[int(name) if isinstance(parent, list) else name] = value
             replaced = True
     return replaced
-
-
-def _matching(content: dict[str, Any], path: Sequence[str]) -> list[Path]:
-    return [place for place in _places(content) if paths.matches(place, path)]
 
 
 def _places(node: Any, path: Path = ()) -> Iterator[Path]:

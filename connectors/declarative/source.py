@@ -12,7 +12,7 @@ from threading import Semaphore
 from typing import Any
 
 from connectors.declarative.check import check_streams, overlap_advice
-from connectors.declarative.config import advanced_auth, check_config, migrate, transform
+from connectors.declarative.config import check_config, migrate, read_advanced_auth, transform
 from connectors.declarative.dynamic import make_streams, warn_of_mappings
 from connectors.declarative.manifest.components import (
     AsyncRetriever,
@@ -78,7 +78,7 @@ class ManifestSource(Source):
 
     @property
     def advanced_auth(self) -> Mapping[str, Any] | None:  # type: ignore[override]
-        return advanced_auth(self.manifest.spec)
+        return read_advanced_auth(self.manifest.spec)
 
     def specification(self) -> dict[str, Any]:
         spec = self.manifest.spec
@@ -157,10 +157,6 @@ class ManifestSource(Source):
                 streams[stream.name] = stream
         return list(streams.values())
 
-    @property
-    def _folder(self) -> Path | None:
-        return None if self.manifest.path is None else self.manifest.path.parent
-
     def close(self) -> None:
         """Wait for tokens that are being fetched, and close all connections."""
         while self._environments:
@@ -175,7 +171,7 @@ class ManifestSource(Source):
             config,
             self._migrated,
             budget=None if budget is None else Budget(budget, config),
-            folder=self._folder,
+            folder=None if manifest.path is None else manifest.path.parent,
             job_slots=Semaphore(_jobs(manifest.source, config)),
             trusted_origins=self._origins,
             on_config=report_config,

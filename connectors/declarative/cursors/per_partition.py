@@ -65,7 +65,7 @@ class RoutedStream(Cursor):
         return _RoutedProgress(self.router)
 
     def contexts(self) -> Iterator[Context] | None:
-        return None if self.router.is_grouped else _contexts(self.router)
+        return _list_contexts(self.router)
 
 
 class PartitionedCursor(Cursor):
@@ -97,7 +97,7 @@ class PartitionedCursor(Cursor):
         return PartitionedProgress(self, state)
 
     def contexts(self) -> Iterator[Context] | None:
-        return None if self.router.is_grouped else _contexts(self.router)
+        return _list_contexts(self.router)
 
     def moment_of(self, state: State) -> datetime | None:
         global_state = state.get(GLOBAL_STATE)
@@ -348,12 +348,12 @@ class _Keyed:
     partition: Partition
 
 
-def _contexts(router: Router) -> Iterator[Context] | None:
+def _list_contexts(router: Router) -> Iterator[Context] | None:
     """Return the partitions; None if they are groups, which change when another partition appears."""
-    return None if router.is_grouped else _listed(router)
+    return None if router.is_grouped else _yield_contexts(router)
 
 
-def _listed(router: Router) -> Iterator[Context]:
+def _yield_contexts(router: Router) -> Iterator[Context]:
     for item in _once(router.begin(None).items()):
         if isinstance(item, _Keyed):
             yield item.partition.context

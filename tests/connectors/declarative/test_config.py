@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.declarative.config import advanced_auth, check_config, migrate, transform
+from connectors.declarative.config import check_config, migrate, read_advanced_auth, transform
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.builder import Builder
 from connectors.declarative.manifest.report import Report
@@ -399,9 +399,9 @@ def test_the_advanced_auth_is_that_of_the_manifest() -> None:
             "oauth_connector_input_specification": {"consent_url": "https://x.example"},
         },
     }
-    assert advanced_auth(spec(advanced_auth=written)) == written
+    assert read_advanced_auth(spec(advanced_auth=written)) == written
 
 
 @pytest.mark.parametrize("without", [None, spec()])
 def test_a_manifest_may_have_no_advanced_auth(without: components.Spec | None) -> None:
-    assert advanced_auth(without) is None
+    assert read_advanced_auth(without) is None
