@@ -42,8 +42,8 @@ def inspect(config: Any, schema: Mapping[str, Any]) -> tuple[list[str], list[str
     quotes the config. Errors are those of `violations`."""
     check = SchemaCheck(schema)
     errors = itertools.islice(check.errors(config), _MAX_VIOLATIONS)
-    first = sorted(errors, key=lambda error: list(map(str, error.path)))
-    lines = dict.fromkeys(_violation(error)[:_MAX_LINE] for error in first)
+    ordered_errors = sorted(errors, key=lambda error: list(map(str, error.path)))
+    lines = dict.fromkeys(_violation(error)[:_MAX_LINE] for error in ordered_errors)
     return list(lines), check.list_skipped_keywords(config)
 
 

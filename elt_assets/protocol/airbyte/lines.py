@@ -148,11 +148,11 @@ class LineProtocol:
         match = self._beginning.match(line)
         if match is None:
             return None
-        named, name = match["kind"], (match["body"] or b"").decode()
+        kind_bytes, name = match["kind"], (match["body"] or b"").decode()
         candidates = (
             kind
             for kind, body in self._bodies.items()
-            if kind.encode() == named or name in body.names
+            if kind.encode() == kind_bytes or name in body.names
         )
         return next(candidates, None)
 

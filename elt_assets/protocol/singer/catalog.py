@@ -101,8 +101,8 @@ def _is_log_based(entry: Entry, metadata: Mapping[str, Any]) -> bool:
 def _cursor(entry: Entry, metadata: Mapping[str, Any]) -> str | None:
     """Return the replication key that the tap declares; None if it declares none, or several valid ones."""
     valid = metadata.get("valid-replication-keys") or []
-    only = valid[0] if len(valid) == 1 else None
-    field = metadata.get("replication-key") or entry.get("replication_key") or only
+    only_field = valid[0] if len(valid) == 1 else None
+    field = metadata.get("replication-key") or entry.get("replication_key") or only_field
     return None if field is None else str(field)
 
 
@@ -121,11 +121,11 @@ def attach_all_entries(catalog: Catalog) -> Catalog:
     entries = [bytes(stream.extra[ENTRY]) for stream in catalog.streams if ENTRY in stream.extra]
     if not entries:
         return catalog
-    every = {ALL_ENTRIES: Raw(b"[" + b",".join(entries) + b"]")}
+    entries_property = {ALL_ENTRIES: Raw(b"[" + b",".join(entries) + b"]")}
     streams = [copy.copy(stream) for stream in catalog.streams]
     for stream in streams:
         if ENTRY in stream.extra:
-            stream.extra = {**stream.extra, **every}
+            stream.extra = {**stream.extra, **entries_property}
     return Catalog(streams=streams, extra=catalog.extra)
 
 
@@ -148,13 +148,13 @@ def selection(streams: Sequence[ConfiguredStream]) -> dict[str, Any]:
     Raises:
         ConfigError: a stream is not from a tap, or its cursor is not a single top-level field.
     """
-    chosen = {stream.stream.name: _select(stream) for stream in streams}
-    every = [stream.stream.extra.get(ALL_ENTRIES, b"[]") for stream in streams]
+    selected = {stream.stream.name: _select(stream) for stream in streams}
+    entry_lists = [stream.stream.extra.get(ALL_ENTRIES, b"[]") for stream in streams]
     entries = [
-        chosen.pop(name) if (name := _name(entry)) in chosen else _deselect(entry)
-        for entry in json.loads(bytes(every[0]) if every else "[]")
+        selected.pop(name) if (name := _name(entry)) in selected else _deselect(entry)
+        for entry in json.loads(bytes(entry_lists[0]) if entry_lists else "[]")
     ]
-    return {"streams": [*entries, *chosen.values()]}
+    return {"streams": [*entries, *selected.values()]}
 
 
 def catalog_options(help_text: str) -> list[str]:

@@ -248,23 +248,23 @@ class Translator:
             self._unsaved.clear()
             return [Message(type="STATE", state=State(type="LEGACY", data=value.copy()))]
         self._is_legacy = False
-        read = marks.keys() if self._streams is None else self._streams
-        others = {name: mark for name, mark in marks.items() if name not in read}
-        marks = {name: mark for name, mark in marks.items() if name in read}
+        read_names = marks.keys() if self._streams is None else self._streams
+        others = {name: mark for name, mark in marks.items() if name not in read_names}
+        marks = {name: mark for name, mark in marks.items() if name in read_names}
         previous, self._bookmarks = self._bookmarks, marks
-        gone = [name for name in previous if name not in marks]
+        lost_names = [name for name in previous if name not in marks]
         # A child stream may have no bookmark but its parent's, which covers its records too.
-        covered = [*marks, *sorted(read - marks.keys())] if others else list(marks)
-        new = [
+        covered_names = [*marks, *sorted(read_names - marks.keys())] if others else list(marks)
+        changed_names = [
             name
-            for name in covered
+            for name in covered_names
             if name in self._unsaved or previous.get(name) != marks.get(name)
         ]
         if others != self._others:
-            self._others, new = others, sorted(read)
-        new = [*gone, *(name for name in new if name not in gone)]
-        self._unsaved.difference_update(new)
-        return [self._stream_state(name, marks.get(name)) for name in new]
+            self._others, changed_names = others, sorted(read_names)
+        changed_names = [*lost_names, *(name for name in changed_names if name not in lost_names)]
+        self._unsaved.difference_update(changed_names)
+        return [self._stream_state(name, marks.get(name)) for name in changed_names]
 
     def _stream_state(self, name: str, bookmark: bytes | None) -> Message:
         """Return the state of a stream. It is null if there are no bookmarks, neither of the stream nor of
@@ -394,8 +394,8 @@ def state_value(states: Sequence[State]) -> bytes | None:
         marks.pop(name, None)
         if state.stream.stream_state is not None:
             marks[name] = state.stream.stream_state
-    agreed = {name: Raw(*values) for name, values in others.items() if len(values) == 1}
-    marks = {**agreed, **marks}
+    common_marks = {name: Raw(*values) for name, values in others.items() if len(values) == 1}
+    marks = {**common_marks, **marks}
     return msgspec.json.encode({_BOOKMARKS: marks}) if marks else legacy
 
 
