@@ -20,19 +20,19 @@ class Elt:
     def __call__(self, *words: str, code: int = 0) -> str:
         """Return the text that it prints on stdout, or on stderr if it fails."""
         assert main(words) == code
-        found = self.capture.readouterr()
-        return found.out if code == 0 else found.err
+        output = self.capture.readouterr()
+        return output.out if code == 0 else output.err
 
     def json(self, *words: str, code: int = 0) -> Any:
         """The one document on stdout."""
         assert main([*words, "--json"]) == code
         return json.loads(self.capture.readouterr().out)
 
-    def refused(self, *words: str, code: int = 2) -> dict[str, Any]:
+    def refuse(self, *words: str, code: int = 2) -> dict[str, Any]:
         """The error on stderr; stdout is empty."""
         assert main([*words, "--json"]) == code
-        found = self.capture.readouterr()
-        assert found.out == ""
-        error: dict[str, Any] = json.loads(found.err)["error"]
+        output = self.capture.readouterr()
+        assert output.out == ""
+        error: dict[str, Any] = json.loads(output.err)["error"]
         assert set(error) == {"failure_type", "message", "guidance", "detail"}
         return error

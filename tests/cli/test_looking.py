@@ -15,7 +15,7 @@ from tests.programs.scripted import record, script
 from tests.project import Project
 
 
-def offered(own: Project, **changed: Any) -> None:
+def offer(own: Project, **changed: Any) -> None:
     """Change the stream that the scripted source has."""
     path = own.root / "scripted-source" / "catalog.json"
     catalog = json.loads(path.read_text())
@@ -56,9 +56,9 @@ def test_a_failed_check_exits_with_an_error(own: Project, elt: Elt) -> None:
 def test_check_reports_the_errors_that_loading_reports(own: Project, elt: Elt) -> None:
     script(own, [])
     own.amend("scripted", streams=[{"name": "thing"}])
-    assert "did you mean 'things'?" in elt.refused("check", "scripted")["message"]
+    assert "did you mean 'things'?" in elt.refuse("check", "scripted")["message"]
     script(own, [], schema={}, destination_sync_mode="append_dedup", primary_key=[["id"]])
-    assert "primary_key: 'id' is not a column" in elt.refused("check", "scripted")["message"]
+    assert "primary_key: 'id' is not a column" in elt.refuse("check", "scripted")["message"]
     (own.root / "defs" / "scripted" / "catalog.json").unlink()
     assert elt.json("check", "scripted")["succeeded"] is True  # comes before the first discovery
 
@@ -84,8 +84,8 @@ def test_check_logs_its_steps(own: Project, capsys: pytest.CaptureFixture[str]) 
 def test_check_warns_of_a_config_field_that_the_specification_lacks(
     own: Project, elt: Elt, allows: dict[str, Any], warned: bool
 ) -> None:
-    known = {"host": {"type": "string"}, "port": {"type": "integer"}}
-    specification = {"type": "object", "properties": known, **allows}
+    properties = {"host": {"type": "string"}, "port": {"type": "integer"}}
+    specification = {"type": "object", "properties": properties, **allows}
     script(own, [], specification=specification, config={"host": "db", "prot": 5432})
     warnings = elt.json("check", "scripted")["warnings"]
     expected = "config.prot: the connector's specification has no such field; did you mean 'port'?"
@@ -98,20 +98,22 @@ def test_streams_with_ambiguous_names_are_shown_with_quotes(own: Project, elt: E
     path = own.root / "scripted-source" / "catalog.json"
     (plain,) = json.loads(path.read_text())["streams"]
     named = [("c", "a.b"), ("b.c", "a"), ("d.e", None)]
-    offered = [{**plain, "name": name, "namespace": space} for name, space in named]
-    path.write_text(json.dumps({"streams": offered}))
-    wanted = [{k: v for k, v in one.items() if k in ("name", "namespace") and v} for one in offered]
-    own.amend("scripted", streams=wanted)
-    found = elt.json("discover", "scripted")
+    offer = [{**plain, "name": name, "namespace": space} for name, space in named]
+    path.write_text(json.dumps({"streams": offer}))
+    streams = [
+        {k: v for k, v in entry.items() if k in ("name", "namespace") and v} for entry in offer
+    ]
+    own.amend("scripted", streams=streams)
+    discovered = elt.json("discover", "scripted")
     names = ['"a.b".c', 'a."b.c"', "d.e"]
-    assert [one["stream"] for one in found["streams"]] == names
-    assert {one["stream"] for one in found["changes"]} == {"things", *names}
-    assert [one["stream"] for one in elt.json("status", "scripted")["streams"]] == names
+    assert [entry["stream"] for entry in discovered["streams"]] == names
+    assert {entry["stream"] for entry in discovered["changes"]} == {"things", *names}
+    assert [entry["stream"] for entry in elt.json("status", "scripted")["streams"]] == names
     for name in names:
         assert elt.json("preview", "scripted", name)["stream"] == name
         assert elt.json("replay", "scripted", name)["streams"][0]["stream"] == name
     assert elt.json("preview", "scripted", '"d.e"')["stream"] == "d.e"
-    error = elt.refused("preview", "scripted", "a.b.c")
+    error = elt.refuse("preview", "scripted", "a.b.c")
     assert "2 streams 'a.b.c'" in error["message"]
     assert all(name in error["guidance"] for name in names[:2])
 
@@ -137,7 +139,7 @@ def test_control_characters_of_a_connector_are_escaped_on_the_terminal(
 ) -> None:
     source = {"command": [program(own.root, HOSTILE)]}
     own.connection("hostile", source=source, streams=[{"name": "s\x1b[5m"}])
-    shown: list[str] = []
+    outputs: list[str] = []
     for code, *words in (
         (1, "check", "hostile"),
         (0, "discover", "hostile"),
@@ -146,11 +148,11 @@ def test_control_characters_of_a_connector_are_escaped_on_the_terminal(
         (2, "preview", "hostile", "s\x1b[6m"),
     ):
         assert main([str(word) for word in words]) == code
-        shown += capsys.readouterr()
+        outputs += capsys.readouterr()
     monkeypatch.setenv("MUTE", "1")
     assert main(["discover", "hostile"]) == 1
-    shown += capsys.readouterr()
-    text = "".join(shown)
+    outputs += capsys.readouterr()
+    text = "".join(outputs)
     assert not {"\x1b", "\x07", "\r", "\x9b"} & set(text)
     for part in ("access [bold]", "s\\x1b[5m", "v\\x9b2J", "no \\x1b[31m way", "at\\x1b[0m x"):
         assert part in text
@@ -173,7 +175,7 @@ def test_the_log_of_a_connector_is_filtered_by_level(
 def test_a_check_is_stopped_at_its_deadline(own: Project, elt: Elt) -> None:
     source = {"command": [program(own.root, "time.sleep(600)")]}
     own.connection("slow", source=source, streams=[{"name": "x"}], deadlines={"check": "1s"})
-    error = elt.refused("check", "slow", code=1)
+    error = elt.refuse("check", "slow", code=1)
     assert error["failure_type"] == "transient_error" and "1 seconds" in error["message"]
     assert "`deadlines.check`" in error["guidance"]
 
@@ -183,10 +185,10 @@ def test_discover_reports_changes_of_the_catalog(own: Project, elt: Elt) -> None
     assert "nothing has changed" in elt("discover", "scripted")
     before = catalog_of(own)
     fields = {"id": {"type": "string"}, "age": {"type": "integer"}}
-    offered(own, json_schema={"properties": fields}, source_defined_primary_key=[["id"]])
+    offer(own, json_schema={"properties": fields}, source_defined_primary_key=[["id"]])
 
-    shown = elt("discover", "scripted", "--dry-run")
-    assert "was not changed" in shown and "primary_key" in shown
+    output = elt("discover", "scripted", "--dry-run")
+    assert "was not changed" in output and "primary_key" in output
     answer = elt.json("discover", "scripted", "--dry-run", "--exit-code", code=1)
     assert answer["written"] is False and catalog_of(own) == before
     assert {
@@ -223,7 +225,7 @@ def test_discover_warns_if_the_connection_is_not_valid_for_the_catalog(
     own: Project, elt: Elt, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script(own, [])
-    offered(own, supported_sync_modes=["full_refresh"])
+    offer(own, supported_sync_modes=["full_refresh"])
     answer = elt.json("discover", "scripted", "--dry-run")
     (warning,) = answer["warnings"]
     assert "'incremental' is not supported by the source" in warning
@@ -251,10 +253,10 @@ def test_status_shows_streams_that_were_never_synced(own: Project, elt: Elt) -> 
 def test_status_shows_all_connections(own: Project, elt: Elt) -> None:
     script(own, [])
     script(own, [], name="other")
-    shown = elt("status")
-    assert "scripted:" in shown and "other:" in shown
+    output = elt("status")
+    assert "scripted:" in output and "other:" in output
     answers = elt.json("status")["connections"]
-    assert [(one["connection"], len(one["streams"])) for one in answers] == [
+    assert [(answer["connection"], len(answer["streams"])) for answer in answers] == [
         ("other", 1),
         ("scripted", 1),
     ]
@@ -278,7 +280,7 @@ def test_an_error_of_the_user_is_reported_with_guidance(
     own: Project, elt: Elt, words: list[str], expected: str
 ) -> None:
     script(own, [])
-    error = elt.refused(*words)
+    error = elt.refuse(*words)
     assert error["failure_type"] == "config_error" and error["guidance"]
     assert expected in error["message"]
     assert expected in elt(*words, code=2)

@@ -47,8 +47,8 @@ def defs(own: Project, name: str = "shop") -> Path:
 
 
 def new(elt: Elt, manifest: Path, config: Any = None, name: str = "shop") -> Any:
-    given = [] if config is None else ["--config", json.dumps(config)]
-    return elt.json("new", name, "--manifest", str(manifest), *given)
+    options = [] if config is None else ["--config", json.dumps(config)]
+    return elt.json("new", name, "--manifest", str(manifest), *options)
 
 
 # --- elt new ----------------------------------------------------------------------------------------
@@ -87,9 +87,9 @@ attributes:
         {"name": "visits", **incremental},
     ]
     catalog = json.loads((defs(own) / "catalog.json").read_text())["streams"]
-    keys = {each["name"]: each.get("source_defined_primary_key") for each in catalog}
+    keys = {stream["name"]: stream.get("source_defined_primary_key") for stream in catalog}
     assert keys == {"stores": [["id"]], "orders": [["store"], ["id"]], "visits": [["id"]]}
-    cursors = {each["name"]: each.get("default_cursor_field") for each in catalog}
+    cursors = {stream["name"]: stream.get("default_cursor_field") for stream in catalog}
     assert cursors["orders"] == cursors["visits"] == ["updated_at"]
     assets = build().resolve_asset_graph().get_all_asset_keys()
     assert "shop/visits" in {key.to_user_string() for key in assets}
@@ -101,8 +101,8 @@ def test_config_that_is_given_is_kept_and_its_secrets_are_not(
     answer = new(elt, manifest, settings(api))
     assert answer["environment"] == {"SHOP_API_KEY": "config.api_key"}
     assert answer["examples"] == []
-    kept = load_connection(defs(own)).source.config
-    assert kept == {**settings(api), "api_key": {"env": "SHOP_API_KEY"}}
+    stored_config = load_connection(defs(own)).source.config
+    assert stored_config == {**settings(api), "api_key": {"env": "SHOP_API_KEY"}}
     assert "a-test-key" not in (defs(own) / "defs.yaml").read_text()
 
 
@@ -136,7 +136,7 @@ OPTIONS = {
 }
 
 
-def with_specification(file: Path, specification: Any) -> None:
+def set_specification(file: Path, specification: Any) -> None:
     document = yaml.safe_load(manifest_text("stores"))
     document["spec"]["connection_specification"] = specification
     requester = document["definitions"]["requester"]
@@ -147,7 +147,7 @@ def with_specification(file: Path, specification: Any) -> None:
 def test_defaults_and_options_of_a_specification_are_written(
     own: Project, elt: Elt, manifest: Path
 ) -> None:
-    with_specification(manifest, OPTIONS)
+    set_specification(manifest, OPTIONS)
     new(elt, manifest)
     text = (defs(own) / "defs.yaml").read_text()
     for comment in (
@@ -170,16 +170,16 @@ def test_streams_that_need_the_api_are_refused_without_config(
     document = yaml.safe_load(manifest_text("stores"))
     stores = document["definitions"]["stores"]
     del stores["primary_key"]
-    whole = document["definitions"]["visits"]["retriever"]["record_selector"]
+    selector = document["definitions"]["visits"]["retriever"]["record_selector"]
     stores["schema_loader"] = {
         "type": "DynamicSchemaLoader",
-        "retriever": {**stores["retriever"], "record_selector": whole},
+        "retriever": {**stores["retriever"], "record_selector": selector},
         "schema_type_identifier": {"schema_pointer": ["data"], "key_pointer": ["id"]},
     }
     manifest.write_text(yaml.safe_dump(document))
     api.tokens = Tokens(valid={"a-test-key"})
     words = ["new", "shop", "--manifest", str(manifest), "--config", json.dumps({"url": api.url})]
-    error = elt.refused(*words)
+    error = elt.refuse(*words)
     assert "401" in error["message"]
     todo = "give config.start_date with --config and set SHOP_API_KEY, and try again"
     assert todo in error["guidance"]
@@ -220,8 +220,8 @@ def test_a_manifest_in_a_package_stays_there(
     answer = elt.json("new", "shop", "--manifest", name, "--trust", "source_shop")
     assert answer["source"] == {"manifest": name, "trust": ["source_shop"]}
     assert not (defs(own) / "manifest.yaml").exists()
-    found = elt.json("connectors")["found"]
-    assert found[f"manifest: {name}"] == str(package / "manifest.yaml")
+    sources = elt.json("connectors")["found"]
+    assert sources[f"manifest: {name}"] == str(package / "manifest.yaml")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_wrong_arguments_are_refused(
     own: Project, elt: Elt, manifest: Path, words: list[str], text: str
 ) -> None:
     words = [str(manifest) if word == "FILE" else word for word in words]
-    assert text in elt.refused("new", "shop", *words)["message"]
+    assert text in elt.refuse("new", "shop", *words)["message"]
     assert not defs(own).exists()
 
 
@@ -253,7 +253,7 @@ def test_a_manifest_that_cannot_be_run_is_refused_with_every_place(
     stores["retriever"]["requester"] = {"type": "NoRequester"}
     stores["transformations"] = [{"type": "CustomTransformation", "class_name": "source_x.Change"}]
     manifest.write_text(yaml.safe_dump(document))
-    error = elt.refused("new", "shop", "--manifest", str(manifest))
+    error = elt.refuse("new", "shop", "--manifest", str(manifest))
     assert f"{manifest} has 2 problems" in error["message"]
     assert "streams[0].retriever.requester" in error["message"]
     assert "source_x.Change" in error["message"] and "trust" in error["message"]
@@ -293,13 +293,13 @@ def test_a_connection_with_a_manifest_is_listed_validated_and_checked(
 def test_what_changed_in_a_manifest_is_shown(elt: Elt, shop: JsonApi, manifest: Path) -> None:
     text = manifest.read_text().replace("city: {type: string}", "town: {type: string}")
     manifest.write_text(text)
-    shown = elt("discover", "shop", "--dry-run")
-    assert "city" in shown and "town" in shown
+    output = elt("discover", "shop", "--dry-run")
+    assert "city" in output and "town" in output
 
 
 def test_records_are_previewed(elt: Elt, shop: JsonApi) -> None:
     records = elt.json("preview", "shop", "orders", "-n", "4")["records"]
-    assert [(each["store"], each["id"]) for each in records] == [
+    assert [(record["store"], record["id"]) for record in records] == [
         ("a", 0),
         ("a", 1),
         ("a", 2),
@@ -312,13 +312,13 @@ def test_records_are_previewed(elt: Elt, shop: JsonApi) -> None:
 
 def test_parents_and_days_are_partitions(elt: Elt, shop: JsonApi) -> None:
     def contexts(stream: str) -> list[Any]:
-        found = elt.json("partitions", "shop", stream)["partitions"]
-        return [each["context"] for each in found]
+        partitions = elt.json("partitions", "shop", stream)["partitions"]
+        return [entry["context"] for entry in partitions]
 
-    assert [each["store"] for each in contexts("orders")] == ["a", "b", "c"]
+    assert [entry["store"] for entry in contexts("orders")] == ["a", "b", "c"]
     days = [f"2026-01-0{day}T00:00:00Z" for day in (1, 2, 3, 4)]
-    assert [each["start_time"] for each in contexts("visits")] == days
-    error = elt.refused("partitions", "shop", "stores")
+    assert [entry["start_time"] for entry in contexts("visits")] == days
+    error = elt.refuse("partitions", "shop", "stores")
     assert "single partitions of stream 'stores' cannot be read" in error["message"]
 
 
@@ -337,9 +337,9 @@ def test_a_source_follows_the_rules_of_its_protocol(
     )
     (folder / "manifest.yaml").write_text(manifest_text(stream))
     code = main(["test-connector", "shop", "--cuts", "2", "--json"])
-    shown = capsys.readouterr().out
-    assert code == 0, shown
-    assert json.loads(shown)
+    output = capsys.readouterr().out
+    assert code == 0, output
+    assert json.loads(output)
 
 
 def test_manifests_in_the_folders_of_connections_are_listed(
@@ -347,8 +347,8 @@ def test_manifests_in_the_folders_of_connections_are_listed(
 ) -> None:
     new(elt, manifest)
     (defs(own) / "notes.yaml").write_text("type: something else\n")
-    found = elt.json("connectors")["found"]
-    listed = {name: place for name, place in found.items() if name.startswith("manifest: ../")}
+    sources = elt.json("connectors")["found"]
+    listed = {name: place for name, place in sources.items() if name.startswith("manifest: ../")}
     assert listed == {"manifest: ../shop/manifest.yaml": str(defs(own) / "manifest.yaml")}
     own.connection(
         "second",
@@ -376,11 +376,13 @@ def test_programs_and_installed_packages_are_listed(
         folder.mkdir(parents=True)
         if not name.startswith("incomplete"):
             (folder / ".installed").write_text("bin")
-    found = elt.json("connectors")["found"]
-    assert found["command: [source-wares]"] == str(programs / "source-wares")
-    assert found["tap: [tap-wares]"] == str(programs / "tap-wares")
-    assert found["package: source-x==1.0"] == found["tap: x-tap-y==2.0"] == "installed from PyPI"
-    assert not any("notes" in name or "incomplete" in name for name in found)
+    sources = elt.json("connectors")["found"]
+    assert sources["command: [source-wares]"] == str(programs / "source-wares")
+    assert sources["tap: [tap-wares]"] == str(programs / "tap-wares")
+    assert (
+        sources["package: source-x==1.0"] == sources["tap: x-tap-y==2.0"] == "installed from PyPI"
+    )
+    assert not any("notes" in name or "incomplete" in name for name in sources)
 
 
 # --- the document -----------------------------------------------------------------------------------

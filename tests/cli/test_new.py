@@ -45,7 +45,7 @@ def stream(name: str, **how: Any) -> dict[str, Any]:
     return {"name": name, "json_schema": schema, **how}
 
 
-def written(own: Project, name: str) -> dict[str, Any]:
+def read_definition(own: Project, name: str) -> dict[str, Any]:
     document = yaml.safe_load((own.root / "defs" / name / "defs.yaml").read_text())
     assert document["type"] == "elt_assets.ConnectionComponent"
     attributes: dict[str, Any] = document["attributes"]
@@ -56,9 +56,9 @@ def test_a_new_connection_can_be_loaded(own: Project, elt: Elt) -> None:
     assert "next: elt sync store" in elt(
         "new", "store", "--source", "faker", "--config", '{"count": 7}'
     )
-    attributes = written(own, "store")
+    attributes = read_definition(own, "store")
     assert attributes["source"] == {"connector": "faker", "config": {"count": 7}}
-    assert [one["name"] for one in attributes["streams"]] == ["users", "products", "orders"]
+    assert [stream["name"] for stream in attributes["streams"]] == ["users", "products", "orders"]
     keys = {key.to_user_string() for key in build().resolve_asset_graph().get_all_asset_keys()}
     assert "store/users" in keys
 
@@ -77,15 +77,15 @@ def test_each_stream_gets_the_best_modes_that_it_supports(own: Project, elt: Elt
     ]
     answer = elt.json("new", "modes", "--source", source(own, streams=offered))
     assert answer["left_out"] == ["f"]
-    found = {one.pop("name"): one for one in written(own, "modes")["streams"]}
+    streams = {stream.pop("name"): stream for stream in read_definition(own, "modes")["streams"]}
     dedup = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     append = {"sync_mode": "incremental", "destination_sync_mode": "append"}
-    whole = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
-    assert found == {
+    overwrite = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
+    assert streams == {
         "a": dedup,
         "b": {**append, "cursor_field": ["at"]},
-        "c": whole,
-        "d": whole,
+        "c": overwrite,
+        "d": overwrite,
         "e": {**dedup, "namespace": "n"},
     }
 
@@ -110,8 +110,8 @@ def test_secrets_are_replaced_by_environment_variables(
     }
     files = [p.read_bytes() for p in own.root.rglob("*") if p.is_file()]
     assert not any(b"hunter" in data for data in files) and "hunter" not in json.dumps(answer)
-    kept = load_connection(own.root / "defs" / "safe").source.config
-    assert kept == {
+    stored_config = load_connection(own.root / "defs" / "safe").source.config
+    assert stored_config == {
         "token": {"env": "SAFE_TOKEN"},
         "account": "acme",
         "login": {"pass word": {"env": "SAFE_LOGIN_PASS_WORD"}},
@@ -141,12 +141,12 @@ def test_an_environment_variable_in_the_config_is_kept(
     file.write_text('{"token": {"env": "MINE"}, "account": "acme"}')
     answer = elt.json("new", "mine", "--source", source(own, SECRETS), "--config", f"@{file}")
     assert answer["environment"] == {}
-    assert written(own, "mine")["source"]["config"]["token"] == {"env": "MINE"}
+    assert read_definition(own, "mine")["source"]["config"]["token"] == {"env": "MINE"}
 
 
 @pytest.mark.spec("protocol.43", "airbyte.10")
 def test_an_incomplete_config_is_refused_with_the_required_fields(own: Project, elt: Elt) -> None:
-    error = elt.refused("new", "x", "--source", source(own, SECRETS), "--config", '{"pin": 1}')
+    error = elt.refuse("new", "x", "--source", source(own, SECRETS), "--config", '{"pin": 1}')
     assert "token (string, secret): API token" in error["message"]
     assert "account (string)" in error["message"]
     assert "--config" in error["guidance"]
@@ -168,14 +168,14 @@ def test_an_incomplete_config_is_refused_with_the_required_fields(own: Project, 
     ],
 )
 def test_an_invalid_config_is_refused(own: Project, elt: Elt, config: str, expected: str) -> None:
-    error = elt.refused("new", "x", "--source", source(own, SECRETS), "--config", config)
+    error = elt.refuse("new", "x", "--source", source(own, SECRETS), "--config", config)
     assert expected in error["message"]
     assert "hunter" not in json.dumps(error)
     assert list((own.root / "defs").iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "expected"),
+    ("name", "source", "expected"),
     [
         ("x", "nonesuch", "there is no connector and no program 'nonesuch'"),
         ("x", "nonesuch --flag", "there is no connector and no program 'nonesuch'"),
@@ -186,9 +186,9 @@ def test_an_invalid_config_is_refused(own: Project, elt: Elt, config: str, expec
     ],
 )
 def test_an_invalid_name_or_source_is_refused(
-    own: Project, elt: Elt, name: str, given: str, expected: str
+    own: Project, elt: Elt, name: str, source: str, expected: str
 ) -> None:
-    assert expected in elt.refused("new", name, "--source", given)["message"]
+    assert expected in elt.refuse("new", name, "--source", source)["message"]
     assert list((own.root / "defs").iterdir()) == []
 
 
@@ -205,7 +205,7 @@ def test_a_package_without_a_version_gets_the_newest_version(
     (folder / "pip.py").write_text("raise SystemExit('this is not pip')")
     monkeypatch.chdir(folder)
     assert newest_version("source-wares") == "1.10"
-    error = elt.refused("new", "x", "--source", "source-nothing")
+    error = elt.refuse("new", "x", "--source", "source-nothing")
     assert "no package source-nothing" in error["message"] and error["guidance"]
 
 
@@ -218,7 +218,7 @@ def test_an_unreachable_package_index_is_a_temporary_error(
     monkeypatch.setenv("PATH_TOKEN", "hunter2token")
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
         monkeypatch.delenv(name, raising=False)
-    error = elt.refused("new", "x", "--source", "source-wares", code=1)
+    error = elt.refuse("new", "x", "--source", "source-wares", code=1)
     assert error["failure_type"] == "transient_error"
     assert "source-wares==VERSION" in error["guidance"]
     assert "****" in error["detail"] and "hunter2" not in json.dumps(error)
@@ -227,22 +227,24 @@ def test_an_unreachable_package_index_is_a_temporary_error(
 def test_an_existing_connection_is_not_overwritten(own: Project, elt: Elt) -> None:
     folder = own.root / "defs" / "store"
     folder.mkdir()
-    assert "already exists" in elt.refused("new", "store", "--source", "faker")["message"]
+    assert "already exists" in elt.refuse("new", "store", "--source", "faker")["message"]
     assert list(folder.iterdir()) == []
 
 
 def test_a_source_without_streams_is_refused(own: Project, elt: Elt) -> None:
     command = source(own)
     (own.root / "a source" / "catalog.json").write_text('{"streams": []}')
-    assert "has no streams" in elt.refused("new", "empty", "--source", command)["message"]
+    assert "has no streams" in elt.refuse("new", "empty", "--source", command)["message"]
 
 
 @pytest.mark.spec("protocol.47")
 def test_connectors_lists_the_available_connectors(own: Project, elt: Elt) -> None:
     answer = elt.json("connectors")
-    faker = next(one for one in answer["connectors"] if one["connector"] == "faker")
+    faker = next(
+        connector for connector in answer["connectors"] if connector["connector"] == "faker"
+    )
     assert "shop" in faker["description"] and "count" in faker["config"]
     assert any(kind.startswith("package: ") for kind in answer["kinds"])
-    shown = elt("connectors")
-    assert "faker" in shown and "command: " in shown
+    output = elt("connectors")
+    assert "faker" in output and "command: " in output
     assert not Path(own.home / "lake").exists()

@@ -23,8 +23,8 @@ def test_each_partition_has_a_key_and_a_context(own: Project, elt: Elt) -> None:
         ],
         "warnings": [],
     }
-    shown = elt("partitions", "shop", "orders")
-    assert '{"store": "south"}' in shown and "2 partitions" in shown
+    output = elt("partitions", "shop", "orders")
+    assert '{"store": "south"}' in output and "2 partitions" in output
     with instance_of(own) as instance:
         assert not instance.get_dynamic_partitions("shop__orders")
 
@@ -41,7 +41,7 @@ def test_the_error_of_a_source_that_cannot_list_partitions_is_shown(own: Project
     stores(own)
     open_stores(own)
     reconfigure(own, "shop", down=True)
-    error = elt.refused("partitions", "shop", "orders", code=1)
+    error = elt.refuse("partitions", "shop", "orders", code=1)
     assert error["failure_type"] == "transient_error"
     assert "the list of stores cannot be reached" in error["message"]
 
@@ -49,10 +49,10 @@ def test_the_error_of_a_source_that_cannot_list_partitions_is_shown(own: Project
 def test_a_tap_is_refused(own: Project, elt: Elt) -> None:
     script(own, [])
     own.amend("scripted", source={"tap": ["true"]})
-    error = elt.refused("partitions", "scripted", "things")
+    error = elt.refuse("partitions", "scripted", "things")
     assert "has no `partitions`: Singer taps do not support it" in error["message"]
 
 
 def test_a_stream_that_the_catalog_lacks_is_refused(own: Project, elt: Elt) -> None:
     stores(own)
-    assert "has no stream 'order'" in elt.refused("partitions", "shop", "order")["message"]
+    assert "has no stream 'order'" in elt.refuse("partitions", "shop", "order")["message"]

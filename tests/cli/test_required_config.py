@@ -39,36 +39,40 @@ FIELDS = st.one_of(
 def objects(fields: Any) -> Any:
     properties = st.dictionaries(NAMES, fields, max_size=4)
     return properties.flatmap(
-        lambda found: st.builds(
-            lambda required: {"type": "object", "properties": found, "required": required},
-            st.lists(st.sampled_from(sorted(found)), unique=True) if found else st.just([]),
+        lambda properties: st.builds(
+            lambda required: {"type": "object", "properties": properties, "required": required},
+            st.lists(st.sampled_from(sorted(properties)), unique=True)
+            if properties
+            else st.just([]),
         )
     )
 
 
-def with_options(fields: Any) -> Any:
+def build_options(fields: Any) -> Any:
     """An object of one of two kinds, which differ in a constant and have no other field in common: a field
     that is a secret in one of them would count as a secret in the other too."""
 
-    def option(number: int, each: dict[str, Any]) -> dict[str, Any]:
+    def option(number: int, schema: dict[str, Any]) -> dict[str, Any]:
         kind = {"type": "string", "const": f"kind {number}"}
-        own = {f"{name} {number}": field for name, field in each["properties"].items()}
-        required = [f"{name} {number}" for name in each["required"]]
-        return {**each, "properties": {**own, "kind": kind}, "required": [*required, "kind"]}
+        own = {f"{name} {number}": field for name, field in schema["properties"].items()}
+        required = [f"{name} {number}" for name in schema["required"]]
+        return {**schema, "properties": {**own, "kind": kind}, "required": [*required, "kind"]}
 
     return st.builds(
-        lambda one, two: {"type": "object", "oneOf": [option(1, one), option(2, two)]},
+        lambda first, second: {"type": "object", "oneOf": [option(1, first), option(2, second)]},
         objects(fields),
         objects(fields),
     )
 
 
 SPECIFICATIONS = objects(
-    st.recursive(FIELDS, lambda inner: st.one_of(objects(inner), with_options(inner)), max_leaves=8)
+    st.recursive(
+        FIELDS, lambda inner: st.one_of(objects(inner), build_options(inner)), max_leaves=8
+    )
 )
 
 
-def made(specification: Any, config: Any = None) -> RequiredConfig:
+def add_required(specification: Any, config: Any = None) -> RequiredConfig:
     return add_required_config(
         config or {}, specification, lambda words, taken: variable_name(["x", *words], taken)
     )
@@ -76,21 +80,21 @@ def made(specification: Any, config: Any = None) -> RequiredConfig:
 
 @given(SPECIFICATIONS)
 def test_the_config_with_examples_is_valid(specification: dict[str, Any]) -> None:
-    found = made(specification)
-    config = found.fill_examples(list(found.variables))
+    required = add_required(specification)
+    config = required.fill_examples(list(required.variables))
     assert violations(config, specification) == []
-    assert made(specification, config).config == config
-    assert not made(specification, config).examples
+    assert add_required(specification, config).config == config
+    assert not add_required(specification, config).examples
 
 
 @given(SPECIFICATIONS)
 def test_each_secret_is_a_variable_of_its_own(specification: dict[str, Any]) -> None:
-    found = made(specification)
-    config = found.fill_examples(list(found.variables))
+    required = add_required(specification)
+    config = required.fill_examples(list(required.variables))
     secrets = {place for place, _ in secret_places(config, specification)}
-    assert {place for place, _ in found.variables.values()} == secrets
-    for variable, (place, _) in found.variables.items():
-        value: Any = found.config
+    assert {place for place, _ in required.variables.values()} == secrets
+    for variable, (place, _) in required.variables.items():
+        value: Any = required.config
         for step in place:
             value = value[step]
         assert value == {"env": variable}
@@ -98,20 +102,20 @@ def test_each_secret_is_a_variable_of_its_own(specification: dict[str, Any]) -> 
 
 @given(SPECIFICATIONS)
 def test_the_config_is_read_back_from_its_yaml(specification: dict[str, Any]) -> None:
-    found = made(specification)
-    text = "\n".join(config_lines(found.config, found.notes))
-    assert (yaml.safe_load(text) or {}) == found.config
+    required = add_required(specification)
+    text = "\n".join(config_lines(required.config, required.notes))
+    assert (yaml.safe_load(text) or {}) == required.config
 
 
 @pytest.mark.parametrize(
     "specification", [{}, {"required": ["x"]}, {"required": 5, "properties": []}]
 )
 def test_an_unusual_specification_is_accepted(specification: Any) -> None:
-    assert json.dumps(made(specification).config) in ("{}", '{"x": "example"}')
+    assert json.dumps(add_required(specification).config) in ("{}", '{"x": "example"}')
 
 
 def test_an_option_that_is_given_is_completed() -> None:
-    found = made(OPTIONS, {"login": {"kind": "user"}, "region": "us"})
-    assert found.config["login"] == {"kind": "user", "user": "example"}
-    assert found.config["region"] == "us"
-    assert ("login", "user") in found.examples and not found.variables
+    required = add_required(OPTIONS, {"login": {"kind": "user"}, "region": "us"})
+    assert required.config["login"] == {"kind": "user", "user": "example"}
+    assert required.config["region"] == "us"
+    assert ("login", "user") in required.examples and not required.variables

@@ -40,8 +40,8 @@ def test_a_state_can_be_set_and_restored(own: Project, elt: Elt) -> None:
     answer = elt.json("state", "show", KEY)
     assert (answer["state"], answer["sequence"]) == ({"cursor": 1}, first["sequence"] + 2)
     past = elt.json("state", "history", KEY)["states"]
-    assert [one["state"]["cursor"] for one in past] == [1, 2, 1]
-    assert [one["sequence"] for one in past] == [3, 2, 1]
+    assert [commit["state"]["cursor"] for commit in past] == [1, 2, 1]
+    assert [commit["sequence"] for commit in past] == [3, 2, 1]
     assert set(past[0]) == {"sequence", "time", "table_version", "generation", "run_id", "state"}
     assert len(elt.json("state", "history", KEY, "-n", "2")["states"]) == 2
     assert '{"cursor": 2}' in elt("state", "history", KEY)
@@ -50,8 +50,8 @@ def test_a_state_can_be_set_and_restored(own: Project, elt: Elt) -> None:
 
 def test_a_state_with_texts_that_are_no_text_is_shown_with_escapes(own: Project, elt: Elt) -> None:
     script(own, [])
-    given = '{"cut": "a \\ud83d\\u0000", "n": NaN}'
-    answer = elt.json("state", "set", KEY, given)
+    state = '{"cut": "a \\ud83d\\u0000", "n": NaN}'
+    answer = elt.json("state", "set", KEY, state)
     assert answer["state"] == {"cut": "a \ud83d\x00", "n": "NaN"}
     assert elt.json("state", "show", KEY)["state"] == answer["state"]
     assert "a \\ud83d" in elt("state", "show", KEY)
@@ -98,16 +98,16 @@ def test_a_partition_has_a_state_of_its_own(own: Project, elt: Elt) -> None:
     assert elt.json("state", "show", key, "--partition", "north")["state"] == {"at": "x"}
     assert elt.json("state", "show", key, "--partition", "south")["state"] is None
     for words in (["show"], ["history"], ["reset"]):
-        error = elt.refused("state", *words, key)
+        error = elt.refuse("state", *words, key)
         assert "no partition is given" in error["message"] and "north, south" in error["guidance"]
-    error = elt.refused("state", "reset", key, "--partition", "east")
+    error = elt.refuse("state", "reset", key, "--partition", "east")
     assert "has no partition 'east'" in error["message"]
 
 
 def test_dynamic_partitions_are_read_from_the_instance(own: Project, elt: Elt) -> None:
     windowed(own, partitions={"type": "dynamic", "name": "stations", "bind": "station"}, **LIVE)
     words = ("state", "show", "weather/readings", "--partition", "north")
-    assert "it has no partitions yet" in elt.refused(*words)["guidance"]
+    assert "it has no partitions yet" in elt.refuse(*words)["guidance"]
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         instance.add_dynamic_partitions("stations", ["north"])
     assert elt.json(*words)["partition"] == "north"
@@ -126,7 +126,7 @@ def test_a_state_is_refused_for_a_stream_that_is_read_as_a_whole(
 ) -> None:
     windowed(own, **how)
     partition = ["--partition", "2026-01-01"] if "partitions" in how else []
-    error = elt.refused("state", "set", "weather/readings", '{"at": "x"}', *partition)
+    error = elt.refuse("state", "set", "weather/readings", '{"at": "x"}', *partition)
     assert "cannot start from a state" in error["message"]
     assert not (own.home / "lake").exists()
 
@@ -150,7 +150,7 @@ def test_invalid_arguments_are_refused(
     own: Project, elt: Elt, words: list[str], expected: str
 ) -> None:
     script(own, [])
-    error = elt.refused("state", *words)
+    error = elt.refuse("state", *words)
     assert expected in error["message"] and error["guidance"]
     assert not (own.home / "lake").exists()
 
@@ -158,7 +158,7 @@ def test_invalid_arguments_are_refused(
 def test_an_unknown_key_is_refused_with_the_known_keys(own: Project, elt: Elt) -> None:
     script(own, [])
     windowed(own)
-    guidance = elt.refused("state", "show", "nowhere/things")["guidance"]
+    guidance = elt.refuse("state", "show", "nowhere/things")["guidance"]
     assert "scripted/things, weather/readings" in guidance
 
 
@@ -172,8 +172,8 @@ def test_a_broken_connection_does_not_affect_other_connections(own: Project, elt
     script(own, [])
     script(own, [], name="broken", destination_sync_mode="append_dedup", primary_key=[["nowhere"]])
     assert elt.json("state", "show", KEY)["sequence"] == 0
-    assert "are not valid" in elt.refused("state", "show", "broken/things")["message"]
-    assert "not loadable: broken" in elt.refused("state", "show", "other/things")["guidance"]
+    assert "are not valid" in elt.refuse("state", "show", "broken/things")["message"]
+    assert "not loadable: broken" in elt.refuse("state", "show", "other/things")["guidance"]
 
 
 def test_a_stream_name_may_contain_a_slash(own: Project, elt: Elt) -> None:

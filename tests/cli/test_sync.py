@@ -47,8 +47,8 @@ def test_a_sync_writes_rows_and_the_next_one_resumes_from_its_state(own: Project
         own.committed_state("scripted", "things"),
     )
     script(own, [record(id=3), state(3)])
-    shown = elt("sync", "scripted", "things")
-    assert re.search(r"things +│ +1 │ +1 │ +0 │ complete", shown)
+    output = elt("sync", "scripted", "things")
+    assert re.search(r"things +│ +1 │ +1 │ +0 │ complete", output)
     assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2, 3]
 
 
@@ -77,11 +77,11 @@ def test_streams_with_a_shared_state_are_refreshed_together(own: Project, elt: E
 def test_one_partition_is_synced(own: Project, elt: Elt) -> None:
     windowed(own, partitions=DAILY)
     assert elt.json("sync", "weather", "--partition", "2026-01-05")["errors"] == []
-    found = {row["_elt_partition"] for row in own.rows("weather", "readings")}
-    assert found == {"2026-01-05"}
-    assert "has partitions" in elt.refused("sync", "weather")["message"]
+    partitions = {row["_elt_partition"] for row in own.rows("weather", "readings")}
+    assert partitions == {"2026-01-05"}
+    assert "has partitions" in elt.refuse("sync", "weather")["message"]
     script(own, [])
-    error = elt.refused("sync", "scripted", "--partition", "2026-01-05")
+    error = elt.refuse("sync", "scripted", "--partition", "2026-01-05")
     assert "has no partitions" in error["message"]
 
 
@@ -96,9 +96,9 @@ def test_failed_streams_and_warnings_are_reported(
     assert answer["errors"][0]["failure_type"] == "system_error"
     assert "the API is slow" in answer["warnings"]
     assert main(["sync", "scripted"]) == 1
-    shown = capsys.readouterr()
-    assert "failed" in shown.out and "exit code 3" in shown.out
-    assert "warning: the API is slow" in shown.err
+    output = capsys.readouterr()
+    assert "failed" in output.out and "exit code 3" in output.out
+    assert "warning: the API is slow" in output.err
 
 
 @pytest.mark.usefixtures("spark")
@@ -128,7 +128,7 @@ def test_a_failed_stream_has_its_true_numbers(own: Project, elt: Elt, retries: i
 
 def test_an_unknown_partition_is_refused_before_a_sync_starts(own: Project, elt: Elt) -> None:
     keys = {"type": "static", "keys": ["north", "south"], "bind": "station"}
-    for partitions, key, shown in [
+    for partitions, key, expected in [
         (DAILY, "2025-12-31", "partitions, from '2026-01-01' to '"),
         (DAILY, "yesterday", "partitions, from '2026-01-01' to '"),
         ({**DAILY, "start": "2999-01-01"}, "2026-01-01", "it has no partitions yet"),
@@ -139,9 +139,9 @@ def test_an_unknown_partition_is_refused_before_a_sync_starts(own: Project, elt:
         ({"type": "multi", "window": DAILY, "key": keys}, "a|b|c", "partitions, from"),
     ]:
         windowed(own, partitions=partitions)
-        error = elt.refused("sync", "weather", "--partition", key)
+        error = elt.refuse("sync", "weather", "--partition", key)
         assert f"stream 'readings' has no partition {key!r}" in error["message"], partitions
-        assert shown in error["message"]
+        assert expected in error["message"]
 
 
 @pytest.mark.usefixtures("spark")
@@ -151,21 +151,24 @@ def test_streams_of_different_partitions_are_synced_in_a_run_for_each(
     windowed(own)
     later = {**DAILY, "start": "2026-01-03"}
     streams = [("readings", DAILY), ("stations", later)]
-    own.amend("weather", streams=[{"name": name, "partitions": one} for name, one in streams])
+    own.amend(
+        "weather",
+        streams=[{"name": name, "partitions": partitions} for name, partitions in streams],
+    )
     answer = elt.json("sync", "weather", "--partition", "2026-01-05")
     assert [stream["complete"] for stream in answer["streams"]] == [True, True]
     assert len(set(answer["run_ids"])) == 2 and answer["run_ids"][0] == answer["run_id"]
-    error = elt.refused("sync", "weather", "--partition", "2026-01-02")
+    error = elt.refuse("sync", "weather", "--partition", "2026-01-02")
     assert "stream 'stations' has no partition '2026-01-02'" in error["message"]
     assert len(own.rows("weather", "stations")) == 2
 
 
 def test_invalid_arguments_are_refused_before_a_sync_starts(own: Project, elt: Elt) -> None:
     script(own, [])
-    assert "did you mean 'things'?" in elt.refused("sync", "scripted", "thing")["guidance"]
+    assert "did you mean 'things'?" in elt.refuse("sync", "scripted", "thing")["guidance"]
     assert (
         "Invalid value for '--refresh'"
-        in (elt.refused("sync", "scripted", "--refresh", "all")["message"])
+        in (elt.refuse("sync", "scripted", "--refresh", "all")["message"])
     )
 
 
@@ -190,12 +193,12 @@ print("after", file=sys.stderr)
 def test_progress_bars_show_phase_rows_and_percentage_on_a_terminal() -> None:
     """The command runs in a process of its own, since the progress bars replace stderr."""
     ours, theirs = pty.openpty()
-    shown: list[bytes] = []
+    blocks: list[bytes] = []
 
     def read() -> None:
         try:
             while block := os.read(ours, 65536):
-                shown.append(block)
+                blocks.append(block)
         except OSError:  # the end of a pseudo-terminal
             pass
 
@@ -206,7 +209,7 @@ def test_progress_bars_show_phase_rows_and_percentage_on_a_terminal() -> None:
     os.close(theirs)
     reader.join()
     os.close(ours)
-    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", b"".join(shown).decode())
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", b"".join(blocks).decode())
     assert done.returncode == 0, text
     for part in ("users", "reading", " 25%", "250 rows", "writing", "done", "1,000 rows", "100%"):
         assert part in text
@@ -225,10 +228,10 @@ def test_connections_and_their_streams_are_listed(own: Project, elt: Elt) -> Non
     script(own, [])
     windowed(own, partitions=DAILY)
     own.amend("scripted", schedule="0 6 * * *")
-    found = {one["connection"]: one for one in elt.json("list")["connections"]}
-    assert set(found) == {"scripted", "weather"}
-    assert found["scripted"]["schedule"] == "0 6 * * *"
-    assert (found["weather"]["streams"], found["weather"]["destination"]) == (1, "lake")
+    connections = {entry["connection"]: entry for entry in elt.json("list")["connections"]}
+    assert set(connections) == {"scripted", "weather"}
+    assert connections["scripted"]["schedule"] == "0 6 * * *"
+    assert (connections["weather"]["streams"], connections["weather"]["destination"]) == (1, "lake")
     (stream,) = elt.json("list", "weather")["streams"]
     assert (stream["asset"], stream["partitions"]) == ("weather/readings", "daily")
     assert "weather/readings" in elt("list", "weather")
@@ -291,9 +294,9 @@ def test_an_interruption_ends_the_sync_and_is_not_retried(own: Project) -> None:
         time.sleep(0.05)
     arguments.unlink(missing_ok=True)
     process.send_signal(signal.SIGINT)
-    shown, _ = process.communicate()
+    output, _ = process.communicate()
     late.cancel()
-    assert process.returncode == 130, shown
-    assert "the sync was interrupted; what was committed is kept" in shown
-    assert "Traceback" not in shown
+    assert process.returncode == 130, output
+    assert "the sync was interrupted; what was committed is kept" in output
+    assert "Traceback" not in output
     assert not arguments.exists()

@@ -21,7 +21,7 @@ def test_all_connections_are_loaded_and_all_errors_are_shown(own: Project, elt: 
     own.connection("fresh", source={"connector": "faker"}, streams=[{"name": "users"}])
     own.connection("typo", sauce={"connector": "faker"}, streams=[{"name": "users"}])
     answer = elt.json("validate", code=1)
-    errors = {one["connection"]: one["error"] for one in answer["connections"]}
+    errors = {entry["connection"]: entry["error"] for entry in answer["connections"]}
     assert list(errors) == ["fresh", "keyless", "scripted", "typo"]
     assert errors["scripted"] is None
     assert "catalog.json does not exist" in errors["fresh"]["message"]
@@ -67,7 +67,7 @@ def test_connections_that_conflict_are_refused(own: Project, elt: Elt) -> None:
         script(own, [], name=name)
         own.amend(name, namespace="same")
     answer = elt.json("validate", code=1)
-    assert [one["error"] for one in answer["connections"]] == [None, None]
+    assert [entry["error"] for entry in answer["connections"]] == [None, None]
     assert "write to the table same/things" in answer["error"]["message"]
     own.amend("one", namespace="one", name="both")
     own.amend("two", namespace="two", name="both")

@@ -56,20 +56,20 @@ def python_of_executors(folder: Path) -> Path:
     (packages,) = folder.glob("lib/python*/site-packages")
     installed = Path(pa.__file__).parent.parent
     for name in ("pyarrow", "numpy", "msgspec"):
-        for found in installed.glob(f"{name}*"):
-            (packages / found.name).symlink_to(found)
+        for package in installed.glob(f"{name}*"):
+            (packages / package.name).symlink_to(package)
     return folder / "bin" / "python"
 
 
 def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for socket_ in sockets:
+            socket_.bind(("127.0.0.1", 0))
+        return [socket_.getsockname()[1] for socket_ in sockets]
 
 
-def wait(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def wait(condition: Callable[[], bool], label: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
@@ -78,4 +78,4 @@ def wait(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
         except OSError:  # no process listens yet
             pass
         time.sleep(0.2)
-    raise TimeoutError(f"waited for {what}")
+    raise TimeoutError(f"waited for {label}")

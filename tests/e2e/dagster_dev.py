@@ -127,11 +127,11 @@ class DagsterDev:
         error = entry["locationOrLoadError"]
         if "message" not in error:
             return None
-        return "".join(one["message"] for one in (error, *error["causes"]))
+        return "".join(cause["message"] for cause in (error, *error["causes"]))
 
     def names(self, kind: str) -> set[str]:
         """Return the names of the schedules or of the sensors."""
-        return {one["name"] for one in self.ask(INSTIGATORS, repository=HERE)[kind]}
+        return {instigator["name"] for instigator in self.ask(INSTIGATORS, repository=HERE)[kind]}
 
     def launch(
         self, job: str, assets: Sequence[str] = (), checks: Sequence[str] = (), **config: Any
@@ -167,8 +167,8 @@ class DagsterDev:
         self.ask(RELOAD, name=LOCATION)
 
         def is_loaded() -> bool:
-            found = self.load_error()
-            return found is None if error is None else error in (found or "")
+            message = self.load_error()
+            return message is None if error is None else error in (message or "")
 
         wait(is_loaded, f"the load error {error!r}", seconds=120)
 
@@ -178,17 +178,17 @@ class DagsterDev:
 
         def has_cursor() -> bool:
             states = self.instance.all_instigator_state()
-            found = [one.instigator_data for one in states if one.name == name]
-            return bool(found and getattr(found[0], "cursor", None))
+            data = [state.instigator_data for state in states if state.name == name]
+            return bool(data and getattr(data[0], "cursor", None))
 
         wait(has_cursor, f"the first tick of {name}", seconds=180)
 
     def start_schedule(self, name: str) -> None:
         self.ask(START_SCHEDULE, schedule={**HERE, "scheduleName": name})
 
-    def tick(self, schedule: str, at: float) -> list[dict[str, Any]]:
+    def tick(self, schedule: str, time: float) -> list[dict[str, Any]]:
         """Return the run requests of a schedule at a time, each with its assets and tags."""
-        answer = self.ask(SCHEDULE_TICK, schedule={**HERE, "scheduleName": schedule}, at=at)
+        answer = self.ask(SCHEDULE_TICK, schedule={**HERE, "scheduleName": schedule}, at=time)
         result = answer["evaluationResult"]
         assert result["error"] is None, result["error"]
         return [
@@ -205,9 +205,9 @@ class DagsterDev:
 
     def kill(self) -> None:
         """Kill all processes at once, those of runs too."""
-        for one in {*self.processes(), psutil.Process(self.process.pid)}:
+        for process in {*self.processes(), psutil.Process(self.process.pid)}:
             with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
+                process.kill()
 
     def wait_for(self, run_id: str, status: dg.DagsterRunStatus) -> None:
         """Wait until a run has a status.

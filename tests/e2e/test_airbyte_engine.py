@@ -114,7 +114,7 @@ def test_a_manifest_with_python_works_as_any_other(
     (own.home / "packages").symlink_to(engine)
     manifest = write_manifest(own.root / "downloads")
     words = ["new", "shop", "--manifest", str(manifest), "--config", json.dumps(settings(api))]
-    error = elt.refused(*words)
+    error = elt.refuse(*words)
     assert "the class 'components.UpperExtractor' is Python; it runs only if" in error["message"]
     trust = [word for name in TRUSTED for word in ("--trust", name)]
     answer = elt.json(*words, *trust)
@@ -137,7 +137,7 @@ def test_a_manifest_with_python_works_as_any_other(
         *(("b", n) for n in range(4)),
         *(("c", n) for n in range(5)),
     ]
-    error = elt.refused("partitions", "shop", "visits")
+    error = elt.refuse("partitions", "shop", "visits")
     assert "does not have the command `partitions`" in error["message"]
     api.tokens = Tokens()
     answer = elt.json("check", "shop", code=1)

@@ -195,9 +195,9 @@ def test_days_can_be_backfilled_in_the_ui(ui: Ui) -> None:
     last = 2 + days
     ui.open("assets/weather/readings")
     ui.page.get_by_role("button", name="Materialize").first.click()
-    written = ui.page.get_by_placeholder(re.compile("^ex: 2026"))
-    written.fill(f"[2026-01-03...2026-01-{last:02}]")
-    written.press("Enter")
+    field = ui.page.get_by_placeholder(re.compile("^ex: 2026"))
+    field.fill(f"[2026-01-03...2026-01-{last:02}]")
+    field.press("Enter")
     ui.shows(f"{days} partitions")
     ui.shoot("backfill")
     ui.page.get_by_role("button", name="Launch backfill").click()

@@ -62,14 +62,16 @@ class Cluster:
     hidden: Path
     processes: list[int]
 
-    def finished(self) -> list[dict[str, Any]]:
+    def list_finished(self) -> list[dict[str, Any]]:
         """The applications that have ended, each with the `hosts` (worker ports) of its executors."""
         applications: list[dict[str, Any]] = _json(self.master)["completedapps"]
         # A worker may list an executor as running for a moment after the master has ended its application.
         executors = {port: _executors(port) for port in self.workers}
-        for one in applications:
-            one["hosts"] = [
-                port for port, ran in executors.items() if one["id"] in {e["appid"] for e in ran}
+        for application in applications:
+            application["hosts"] = [
+                port
+                for port, ran in executors.items()
+                if application["id"] in {e["appid"] for e in ran}
             ]
         return applications
 
@@ -89,9 +91,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with ExitStack() as stack:
         place = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(master)]
         stack.enter_context(daemon(work, "master.Master", *place))
-        for each in workers:
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(work / str(each))]
-            place = ["--host", "127.0.0.1", "--webui-port", str(each)]
+        for worker_port in workers:
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(work / str(worker_port))]
+            place = ["--host", "127.0.0.1", "--webui-port", str(worker_port)]
             unseen = hidden if os.geteuid() == 0 else None
             worker = daemon(work, "worker.Worker", *size, *place, url, hidden=unseen)
             processes.append(stack.enter_context(worker))
@@ -104,9 +106,9 @@ def test_syncs_and_merges_run_on_both_workers(cluster: Cluster, tmp_path: Path) 
     remote = Project(tmp_path / "remote")
     _connect(remote)
     _configure(remote, cluster, tmp_path)
-    earlier = cluster.finished()
+    earlier = cluster.list_finished()
     first = _sync_twice(remote, "group:increments")
-    assert _merged(first, remote.rows("increments", "users"))
+    assert _merge(first, remote.rows("increments", "users"))
     assert all(remote.rows(*table) for table in TABLES if table[0] == "increments")
     _check_work(cluster, earlier)
 
@@ -125,7 +127,7 @@ def test_every_policy_gives_the_same_tables_as_a_local_run(
     for table in TABLES:
         assert remote.rows(*table) == local.rows(*table)
     for stream in STREAMS:
-        assert _moved(remote, stream) == _moved(local, stream)
+        assert _counters(remote, stream) == _counters(local, stream)
 
 
 @pytest.mark.parametrize("syncs", [1, pytest.param(2, marks=pytest.mark.long)])
@@ -136,7 +138,7 @@ def test_syncs_run_on_both_workers_and_need_no_file_system_that_they_share(
     executors, if this user can hide it."""
     project = Project(cluster.hidden / tmp_path.name)
     _configure(project, cluster, tmp_path)
-    earlier = cluster.finished()
+    earlier = cluster.list_finished()
     folder = project.root / "defs"
     folder.mkdir()
     (folder / "loaded.py").write_text(LOADED)
@@ -169,14 +171,16 @@ def test_syncs_run_on_both_workers_and_need_no_file_system_that_they_share(
         assert list(counts.values()) == [100 + syncs - 1, 100 * syncs, syncs]
         loaded = DeltaTable(f"{store.uri}/loaded", storage_options=store.options)
         assert loaded.to_pyarrow_table()["count"].to_pylist() == [100 + syncs - 1]
-        assert any(one.startswith("PUT ") and "/staging/" in one for one in store.requests())
+        assert any(
+            request.startswith("PUT ") and "/staging/" in request for request in store.requests()
+        )
         assert not [name for name in store.objects() if "/staging/" in name]
     _check_work(cluster, earlier, syncs)
 
 
 def _executors(port: int) -> list[dict[str, Any]]:
-    found = _json(port)
-    return [*found["executors"], *found["finishedexecutors"]]
+    answer = _json(port)
+    return [*answer["executors"], *answer["finishedexecutors"]]
 
 
 def _configure(remote: Project, cluster: Cluster, tmp_path: Path) -> None:
@@ -204,17 +208,17 @@ def _check_maintenance(remote: Project) -> None:
 
 def _check_work(cluster: Cluster, earlier: list[dict[str, Any]], runs: int = 2) -> None:
     """Check that so many runs, besides earlier ones, had tasks, and executors on both workers."""
-    wait(lambda: len(cluster.finished()) == len(earlier) + runs, "the applications to end")
-    known = {one["id"] for one in earlier}
+    wait(lambda: len(cluster.list_finished()) == len(earlier) + runs, "the applications to end")
+    earlier_ids = {entry["id"] for entry in earlier}
     tasks = []
-    for application in cluster.finished():
-        if application["id"] not in known:
+    for application in cluster.list_finished():
+        if application["id"] not in earlier_ids:
             assert application["state"] == "FINISHED"
             assert sorted(application["hosts"]) == sorted(cluster.workers)
             tasks.append(cluster.tasks(application["id"]))
-    assert all(len(each) == WORKERS and sum(each.values()) > 0 for each in tasks)
+    assert all(len(counts) == WORKERS and sum(counts.values()) > 0 for counts in tasks)
     # Of one run alone the faster worker may have taken them all.
-    assert runs == 1 or all(sum(each[worker] for each in tasks) > 0 for worker in tasks[0])
+    assert runs == 1 or all(sum(counts[worker] for counts in tasks) > 0 for worker in tasks[0])
 
 
 def _connect(project: Project) -> None:
@@ -234,13 +238,13 @@ def _sync_twice(
     return first
 
 
-def _moved(project: Project, table: tuple[str, str]) -> dict[str, Any]:
+def _counters(project: Project, table: tuple[str, str]) -> dict[str, Any]:
     metadata = project.metadata(*table)
     names = ("state", "sequence", "generation", "records_read", "records_committed")
     return {name: metadata[f"elt/{name}"] for name in names}
 
 
-def _merged(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+def _merge(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
     """Return whether rows were added, rows were replaced, and each key is there once."""
     old, new = ({row["id"]: row for row in rows} for rows in (before, after))
     replaced = [key for key in old if new[key] != old[key]]

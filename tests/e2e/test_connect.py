@@ -66,7 +66,7 @@ def test_a_connect_server_syncs_merges_and_loads(server: str, project: Project) 
         {"id": 2, "name": "c"},
     ]
     versions = project.rows("append_dedup", "things_history")
-    assert {(each["id"], each["name"]) for each in versions if each["_is_current"]} == {
+    assert {(version["id"], version["name"]) for version in versions if version["_is_current"]} == {
         (1, "c"),
         (2, "c"),
     }

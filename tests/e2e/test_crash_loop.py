@@ -34,10 +34,10 @@ def commits(project: Project) -> int:
 
 def run_until_killed(project: Project, chance: random.Random) -> bool:
     """Return whether the run was killed before its end."""
-    wanted = commits(project) + chance.randint(0, COMMITS)
+    target = commits(project) + chance.randint(0, COMMITS)
     run = project.start(SELECT)
     try:
-        while run.poll() is None and commits(project) < wanted:
+        while run.poll() is None and commits(project) < target:
             time.sleep(0.05)
         with contextlib.suppress(subprocess.TimeoutExpired):
             run.wait(chance.uniform(0, LATEST))
@@ -56,12 +56,15 @@ def crash(project: Project, seed: int, kills: int) -> int:
     counting(project, "loop", last=LAST, every=EVERY, delay=0)
     project.sync(SELECT)
     for policy, mode in MODES.items():
-        found = sorted(row["n"] for row in project.rows("loop", policy))
-        assert found == expected(policy, LAST), f"seed {seed}: {policy}"
-        metadata, kept = project.metadata("loop", policy), project.committed_state("loop", policy)
-        assert metadata["elt/state"] == kept, f"seed {seed}: {policy}"
+        numbers = sorted(row["n"] for row in project.rows("loop", policy))
+        assert numbers == expected(policy, LAST), f"seed {seed}: {policy}"
+        metadata, committed = (
+            project.metadata("loop", policy),
+            project.committed_state("loop", policy),
+        )
+        assert metadata["elt/state"] == committed, f"seed {seed}: {policy}"
         if mode == INCREMENTAL:
-            assert kept["stream"]["stream_state"] == {"n": LAST}, f"seed {seed}: {policy}"
+            assert committed["stream"]["stream_state"] == {"n": LAST}, f"seed {seed}: {policy}"
     assert not list((project.home / "staging").iterdir()), f"seed {seed}"
     versions = project.rows("loop", "append_dedup_history")
     current = sorted(row["n"] for row in versions if row["_is_current"])

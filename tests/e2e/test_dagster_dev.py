@@ -50,18 +50,20 @@ def alerts(project: DevProject) -> list[Any]:
 
 
 @contextlib.contextmanager
-def reading(dev: DagsterDev, project: DevProject, connection: str) -> Iterator[str]:
+def start_reading(dev: DagsterDev, project: DevProject, connection: str) -> Iterator[str]:
     """An `elt sync` that has started to read; it is killed with the block. Yields the id of its run."""
     before = set(runs(dev.instance))
     sync = project.start_elt("sync", connection)
 
-    def started() -> list[str]:
-        found = runs(dev.instance).values()
-        return [one.run_id for one in found if one.run_id not in before and one.status is STARTED]
+    def list_started() -> list[str]:
+        runs_by_id = runs(dev.instance).values()
+        return [
+            run.run_id for run in runs_by_id if run.run_id not in before and run.status is STARTED
+        ]
 
     try:
-        wait(lambda: bool(started()), "the run", seconds=120)
-        (run_id,) = started()
+        wait(lambda: bool(list_started()), "the run", seconds=120)
+        (run_id,) = list_started()
         yield run_id
     finally:
         project.kill(sync)
@@ -82,16 +84,16 @@ def test_dead_runs_queue_alerts_and_schedules(dev_project: DevProject) -> None:
     with dagster_dev(dev_project, **hook(dev_project)) as dev:
         assert dev.load_error() is None
         dev.start_sensor("elt_failure_alert")
-        with reading(dev, dev_project, "scripted") as killed:
+        with start_reading(dev, dev_project, "scripted") as killed:
             check = dev.launch("scripted_check")
             dev.wait_for(check, dg.DagsterRunStatus.SUCCESS)
         dev.wait_for(killed, dg.DagsterRunStatus.FAILURE)
 
-        at = dt.datetime(2026, 1, 9, 2, tzinfo=dt.timezone.utc).timestamp()
-        (day,) = dev.tick("weather_schedule", at)
+        time = dt.datetime(2026, 1, 9, 2, tzinfo=dt.timezone.utc).timestamp()
+        (day,) = dev.tick("weather_schedule", time)
         assert (day["assets"], day["dagster/partition"]) == (["weather/readings"], "2026-01-08")
-        batches = dev.tick("weather__stations_schedule", at)
-        assert [one[START] for one in batches] == ["k0000", "k1000", "k2000"]
+        batches = dev.tick("weather__stations_schedule", time)
+        assert [batch[START] for batch in batches] == ["k0000", "k1000", "k2000"]
 
         wait(lambda: bool(alerts(dev_project)), "the alert", seconds=180)
         ((run_id, job, assets, error),) = alerts(dev_project)
@@ -146,8 +148,8 @@ def test_runs_of_the_launchpad_wiping_and_reloading(dev_project: DevProject) -> 
         dev.wipe("shop/users")
         dev.wait_for(dev.launch(JOB, ["shop/users"]), SUCCESS)
         assert dev_project.metadata("shop", "users")["elt/sequence"] > sequence
-        found = {row["id"] for row in dev_project.rows("shop", "users")}
-        assert found >= {row["id"] for row in users}
+        ids = {row["id"] for row in dev_project.rows("shop", "users")}
+        assert ids >= {row["id"] for row in users}
 
         # another catalog, and then a connection that cannot be loaded
         script(dev_project, [record(id=1, note="x"), state(2)], schema=NOTED)
@@ -188,12 +190,18 @@ def test_a_run_that_is_terminated_in_the_ui_leaves_no_processes(dev_project: Dev
     with dagster_dev(dev_project) as dev:
         run = dev.launch(JOB, ["scripted/things"])
         wait(lambda: bool(calls_of(dev_project)), "the source", seconds=180)
-        (source,) = [one for one in dev.processes() if "tests.programs.scripted" in one.cmdline()]
-        workers = [one for one in source.parents() if "multiprocessing" in " ".join(one.cmdline())]
+        (source,) = [
+            process for process in dev.processes() if "tests.programs.scripted" in process.cmdline()
+        ]
+        workers = [
+            process
+            for process in source.parents()
+            if "multiprocessing" in " ".join(process.cmdline())
+        ]
         processes = [workers[-1], *workers[-1].children(recursive=True)]
         dev.terminate(run)
         dev.wait_for(run, dg.DagsterRunStatus.CANCELED)
-        assert [one.cmdline() for one in processes if not gone(one.pid)] == []
+        assert [process.cmdline() for process in processes if not gone(process.pid)] == []
 
 
 @pytest.mark.long
@@ -206,7 +214,7 @@ def test_a_killed_run_of_dagsters_own_command_line_is_marked(dev_project: DevPro
         dev_project.kill(run)
     with dg.DagsterInstance.from_config(dev_project.environment["DAGSTER_HOME"]) as instance:
         fail_dead_runs(instance)
-        assert [one.status for one in instance.get_runs()] == [FAILURE]
+        assert [run.status for run in instance.get_runs()] == [FAILURE]
 
 
 def calls_of(project: DevProject) -> list[Path]:

@@ -14,7 +14,7 @@ import pytest
 from deltalake.exceptions import TableNotFoundError
 
 from tests.orchestration.conftest import own
-from tests.orchestration.running import materialize, materialized
+from tests.orchestration.running import fetch_materializations, materialize
 from tests.orchestration.ticking import execute, tick
 from tests.programs.orders_api import Orders, serving
 from tests.project import Project
@@ -48,14 +48,14 @@ def connect(project: Project, orders: Orders, **stream: Any) -> None:
     project.discover("shop")
 
 
-def asked(orders: Orders) -> list[str]:
+def pop_starts(orders: Orders) -> list[str]:
     """Return the start of each request since the last call."""
-    found = [query["since"] for query in orders.queries]
+    bounds = [query["since"] for query in orders.queries]
     orders.queries.clear()
-    return found
+    return bounds
 
 
-def stored(project: Project) -> list[int]:
+def read_ids(project: Project) -> list[int]:
     return sorted(row["id"] for row in project.rows("shop", "orders"))
 
 
@@ -85,22 +85,22 @@ def test_a_run_that_is_killed_continues_from_its_last_interval(
         wait_until(lambda: versions(own) >= 2)
     finally:
         own.kill(run)
-    partial = stored(own)
+    partial = read_ids(own)
     assert partial in (list(range(24)), list(range(48)))
     reached = own.committed_state("shop", "orders")["stream"]["stream_state"]["updated_at"]
     orders.answered = None
-    asked(orders)
+    pop_starts(orders)
 
     assert materialize(own, KEY).success
 
-    assert stored(own) == list(range(HOURS))  # with `append`, so nothing was read twice
-    (state,) = materialized(own, "shop", "orders").values()
+    assert read_ids(own) == list(range(HOURS))  # with `append`, so nothing was read twice
+    (state,) = fetch_materializations(own, "shop", "orders").values()
     assert state["elt/records_read"] == HOURS - len(partial)
     assert state["elt/state"] == own.committed_state("shop", "orders")
-    assert asked(orders)[0] == reached
+    assert pop_starts(orders)[0] == reached
 
     assert materialize(own, KEY).success
-    assert stored(own) == list(range(HOURS))
+    assert read_ids(own) == list(range(HOURS))
 
 
 def kill_reader() -> None:
@@ -133,18 +133,18 @@ def test_daily_partitions_are_complete_after_the_connector_was_killed(
     failed = execute(own, request)
     killer.join()
     assert not failed.success
-    assert len(stored(own)) == 2 * 24
-    before = materialized(own, "shop", "orders")
+    assert len(read_ids(own)) == 2 * 24
+    before = fetch_materializations(own, "shop", "orders")
     (missing,) = set(DAYS) - set(map(str, before))
-    asked(orders)
+    pop_starts(orders)
 
     assert materialize(own, KEY, partition=missing).success
 
-    assert asked(orders) == [missing]
-    assert stored(own) == list(range(HOURS))
+    assert pop_starts(orders) == [missing]
+    assert read_ids(own) == list(range(HOURS))
     days = {row["id"]: row["_elt_partition"] for row in own.rows("shop", "orders")}
     assert days == {number: DAYS[number // 24] for number in range(HOURS)}
 
     assert materialize(own, KEY, partition=DAYS[0]).success  # one that is complete
-    assert stored(own) == list(range(HOURS))
-    assert set(materialized(own, "shop", "orders")) == set(DAYS)
+    assert read_ids(own) == list(range(HOURS))
+    assert set(fetch_materializations(own, "shop", "orders")) == set(DAYS)

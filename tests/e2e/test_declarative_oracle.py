@@ -40,11 +40,11 @@ DISCOVERED = {"dynamic_schema", "dynamic_streams", "intervals", "state_delegatin
 def lab(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
     with laboratory(
         environment_with(packages, *ORACLE), tmp_path_factory.mktemp("oracle")
-    ) as found:
-        yield found
+    ) as opened:
+        yield opened
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_both_engines_do_the_same(lab: Laboratory, scenario: Scenario) -> None:
     more = ("waits",) if scenario.waits else ()
     first = lab.first(scenario)
@@ -60,15 +60,20 @@ def test_both_engines_do_the_same(lab: Laboratory, scenario: Scenario) -> None:
     "scenario",
     [
         pytest.param(
-            each, marks=[] if each.name in DISCOVERED else [pytest.mark.long], id=each.name
+            scenario,
+            marks=[] if scenario.name in DISCOVERED else [pytest.mark.long],
+            id=scenario.name,
         )
-        for each in SCENARIOS
+        for scenario in SCENARIOS
     ],
 )
 def test_both_engines_check_and_discover_the_same(lab: Laboratory, scenario: Scenario) -> None:
     checked = lab.first(scenario, verb="check")
-    found = {name: each.of_type("CONNECTION_STATUS")[0]["status"] for name, each in checked.items()}
-    assert found["ours"] == found["cdk"]
+    statuses = {
+        name: outcome.select_type("CONNECTION_STATUS")[0]["status"]
+        for name, outcome in checked.items()
+    }
+    assert statuses["ours"] == statuses["cdk"]
     discovered = lab.first(scenario, verb="discover")
     assert catalog(discovered["ours"]) == catalog(discovered["cdk"])
 
@@ -76,10 +81,10 @@ def test_both_engines_check_and_discover_the_same(lab: Laboratory, scenario: Sce
 def catalog(outcome: Outcome) -> list[dict[str, Any]]:
     """Return the streams of a catalog with what a source declares of them."""
     names = ("name", "json_schema", "default_cursor_field", "source_defined_primary_key")
-    [found] = outcome.of_type("CATALOG")
+    [message] = outcome.select_type("CATALOG")
     return [
         {name: stream.get(name) or None for name in (*names, "supported_sync_modes")}
-        for stream in found["streams"]
+        for stream in message["streams"]
     ]
 
 
@@ -135,9 +140,9 @@ def check_case(lab: Laboratory, case: Case) -> None:
 
 
 def test_every_manifest_has_a_scenario() -> None:
-    assert {each.stem for each in MANIFESTS.glob("*.yaml")} == set(BY_NAME)
+    assert {path.stem for path in MANIFESTS.glob("*.yaml")} == set(BY_NAME)
 
 
 def test_every_deviation_belongs_to_a_scenario() -> None:
-    assert {each.scenario for each in DEVIATIONS} <= set(BY_NAME)
-    assert all(each.title and each.reason for each in DEVIATIONS)
+    assert {deviation.scenario for deviation in DEVIATIONS} <= set(BY_NAME)
+    assert all(deviation.title and deviation.reason for deviation in DEVIATIONS)

@@ -23,7 +23,7 @@ COUNT = 1000
 @pytest.mark.long
 def test_the_states_of_airbyte_source_faker_are_returned(project: Project) -> None:
     faker = install("airbyte-source-faker==7.2.1", project.home / "packages")
-    catalog = {"streams": [_configured(one) for one in _discovered(project, str(faker))]}
+    catalog = {"streams": [_configure(stream) for stream in _discover(project, str(faker))]}
     _write(project, "catalog.json", catalog)
     _write(project, "destination.json", {"checkpoint": {"rows": 300}})
 
@@ -38,32 +38,35 @@ def test_the_states_of_airbyte_source_faker_are_returned(project: Project) -> No
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-        sent, came = _messages(project, "sent.jsonl"), _messages(project, "out.jsonl")
-        assert {message["type"] for message in came} == {"LOG", "STATE"}
+        source_messages, returned = (
+            _messages(project, "sent.jsonl"),
+            _messages(project, "out.jsonl"),
+        )
+        assert {message["type"] for message in returned} == {"LOG", "STATE"}
         for name in ("users", "purchases", "products"):
-            given, acknowledged = _states(sent, name), _states(came, name)
+            source_states, acknowledged = _states(source_messages, name), _states(returned, name)
             counts = [state.pop("destinationStats") for state in acknowledged]
-            assert acknowledged == given != []
-            expected = [state["sourceStats"]["recordCount"] for state in given]
-            assert [each["recordCount"] for each in counts] == expected
+            assert acknowledged == source_states != []
+            expected = [state["sourceStats"]["recordCount"] for state in source_states]
+            assert [stats["recordCount"] for stats in counts] == expected
             # The second time the source says the same again: one row a key all the same.
             rows = project.rows("destination", name)
             assert len(rows) == len({row["id"] for row in rows}) == sum(expected) > 0
     assert len(project.rows("destination", "users")) == COUNT
 
 
-def _discovered(project: Project, faker: str) -> list[dict[str, Any]]:
+def _discover(project: Project, faker: str) -> list[dict[str, Any]]:
     config = _write(project, "source.json", {"count": COUNT, "seed": 1, "parallelism": 1})
     done = subprocess.run(
         [faker, "discover", "--config", config], capture_output=True, text=True, check=True
     )
     messages = map(json.loads, done.stdout.splitlines())
-    (catalog,) = [one["catalog"] for one in messages if one["type"] == "CATALOG"]
+    (catalog,) = [message["catalog"] for message in messages if message["type"] == "CATALOG"]
     streams: list[dict[str, Any]] = catalog["streams"]
     return streams
 
 
-def _configured(stream: dict[str, Any]) -> dict[str, Any]:
+def _configure(stream: dict[str, Any]) -> dict[str, Any]:
     return {
         "stream": stream,
         "sync_mode": "full_refresh",
@@ -84,5 +87,5 @@ def _messages(project: Project, name: str) -> list[dict[str, Any]]:
 
 
 def _states(messages: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    found = [message["state"] for message in messages if message["type"] == "STATE"]
-    return [one for one in found if one["stream"]["stream_descriptor"]["name"] == name]
+    states = [message["state"] for message in messages if message["type"] == "STATE"]
+    return [state for state in states if state["stream"]["stream_descriptor"]["name"] == name]

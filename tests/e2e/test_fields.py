@@ -81,7 +81,7 @@ def _texts(folder: Path) -> Iterator[tuple[Path, str]]:
                 yield path, "\n".join(database.iterdump())
 
 
-def _shown_in(project: Project) -> list[Path]:
+def _find_secret(project: Project) -> list[Path]:
     return [path for path, text in _texts(project.home) if SECRET in text]
 
 
@@ -89,7 +89,7 @@ def test_excluded_values_are_stored_nowhere(synced: tuple[Project, str]) -> None
     project, _ = synced
     looked_at = {path.suffix for path, _ in _texts(project.home)}
     assert {".parquet", ".db", ".json"} <= looked_at
-    assert _shown_in(project) == []
+    assert _find_secret(project) == []
     rows = {row["id"]: row for row in project.rows("scripted", "things")}
     assert rows.keys() == {1, 2, 3}
     assert rows[1].keys() == {"id", "email", "contacts", "address"}
@@ -112,7 +112,7 @@ def test_a_failed_sync_shows_no_excluded_values(project: Project) -> None:
     assert done.returncode == 1
     assert "malformed RECORD" in done.stdout + done.stderr
     assert SECRET not in done.stdout + done.stderr
-    assert _shown_in(project) == []
+    assert _find_secret(project) == []
     assert len(project.rows("scripted", "things")) == 3
 
 
@@ -143,4 +143,4 @@ def test_a_key_may_be_stored_as_its_hash(project: Project) -> None:
     [row] = project.rows("scripted", "things")
     assert row.keys() == {"id", "email"}  # id is the cursor
     assert (row["id"], len(row["email"])) == (2, 64)
-    assert _shown_in(project) == []
+    assert _find_secret(project) == []

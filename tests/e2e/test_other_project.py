@@ -88,10 +88,10 @@ def test_a_connection_is_scaffolded_filled_in_and_launched(other: Path) -> None:
     component = "elt_assets.ConnectionComponent"
     run(other, "dg", "scaffold", "defs", component, "people", "--connector", "faker")
     folder = other / "other" / "defs" / "people"
-    written = (folder / "defs.yaml").read_text()
-    assert "connector: faker" in written and "destination_sync_mode: overwrite" in written
+    text = (folder / "defs.yaml").read_text()
+    assert "connector: faker" in text and "destination_sync_mode: overwrite" in text
     (folder / "defs.yaml").write_text(
-        written.replace("config: {}", "config: {count: 40}")
+        text.replace("config: {}", "config: {count: 40}")
         + "  translation:\n"
         + "    group_name: crm\n"
         + "    tags: {stream: '{{ stream.name }}'}\n"
@@ -103,7 +103,7 @@ def test_a_connection_is_scaffolded_filled_in_and_launched(other: Path) -> None:
     run(other, "elt", "discover", str(folder))
     text = run(other, "dg", "list", "defs", "--json")
     listed, _ = json.JSONDecoder().raw_decode(text[text.index("{") :])
-    users = next(one for one in listed["assets"] if one["asset_key"] == "people/users")
+    users = next(asset for asset in listed["assets"] if asset["asset_key"] == "people/users")
     assert (users["group_name"], users["owners"]) == ("crm", [{"team": "data"}])
     run(other, "dg", "launch", "--assets", "people/users,adults")
     lake = other.parent / "home" / "lake"

@@ -76,9 +76,9 @@ def test_the_target_suite_passes_except_for_documented_failures(
         check=False,
     )
 
-    found = dict(re.findall(r"::(\w+) (PASSED|FAILED|ERROR)", done.stdout))
-    failed = {name for name, outcome in found.items() if outcome != "PASSED"}
-    assert len(found) == 16, done.stdout
+    outcomes = dict(re.findall(r"::(\w+) (PASSED|FAILED|ERROR)", done.stdout))
+    failed = {name for name, outcome in outcomes.items() if outcome != "PASSED"}
+    assert len(outcomes) == 16, done.stdout
     assert failed == DIFFERENT, done.stdout
     documented = (REPOSITORY / "docs" / "singer.md").read_text()
     assert all(f"`{name}`" in documented for name in failed)

@@ -41,8 +41,8 @@ def sync(folder: Path, tap: Sequence[str], config: Json, state: Json | None = No
 
 
 def messages(output: bytes, kind: str) -> list[Json]:
-    found = (json.loads(line) for line in output.splitlines())
-    return [message for message in found if message["type"] == kind]
+    decoded = (json.loads(line) for line in output.splitlines())
+    return [message for message in decoded if message["type"] == kind]
 
 
 def last_state(output: bytes) -> Json:
@@ -50,31 +50,31 @@ def last_state(output: bytes) -> Json:
 
 
 def records(output: bytes) -> list[Json]:
-    found = (message["record"] for message in messages(output, "RECORD"))
-    return sorted(found, key=lambda record: (record.get("storeId") or 0, record["id"]))
+    unsorted = (message["record"] for message in messages(output, "RECORD"))
+    return sorted(unsorted, key=lambda record: (record.get("storeId") or 0, record["id"]))
 
 
 HASHES = ("sent", "sent_without_key")
 
 
-def without_hashes(state: Json) -> Json:
+def remove_hashes(state: Json) -> Json:
     """Return a state as the other SDK has it: ours sends the records at a bookmark once by their hashes."""
 
-    def stripped(found: Json) -> Json:
-        return {name: value for name, value in found.items() if name not in HASHES}
+    def strip(entry: Json) -> Json:
+        return {name: value for name, value in entry.items() if name not in HASHES}
 
-    return dict(json.loads(json.dumps(state), object_hook=stripped))
+    return dict(json.loads(json.dumps(state), object_hook=strip))
 
 
 def bookmarks(state: Json) -> Json:
     """Return the bookmarks of a state, without what depends on the time of the sync or on the program."""
     text = json.dumps({name: mark for name, mark in state["bookmarks"].items() if mark})
 
-    def stripped(found: Json) -> Json:
+    def strip(entry: Json) -> Json:
         dropped = ("Note", "replication_key_signpost", "starting_replication_value", *HASHES)
-        return {name: value for name, value in found.items() if name not in dropped}
+        return {name: value for name, value in entry.items() if name not in dropped}
 
-    return dict(json.loads(text, object_hook=stripped))
+    return dict(json.loads(text, object_hook=strip))
 
 
 SLOW = [("sorted", False), ("unsorted", False), ("partitioned", False), ("partitioned", True)]
@@ -93,12 +93,12 @@ def test_each_tap_resumes_from_the_state_of_the_other(
     assert bookmarks(states[0]) == bookmarks(states[1])
 
     second = {"stream": stream, "days": [2, 3, 4, 5, 6]}
-    given = [(OURS, without_hashes(state)) for state in states]
-    given += [(theirs, state) for state in states]
-    outputs = [sync(tmp_path, tap, second, state) for tap, state in given]
-    found = [records(output) for output in outputs]
-    assert found[1:] == found[:-1]
-    assert {record["id"] for record in found[0] if "updatedAt" in record} == (
+    exchanges = [(OURS, remove_hashes(state)) for state in states]
+    exchanges += [(theirs, state) for state in states]
+    outputs = [sync(tmp_path, tap, second, state) for tap, state in exchanges]
+    results = [records(output) for output in outputs]
+    assert results[1:] == results[:-1]
+    assert {record["id"] for record in results[0] if "updatedAt" in record} == (
         {5, 6} if not fails else {3, 4, 5, 6} if stream == "sorted" else {2, 3, 4, 5, 6}
     )
     ends = [bookmarks(last_state(output)) for output in outputs]

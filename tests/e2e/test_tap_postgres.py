@@ -74,7 +74,7 @@ def postgres() -> Iterator[Postgres]:
         os.chown(folder, user.pw_uid, user.pw_gid)
         how |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     data = str(folder / "data")
-    made = [
+    initialization = [
         str(programs / "initdb"),
         "-D",
         data,
@@ -86,7 +86,7 @@ def postgres() -> Iterator[Postgres]:
         "UTF8",
         "--no-sync",
     ]
-    subprocess.run(made, check=True, capture_output=True, **how)
+    subprocess.run(initialization, check=True, capture_output=True, **how)
     port = _free_port()
     settings = [
         "listen_addresses=127.0.0.1",
@@ -94,18 +94,18 @@ def postgres() -> Iterator[Postgres]:
         "unix_socket_directories=",
         "fsync=off",
     ]
-    command = [str(programs / "postgres"), "-D", data, *(f"--{each}" for each in settings)]
+    command = [str(programs / "postgres"), "-D", data, *(f"--{setting}" for setting in settings)]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, **how)
-    found = Postgres(programs, folder, port)
+    database = Postgres(programs, folder, port)
     try:
         deadline = time.monotonic() + 60
-        while not found.is_up():
+        while not database.is_up():
             assert server.poll() is None and time.monotonic() < deadline, (
                 folder / "log"
             ).read_text()
             time.sleep(0.1)
-        yield found
+        yield database
     finally:
         server.terminate()
         server.wait(30)

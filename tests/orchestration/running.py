@@ -59,7 +59,7 @@ def failure_of(result: dg.ExecuteInProcessResult) -> str:
     return data.error.to_string()
 
 
-def logged(project: Project, result: dg.ExecuteInProcessResult) -> str:
+def read_log(project: Project, result: dg.ExecuteInProcessResult) -> str:
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         entries = instance.all_logs(result.run_id)
     return "\n".join(entry.user_message for entry in entries)
@@ -67,19 +67,21 @@ def logged(project: Project, result: dg.ExecuteInProcessResult) -> str:
 
 def observations(project: Project, *key: str) -> list[dict[str, Any]]:
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
-        found = instance.fetch_observations(dg.AssetKey(list(key)), limit=100).records
-    events = [record.event_log_entry.asset_observation for record in reversed(found)]
+        records = instance.fetch_observations(dg.AssetKey(list(key)), limit=100).records
+    events = [record.event_log_entry.asset_observation for record in reversed(records)]
     return [{k: v.value for k, v in event.metadata.items()} for event in events if event]
 
 
 def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
     """The checks of a run, by name."""
-    return {each.check_name: each for each in result.get_asset_check_evaluations()}
+    return {
+        evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()
+    }
 
 
-def materialized(project: Project, *key: str) -> dict[str | None, dict[str, Any]]:
+def fetch_materializations(project: Project, *key: str) -> dict[str | None, dict[str, Any]]:
     """The metadata of the asset's latest materialisation of each partition."""
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
-        found = instance.fetch_materializations(dg.AssetKey(list(key)), limit=1000).records
-    events = [record.asset_materialization for record in reversed(found)]
+        records = instance.fetch_materializations(dg.AssetKey(list(key)), limit=1000).records
+    events = [record.asset_materialization for record in reversed(records)]
     return {e.partition: {k: v.value for k, v in e.metadata.items()} for e in events if e}

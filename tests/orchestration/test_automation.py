@@ -15,7 +15,7 @@ from elt_assets.orchestration.automation.sensors import reason_to_wait
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import RawRecord
 from tests.orchestration.running import END, START, materialize
-from tests.orchestration.ticking import execute, instance_of, run_job, scheduled, tick
+from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, run_job, tick
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import reconfigure, windowed
 from tests.project import Project
@@ -42,7 +42,7 @@ def shop(project: Project, streams: list[str], config: Any = None, **attributes:
     project.discover("shop")
 
 
-def refused(project: Project) -> str:
+def refuse(project: Project) -> str:
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Dagster wraps it
         build()
     texts: list[str] = []
@@ -68,10 +68,10 @@ def test_the_schedule_of_a_connection_starts_one_run_of_its_streams(
             {"name": "products", "schedule": "30 * * * *"},
         ],
     )
-    at = dt.datetime(2026, 1, 5, 6, tzinfo=UTC)
-    (request,) = scheduled(own, "shop_schedule", at)
+    tick = dt.datetime(2026, 1, 5, 6, tzinfo=UTC)
+    (request,) = evaluate_schedule(own, "shop_schedule", tick)
     assert request.asset_selection == [USERS, ORDERS]
-    (other,) = scheduled(own, "shop__products_schedule", at)
+    (other,) = evaluate_schedule(own, "shop__products_schedule", tick)
     assert other.asset_selection == [dg.AssetKey(["shop", "products"])]
     assert execute(own, other).success
     assert own.rows("shop", "products")
@@ -81,7 +81,7 @@ def test_a_schedule_of_a_stream_with_windows_requests_the_newest_window(
     own: Project, spark: object
 ) -> None:
     windowed(own, partitions=DAILY, schedule="0 2 * * *")
-    (request,) = scheduled(
+    (request,) = evaluate_schedule(
         own, "weather__readings_schedule", dt.datetime(2026, 1, 9, 2, tzinfo=UTC)
     )
     assert request.partition_key == "2026-01-08"
@@ -93,19 +93,19 @@ def test_a_schedule_of_a_stream_with_keys_requests_each_key(own: Project) -> Non
     keys = {"type": "static", "keys": ["north", "south"], "bind": "station"}
     windowed(own, partitions={"type": "multi", "window": DAILY, "key": keys})
     own.amend("weather", schedule="0 2 * * *")
-    (found,) = scheduled(own, "weather_schedule", dt.datetime(2026, 1, 9, 2, tzinfo=UTC))
-    assert (found.tags[START], found.tags[END]) == ("north|2026-01-08", "south|2026-01-08")
+    (request,) = evaluate_schedule(own, "weather_schedule", dt.datetime(2026, 1, 9, 2, tzinfo=UTC))
+    assert (request.tags[START], request.tags[END]) == ("north|2026-01-08", "south|2026-01-08")
 
 
 # --- automation conditions --------------------------------------------------------------------------
 
 
 def evaluate(
-    project: Project, at: dt.datetime, before: dg.EvaluateAutomationConditionsResult | None = None
+    project: Project, time: dt.datetime, before: dg.EvaluateAutomationConditionsResult | None = None
 ) -> dg.EvaluateAutomationConditionsResult:
     with instance_of(project) as instance:
         return dg.evaluate_automation_conditions(
-            build(), instance, evaluation_time=at, cursor=before.cursor if before else None
+            build(), instance, evaluation_time=time, cursor=before.cursor if before else None
         )
 
 
@@ -114,21 +114,21 @@ def test_on_cron_requests_a_run_without_events_of_the_source(own: Project) -> No
     before = evaluate(own, dt.datetime(2026, 1, 5, 5, 59, tzinfo=UTC))
     after = evaluate(own, dt.datetime(2026, 1, 5, 6, 1, tzinfo=UTC), before)
     later = evaluate(own, dt.datetime(2026, 1, 5, 6, 2, tzinfo=UTC), after)
-    assert [each.total_requested for each in (before, after, later)] == [0, 2, 0]
+    assert [result.total_requested for result in (before, after, later)] == [0, 2, 0]
 
 
 def test_eager_requests_a_run_after_a_materialization_of_the_source(own: Project) -> None:
     shop(own, ["users"], automation="eager")
-    at = dt.datetime(2026, 1, 5, tzinfo=UTC)
-    before = evaluate(own, at)
+    time = dt.datetime(2026, 1, 5, tzinfo=UTC)
+    before = evaluate(own, time)
     with instance_of(own) as instance:
         # Each sync leaves an observation on the source, which must not ask for the next one.
         instance.report_runless_asset_event(dg.AssetObservation(SHOP))
-    observed = evaluate(own, at, before)
+    observed = evaluate(own, time, before)
     with instance_of(own) as instance:
         instance.report_runless_asset_event(dg.AssetMaterialization(SHOP))
-    after = evaluate(own, at, observed)
-    requested = [each.total_requested for each in (before, observed)]
+    after = evaluate(own, time, observed)
+    requested = [result.total_requested for result in (before, observed)]
     assert (requested, after.get_num_requested(USERS)) == ([0, 0], 1)
 
 
@@ -168,7 +168,7 @@ def test_drift_is_checked_in_a_run_at_the_configured_interval(own: Project) -> N
 def test_a_sensor_waits_longer_after_each_failure_in_succession(
     own: Project, outcomes: list[str], failures: int
 ) -> None:
-    now, tags = dt.datetime.now(UTC), {"dagster/sensor_name": "x"}
+    start, tags = dt.datetime.now(UTC), {"dagster/sensor_name": "x"}
     with instance_of(own) as instance:
         for outcome in outcomes:
             run = instance.create_run_for_job(JOB, tags=tags)
@@ -176,7 +176,7 @@ def test_a_sensor_waits_longer_after_each_failure_in_succession(
             instance.report_dagster_event(report, run.run_id)
 
         def waits(minutes: float, every: int) -> bool:
-            time, interval = now + dt.timedelta(minutes=minutes), dt.timedelta(minutes=every)
+            time, interval = start + dt.timedelta(minutes=minutes), dt.timedelta(minutes=every)
             return reason_to_wait(instance, "x", time, interval) is not None
 
         for every in (1, 7, 600):
@@ -192,11 +192,11 @@ def test_there_is_no_drift_sensor_without_a_drift_setting(own: Project) -> None:
     assert not build().get_repository_def().has_sensor_def("scripted_drift")
 
 
-def discovering(project: Project, kind: Any = None, **discover: Any) -> None:
+def configure_discovery(project: Project, kind: Any = None, **discover: Any) -> None:
     """Readings of one partition for each station that the other stream has."""
     windowed(project, config={"stations": ["north", "south"], "to": "2026-01-02"})
-    found = {"stream": "stations", "field": "id", **discover}
-    partitions = {"type": "dynamic", "bind": "station", "discover": found}
+    discovery = {"stream": "stations", "field": "id", **discover}
+    partitions = {"type": "dynamic", "bind": "station", "discover": discovery}
     if kind == "multi":
         partitions = {"type": "multi", "window": DAILY, "key": partitions}
     readings = {"name": "readings", "partitions": partitions}
@@ -205,7 +205,7 @@ def discovering(project: Project, kind: Any = None, **discover: Any) -> None:
 
 
 def test_new_values_add_partitions_and_request_runs(own: Project, spark: object) -> None:
-    discovering(own)
+    configure_discovery(own)
     sensor = "weather__readings_partitions"
     assert not tick(own, sensor).dynamic_partitions_requests
     assert materialize(own, 'key:"weather/stations"').success
@@ -220,12 +220,12 @@ def test_new_values_add_partitions_and_request_runs(own: Project, spark: object)
     reconfigure(own, "weather", stations=["north", "south", "west", "no\nkey"])
     assert materialize(own, 'key:"weather/stations"').success
     more = tick(own, sensor, first.cursor)
-    assert [each.partition_key for each in more.run_requests or []] == ["west"]
+    assert [request.partition_key for request in more.run_requests or []] == ["west"]
     assert not tick(own, sensor).run_requests  # its cursor was lost: nothing is there to add
 
 
 def test_partitions_may_be_added_without_runs(own: Project, spark: object) -> None:
-    discovering(own, materialize=False)
+    configure_discovery(own, materialize=False)
     assert materialize(own, 'key:"weather/stations"').success
     done = tick(own, "weather__readings_partitions")
     assert not done.run_requests and "added 2 partitions" in (done.skip_message or "")
@@ -236,7 +236,7 @@ def test_partitions_may_be_added_without_runs(own: Project, spark: object) -> No
 def test_new_values_of_a_stream_with_windows_request_the_newest_window(
     own: Project, spark: object
 ) -> None:
-    discovering(own, "multi")
+    configure_discovery(own, "multi")
     assert materialize(own, 'key:"weather/stations"').success
     (request,) = tick(own, "weather__readings_partitions").run_requests or []
     keys = [request.tags[name].split("|") for name in (START, END)]
@@ -256,8 +256,8 @@ def test_new_values_of_a_stream_with_windows_request_the_newest_window(
 def test_an_unknown_stream_or_field_in_discover_is_refused_at_load(
     own: Project, discover: Any, expected: str
 ) -> None:
-    discovering(own, **discover)
-    text = refused(own)
+    configure_discovery(own, **discover)
+    text = refuse(own)
     assert expected in text and "stream 'readings': partitions.discover" in text
 
 
@@ -298,18 +298,18 @@ def test_a_tick_is_skipped_if_the_source_cannot_be_checked(
 def test_new_data_is_refused_for_sources_that_do_not_support_it(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     own.amend("scripted", new_data={"every": "1m"})
-    assert "only a built-in connector" in refused(own)
+    assert "only a built-in connector" in refuse(own)
     own.amend("scripted", new_data=None)
     shop(own, ["users"], new_data={})
     own.amend("shop", streams=[{"name": "users"}])
-    assert "needs an incremental stream without partitions" in refused(own)
+    assert "needs an incremental stream without partitions" in refuse(own)
 
 
 def test_sensors_are_stopped_by_default(own: Project) -> None:
     shop(own, ["users"], new_data={}, drift={})
     sensors = build().get_repository_def().sensor_defs
-    ours = [each for each in sensors if each.name.startswith("shop")]
-    assert {each.default_status for each in ours} == {dg.DefaultSensorStatus.STOPPED}
+    ours = [sensor for sensor in sensors if sensor.name.startswith("shop")]
+    assert {sensor.default_status for sensor in ours} == {dg.DefaultSensorStatus.STOPPED}
     assert len(ours) == 2
 
 
@@ -355,7 +355,7 @@ def test_a_built_in_connector_is_probed_instead_of_read(own: Project, spark: obj
 def test_new_data_by_a_read_is_refused_for_streams_that_are_read_together(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     own.amend("scripted", new_data=READ, read_together=True)
-    assert "the streams of this connection are read together" in refused(own)
+    assert "the streams of this connection are read together" in refuse(own)
 
 
 @pytest.mark.parametrize(
@@ -380,9 +380,9 @@ def test_a_record_is_new_unless_the_state_contains_its_cursor(
     stream = ConfiguredStream(
         stream=AirbyteStream(name="things", json_schema={}, default_cursor_field=["at"])
     )
-    sent = RawRecord(stream="things", data=Raw(data.encode()))
+    record = RawRecord(stream="things", data=Raw(data.encode()))
     message = f'{{"type":"STREAM","stream":{{"stream_descriptor":{{}},"stream_state":{saved}}}}}'
-    assert is_new(sent, stream, message) is expected
-    assert is_new(sent, stream, None)
+    assert is_new(record, stream, message) is expected
+    assert is_new(record, stream, None)
     other = RawRecord(stream="others", data=Raw(data.encode()))
     assert not is_new(other, stream, None)

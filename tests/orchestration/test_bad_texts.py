@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.orchestration.running import failure_of, logged, materialize, materialized
+from tests.orchestration.running import failure_of, fetch_materializations, materialize, read_log
 from tests.programs.scripted import record, script
 from tests.project import Project
 
@@ -26,10 +26,10 @@ def test_a_state_and_records_with_bad_texts_are_synced_and_resumed_from(own: Pro
     for _ in range(2):
         result = materialize(own)
         assert result.success, failure_of(result)
-    assert "half \ufffd of it" in logged(own, result)
+    assert "half \ufffd of it" in read_log(own, result)
     assert [row["name"] for row in own.rows("scripted", "things")] == 2 * ["cut \ufffd"]
-    given = (own.root / "scripted-source" / "state.json").read_text()
-    assert given == f"[{STATE % BLOB}]"
-    event = materialized(own, "scripted", "things")[None]["elt/state"]
+    state = (own.root / "scripted-source" / "state.json").read_text()
+    assert state == f"[{STATE % BLOB}]"
+    event = fetch_materializations(own, "scripted", "things")[None]["elt/state"]
     assert event["stream"]["stream_state"] == {"seen": "cut \\ud83d\x00\t", "n": "NaN"}
     json.dumps(event, ensure_ascii=False, allow_nan=False).encode()  # as Dagster's page does

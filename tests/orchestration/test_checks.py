@@ -37,45 +37,45 @@ def alone(project: Project, *key: str) -> dict[str, dg.AssetCheckEvaluation]:
     return evaluations(result)
 
 
-def failed(found: dict[str, dg.AssetCheckEvaluation]) -> set[str]:
-    return {name for name, one in found.items() if not one.passed}
+def select_failed(results: dict[str, dg.AssetCheckEvaluation]) -> set[str]:
+    return {name for name, evaluation in results.items() if not evaluation.passed}
 
 
 def test_all_checks_of_a_correct_stream_pass(own: Project) -> None:
     windowed(own, config={"to": "2026-01-02"}, **LIVE)
-    found = evaluations(materialize(own, KEY))
-    assert failed(found) == set()
-    assert set(found) == {
+    results = evaluations(materialize(own, KEY))
+    assert select_failed(results) == set()
+    assert set(results) == {
         "counts", "completed", "primary_key", "changed", "rejected", "columns", "cursor",
     }  # fmt: skip
-    assert found["counts"].metadata["source"].value == 48
-    assert found["primary_key"].metadata["rows"].value == 48
+    assert results["counts"].metadata["source"].value == 48
+    assert results["primary_key"].metadata["rows"].value == 48
 
 
 def test_checks_can_be_run_without_a_sync(own: Project) -> None:
     windowed(own, config={"to": "2026-01-02"}, **LIVE)
     assert materialize(own, KEY).success
-    assert failed(alone(own, "weather", "readings")) == set()
+    assert select_failed(alone(own, "weather", "readings")) == set()
     table = own.table("weather", "readings")
     twice = table.to_pyarrow_table().slice(0, 1)
     write_deltalake(table, twice, mode="append")
-    found = alone(own, "weather", "readings")
-    assert failed(found) == {"primary_key"}
-    assert found["primary_key"].description == "1 keys have more than one row"
-    assert (found["primary_key"].severity, found["rejected"].severity) == (ERROR, WARN)
+    results = alone(own, "weather", "readings")
+    assert select_failed(results) == {"primary_key"}
+    assert results["primary_key"].description == "1 keys have more than one row"
+    assert (results["primary_key"].severity, results["rejected"].severity) == (ERROR, WARN)
 
 
 def test_checks_pass_before_the_first_sync(own: Project) -> None:
     windowed(own, **LIVE)
-    assert failed(alone(own, "weather", "readings")) == set()
+    assert select_failed(alone(own, "weather", "readings")) == set()
 
 
 def test_counts_that_differ_from_the_source_fail_the_check(own: Project) -> None:
     lines = [record(id=1), record(id=2), state(2, records=2), record(id=3), status("COMPLETE")]
     script(own, [status("STARTED"), *lines])
-    found = evaluations(materialize(own, THINGS))
-    assert failed(found) == {"counts"}
-    assert found["counts"].description == "the source reports 2 records; 3 were read"
+    results = evaluations(materialize(own, THINGS))
+    assert select_failed(results) == {"counts"}
+    assert results["counts"].description == "the source reports 2 records; 3 were read"
 
 
 @pytest.mark.spec("protocol.135")
@@ -90,49 +90,49 @@ def test_a_state_with_a_wrong_record_count_fails_the_sync(own: Project) -> None:
 
 def test_missing_counts_and_statuses_do_not_fail_checks(own: Project) -> None:
     script(own, [record(id=1), state(1)])
-    found = evaluations(materialize(own, THINGS))
-    assert failed(found) == set()
-    assert "does not report" in str(found["counts"].description)
-    assert "no status" in str(found["completed"].description)
+    results = evaluations(materialize(own, THINGS))
+    assert select_failed(results) == set()
+    assert "does not report" in str(results["counts"].description)
+    assert "no status" in str(results["completed"].description)
 
 
 def test_the_share_of_changed_records_is_compared_with_its_limit(own: Project) -> None:
     script(own, [record(id=1), record(id="?"), record(id=3), state(3)])
-    found = evaluations(materialize(own, THINGS))
-    assert failed(found) == {"changed"}
-    assert found["changed"].metadata["share"].value == pytest.approx(1 / 3)
+    results = evaluations(materialize(own, THINGS))
+    assert select_failed(results) == {"changed"}
+    assert results["changed"].metadata["share"].value == pytest.approx(1 / 3)
     own.amend("scripted", checks={"changed": {"max": 0.5}, "columns": False})
-    found = evaluations(materialize(own, THINGS))
-    assert failed(found) == set()
-    assert "columns" not in found
+    results = evaluations(materialize(own, THINGS))
+    assert select_failed(results) == set()
+    assert "columns" not in results
 
 
 def test_the_share_of_rejected_records_is_compared_with_its_limit(own: Project) -> None:
     lines = [record(id=None, name="x"), record(id=1), state(1)]
     keyed: Any = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
     script(own, lines, **keyed)
-    found = evaluations(materialize(own, THINGS))
-    assert failed(found) == {"rejected"}
-    assert found["rejected"].description == "50.00% of the records read; the limit is 0.00%"
+    results = evaluations(materialize(own, THINGS))
+    assert select_failed(results) == {"rejected"}
+    assert results["rejected"].description == "50.00% of the records read; the limit is 0.00%"
 
 
 def test_columns_that_differ_from_the_catalog_fail_the_check(own: Project) -> None:
     schema = {"id": {"type": "integer"}, "name": {"type": "string"}, "more": {"type": "string"}}
     script(own, [record(id=1), state(1)], on_schema_change="freeze")
-    assert failed(evaluations(materialize(own, THINGS))) == set()
+    assert select_failed(evaluations(materialize(own, THINGS))) == set()
     script(own, [record(id=2), state(2)], schema=schema, on_schema_change="freeze")
-    found = evaluations(materialize(own, THINGS))
-    assert failed(found) == {"columns"}
-    assert "more" in str(found["columns"].description)
+    results = evaluations(materialize(own, THINGS))
+    assert select_failed(results) == {"columns"}
+    assert "more" in str(results["columns"].description)
 
 
 def test_a_decreasing_cursor_fails_the_check(own: Project) -> None:
     script(own, [record(id=5), state(5, field="id")])
-    assert failed(evaluations(materialize(own, THINGS))) == set()
+    assert select_failed(evaluations(materialize(own, THINGS))) == set()
     script(own, [record(id=4), state(4, field="id")])
-    found = evaluations(materialize(own, THINGS))
-    assert failed(found) == {"cursor"}
-    assert found["cursor"].description == "from 5.0 to 4.0"
+    results = evaluations(materialize(own, THINGS))
+    assert select_failed(results) == {"cursor"}
+    assert results["cursor"].description == "from 5.0 to 4.0"
 
 
 def test_a_state_that_the_user_set_back_does_not_fail_the_cursor_check(own: Project) -> None:
@@ -142,7 +142,7 @@ def test_a_state_that_the_user_set_back_does_not_fail_the_cursor_check(own: Proj
         first = {"at": "2026-01-01T05:00:00+00:00"}
         states.set_state(asset(own), paths.lake(), first, dagster)
     reconfigure(own, "weather", to="2026-01-02")
-    assert failed(evaluations(materialize(own, KEY))) == set()
+    assert select_failed(evaluations(materialize(own, KEY))) == set()
 
 
 def test_check_settings_of_a_connection_apply_to_its_streams(own: Project) -> None:
@@ -157,15 +157,15 @@ def test_check_settings_of_a_connection_apply_to_its_streams(own: Project) -> No
 def test_settings_of_a_stream_override_single_check_settings_of_its_connection() -> None:
     general = Checks.model_validate({"changed": {"max": 0.05}, "columns": True})
     own = Checks.model_validate({"changed": {"severity": "error"}, "cursor": False})
-    found = own.over(general)
-    assert (found.changed.max, found.changed.severity) == (0.05, "error")
-    assert (found.columns.enabled, found.columns.severity) == (True, "warn")
-    assert (found.cursor.enabled, found.cursor.severity) == (False, "warn")
-    assert (found.rejected.max, found.counts.severity) == (0.0, "error")
+    checks = own.over(general)
+    assert (checks.changed.max, checks.changed.severity) == (0.05, "error")
+    assert (checks.columns.enabled, checks.columns.severity) == (True, "warn")
+    assert (checks.cursor.enabled, checks.cursor.severity) == (False, "warn")
+    assert (checks.rejected.max, checks.counts.severity) == (0.0, "error")
 
 
 def test_a_numeric_text_is_compared_as_a_number(own: Project) -> None:
     script(own, [record(id=999), state("999", field="id")])
-    assert failed(evaluations(materialize(own, THINGS))) == set()
+    assert select_failed(evaluations(materialize(own, THINGS))) == set()
     script(own, [record(id=1000), state("1000", field="id")])
-    assert failed(evaluations(materialize(own, THINGS))) == set()
+    assert select_failed(evaluations(materialize(own, THINGS))) == set()

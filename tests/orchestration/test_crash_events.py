@@ -16,7 +16,7 @@ import pytest
 
 from elt_assets.failpoints import VARIABLE, Failpoint, armed
 from tests.failpoints import assert_reached
-from tests.orchestration.running import materialize, materialized
+from tests.orchestration.running import fetch_materializations, materialize
 from tests.programs.windowed_source import windowed
 from tests.project import REPOSITORY, Project
 
@@ -61,7 +61,7 @@ class Camera:
                 self.shots[point] = shot
 
 
-def photographed(project: Project, album: str) -> dict[Failpoint, Path]:
+def photograph(project: Project, album: str) -> dict[Failpoint, Path]:
     """Sync both partitions; return what a kill at each of the failpoints leaves."""
     camera = Camera(project.home, project.root / album)
     with armed(camera):
@@ -78,14 +78,14 @@ def assert_complete(project: Project) -> None:
     stations = [row["_elt_partition"] for row in project.rows("weather", "readings")]
     assert {name: stations.count(name) for name in stations} == {FIRST: 24 * DAYS, LAST: 24 * DAYS}
     state = {"at": f"2026-01-{DAYS:02}T23:00:00+00:00"}
-    reported = materialized(project, "weather", "readings")
+    reported = fetch_materializations(project, "weather", "readings")
     states = {
         name: event["elt/state"]["stream"]["stream_state"] for name, event in reported.items()
     }
     assert states == {FIRST: state, LAST: state}
 
 
-def recovered(project: Project) -> list[str | None]:
+def list_recovered(project: Project) -> list[str | None]:
     """Return the partitions of which the event of a killed run was recovered, each once."""
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         key = dg.AssetKey(["weather", "readings"])
@@ -102,17 +102,17 @@ def test_partitions_survive_a_kill_between_commit_and_event(
     readings: Project, request: pytest.FixtureRequest
 ) -> None:
     points: set[Failpoint | None] = set()
-    for point, shot in photographed(readings, "first").items():
+    for point, shot in photograph(readings, "first").items():
         put_back(readings, shot)
-        later = photographed(readings, f"after-{point.name}")
+        later = photograph(readings, f"after-{point.name}")
         assert_complete(readings)
-        assert recovered(readings) or point is not Failpoint.STREAM_COMPLETE
+        assert list_recovered(readings) or point is not Failpoint.STREAM_COMPLETE
         points |= {point, *later}
         if Failpoint.EVENT_RECOVERED in later:
             put_back(readings, later[Failpoint.EVENT_RECOVERED])
             assert materialize(readings, KEY, partition=FIRST, through=LAST).success
             assert_complete(readings)
-            assert recovered(readings)
+            assert list_recovered(readings)
     assert_reached(request.node.nodeid, points)
 
 
@@ -129,7 +129,7 @@ def test_a_process_that_was_killed_before_its_event_is_reported(
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert len(materialized(readings, "weather", "readings")) < 2
+    assert len(fetch_materializations(readings, "weather", "readings")) < 2
     assert materialize(readings, KEY, partition=FIRST, through=LAST).success
-    assert recovered(readings)
+    assert list_recovered(readings)
     assert_complete(readings)

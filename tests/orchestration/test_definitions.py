@@ -55,7 +55,7 @@ def test_each_stream_has_an_asset(own: Project) -> None:
 def test_a_connection_may_have_a_schedule(own: Project) -> None:
     _shop(own, schedule="0 6 * * *")
     schedules = build().get_repository_def().schedule_defs
-    assert {each.name: each.cron_schedule for each in schedules} == {
+    assert {schedule.name: schedule.cron_schedule for schedule in schedules} == {
         "shop_schedule": "0 6 * * *",
         "elt_maintenance_schedule": "0 3 * * 0",
     }
@@ -85,8 +85,8 @@ def test_any_stream_name_makes_an_asset(own: Project) -> None:
     for file in ("defs.yaml", "catalog.json"):
         text = (folder / file).read_text()
         (folder / file).write_text(text.replace("things", "Größe 1.2-b"))
-    found = {tuple(key.path) for key in build().resolve_asset_graph().executable_asset_keys}
-    assert found == {("scripted", f"Größe 1.2-b{suffix}") for suffix in ("", "_dead_letter")}
+    asset_keys = {tuple(key.path) for key in build().resolve_asset_graph().executable_asset_keys}
+    assert asset_keys == {("scripted", f"Größe 1.2-b{suffix}") for suffix in ("", "_dead_letter")}
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from tests.cli.running import Elt
 from tests.orchestration.running import (
     evaluations,
     failure_of,
-    logged,
+    fetch_materializations,
     materialize,
-    materialized,
     observations,
+    read_log,
 )
 from tests.programs.scripted import record, script, state, status
 from tests.programs.shared_source import append, connection
@@ -38,7 +38,7 @@ def to_file(project: Project, **config: Any) -> dict[str, Any]:
     return {"command": command, "config": {"file": file, **config}}
 
 
-def written(project: Project) -> list[Any]:
+def read_output(project: Project) -> list[Any]:
     path = project.root / "written.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -53,14 +53,14 @@ def test_a_state_is_acknowledged_when_the_destination_returns_it(
     own.amend("scripted", destination=destination)
     result = materialize(own, KEY)
     assert result.success
-    assert [row["data"]["id"] for row in written(own)] == [1, 2]
-    metadata = materialized(own, "scripted", "things")[None]
+    assert [row["data"]["id"] for row in read_output(own)] == [1, 2]
+    metadata = fetch_materializations(own, "scripted", "things")[None]
     assert metadata["elt/state"]["stream"]["stream_state"] == {"cursor": 2}
     assert (metadata["elt/records_read"], metadata["elt/records_committed"]) == (2, 2)
     assert "dagster/row_count" not in metadata
     assert {"counts", "completed", "cursor"} <= set(evaluations(result))
     assert "columns" not in evaluations(result)
-    text = logged(own, result) + capsys.readouterr().err
+    text = read_log(own, result) + capsys.readouterr().err
     assert "wrote with ****" in text and "hunter2" not in text
 
     assert materialize(own, KEY).success  # from the state that was kept
@@ -83,7 +83,7 @@ def test_states_that_a_killed_destination_acknowledged_are_kept(own: Project) ->
     script(own, [record(id=1), state(1), "!sleep 1.5", record(id=2), state(2), record(id=3)])
     own.amend("scripted", destination=to_file(own, dies_after=3))
     assert "was terminated by SIGKILL" in failure_of(materialize(own, KEY))
-    assert materialized(own, "scripted", "things") == {}
+    assert fetch_materializations(own, "scripted", "things") == {}
     (*_, last) = observations(own, "scripted", "things")
     assert last["elt/state"]["stream"]["stream_state"]["cursor"] in (1, 2)
 
@@ -92,7 +92,7 @@ def test_a_destination_that_returns_no_state_fails_the_run(own: Project) -> None
     script(own, [record(id=1), state(1)])
     own.amend("scripted", destination=to_file(own, forgets=True))
     assert "without acknowledging the states of 'things'" in failure_of(materialize(own, KEY))
-    assert materialized(own, "scripted", "things") == {}
+    assert fetch_materializations(own, "scripted", "things") == {}
 
 
 def test_a_hanging_destination_is_stopped(own: Project) -> None:
@@ -101,7 +101,7 @@ def test_a_hanging_destination_is_stopped(own: Project) -> None:
         "scripted", destination=to_file(own, hangs=True), heartbeat="3s", retry={"attempts": 0}
     )
     assert "sent no output for 3 seconds" in failure_of(materialize(own, KEY))
-    assert materialized(own, "scripted", "things") == {}
+    assert fetch_materializations(own, "scripted", "things") == {}
 
 
 def test_an_unsupported_mode_of_the_destination_is_refused_before_reading(own: Project) -> None:
@@ -120,10 +120,12 @@ def test_a_refresh_that_the_destination_would_ignore_is_refused_before_reading(
     assert materialize(own, KEY).success
     refused = failure_of(materialize(own, KEY, refresh="truncate"))
     assert "cannot refresh 'things'" in refused
-    assert len(written(own)) == 1
+    assert len(read_output(own)) == 1
     assert materialize(own, KEY).success  # no refresh is in progress
     assert materialize(own, KEY, refresh="retain").success
-    numbers = [(one["generation_id"], one["minimum_generation_id"]) for one in catalogs(own)]
+    numbers = [
+        (catalog["generation_id"], catalog["minimum_generation_id"]) for catalog in catalogs(own)
+    ]
     assert numbers == [(1, 0), (1, 0), (2, 0)]
 
 
@@ -131,7 +133,7 @@ def test_an_error_trace_of_the_destination_fails_the_run(own: Project) -> None:
     script(own, [record(id=1), state(1), status("COMPLETE")])
     own.amend("scripted", destination=to_file(own, reports="disk full"))
     assert "disk full" in failure_of(materialize(own, KEY))
-    assert materialized(own, "scripted", "things") == {}
+    assert fetch_materializations(own, "scripted", "things") == {}
 
 
 def test_streams_with_a_shared_state_are_sent_to_the_destination_together(own: Project) -> None:
@@ -139,13 +141,13 @@ def test_streams_with_a_shared_state_are_sent_to_the_destination_together(own: P
     own.amend("shop", destination=to_file(own))
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, "group:shop").success
-    assert [row["data"]["id"] for row in written(own)] == [1, 10]
+    assert [row["data"]["id"] for row in read_output(own)] == [1, 10]
     for stream in ("users", "orders"):
-        metadata = materialized(own, "shop", stream)[None]
+        metadata = fetch_materializations(own, "shop", stream)[None]
         assert metadata["elt/state"]["global"]["shared_state"] == {"position": 2}
     append(log, ("orders", 11))
     assert materialize(own, "group:shop").success
-    assert [row["data"]["id"] for row in written(own)] == [1, 10, 11]
+    assert [row["data"]["id"] for row in read_output(own)] == [1, 10, 11]
 
 
 def test_elt_destination_may_be_the_destination(own: Project) -> None:
@@ -153,10 +155,10 @@ def test_elt_destination_may_be_the_destination(own: Project) -> None:
     other = {"lake": str(own.root / "other"), "namespace": "copied"}
     own.amend("scripted", destination={"command": [str(BIN / "elt-destination")], "config": other})
     result = materialize(own, KEY)
-    assert result.success, logged(own, result)
-    found = Project(own.root).table("..", "..", "other", "copied", "things").to_pyarrow_table()
-    assert sorted(found.column("id").to_pylist()) == [1, 2]
-    metadata = materialized(own, "scripted", "things")[None]
+    assert result.success, read_log(own, result)
+    copied = Project(own.root).table("..", "..", "other", "copied", "things").to_pyarrow_table()
+    assert sorted(copied.column("id").to_pylist()) == [1, 2]
+    metadata = fetch_materializations(own, "scripted", "things")[None]
     assert metadata["elt/state"]["stream"]["stream_state"] == {"cursor": 2}
 
 
@@ -180,7 +182,9 @@ def test_a_retry_keeps_the_unfinished_generation(own: Project) -> None:
     own.amend("scripted", destination=to_file(own))
     assert materialize(own, KEY).success
     assert materialize(own, KEY).success
-    numbers = [(one["generation_id"], one["minimum_generation_id"]) for one in catalogs(own)]
+    numbers = [
+        (catalog["generation_id"], catalog["minimum_generation_id"]) for catalog in catalogs(own)
+    ]
     assert numbers == [(1, 1), (2, 2), (3, 3)]
 
 
@@ -194,4 +198,4 @@ def test_hashed_fields_are_declared_as_text_to_the_destination(own: Project) -> 
     own.amend("scripted", destination=to_file(own))
     assert materialize(own, KEY).success
     assert catalogs(own)[0]["stream"]["json_schema"]["properties"]["code"]["type"] != "integer"
-    assert len(written(own)[0]["data"]["code"]) == 64
+    assert len(read_output(own)[0]["data"]["code"]) == 64

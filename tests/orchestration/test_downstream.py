@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.orchestration.running import failure_of, materialize, materialized
+from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.windowed_source import reconfigure, windowed
 from tests.project import Project
 
@@ -42,16 +42,16 @@ def totals(rows: Any) -> Any:
     backfill_policy=dg.BackfillPolicy.single_run(),
 )
 def totals_of_a_range(rows: Any) -> Any:
-    found = rows.groupBy("_elt_partition", "station").sum("value")
-    return found.withColumnRenamed("sum(value)", "total")
+    sums = rows.groupBy("_elt_partition", "station").sum("value")
+    return sums.withColumnRenamed("sum(value)", "total")
 
 
 def total_of(project: Project) -> dict[str, int]:
     """The stations' totals by partition; both stations measure the same."""
     rows = project.rows("totals")
-    found = {row["_elt_partition"]: row["total"] for row in rows}
-    assert len(rows) == 2 * len(found)
-    return found
+    totals = {row["_elt_partition"]: row["total"] for row in rows}
+    assert len(rows) == 2 * len(totals)
+    return totals
 
 
 def materialize_both(project: Project, asset: Any, **how: Any) -> Any:
@@ -66,8 +66,11 @@ def test_a_downstream_asset_replaces_one_partition(own: Project) -> None:
     reconfigure(own, "weather", factor=10)
     assert materialize_both(own, totals, partition=FIRST).success
     assert total_of(own) == {FIRST: 2760, SECOND: 276}
-    by_day = materialized(own, "totals")
-    assert {day: one["dagster/row_count"] for day, one in by_day.items()} == {FIRST: 2, SECOND: 2}
+    by_day = fetch_materializations(own, "totals")
+    assert {day: metadata["dagster/row_count"] for day, metadata in by_day.items()} == {
+        FIRST: 2,
+        SECOND: 2,
+    }
     assert by_day[FIRST]["elt/table_rows"] == 4
 
 
@@ -79,7 +82,7 @@ def test_a_range_of_partitions_can_be_stored_in_one_run(own: Project) -> None:
     both = {"partition": FIRST, "through": SECOND}
     assert materialize(own, 'key:"totals"', [totals_of_a_range], **both).success
     assert total_of(own) == {FIRST: 276, SECOND: 276}
-    assert set(materialized(own, "totals")) == {FIRST, SECOND}
+    assert set(fetch_materializations(own, "totals")) == {FIRST, SECOND}
     # A single partition of the same table, then all of them.
     assert materialize(own, 'key:"totals"', [totals], partition=THIRD).success
     assert total_of(own) == {FIRST: 276, SECOND: 276, THIRD: 276}
@@ -89,11 +92,11 @@ def test_a_range_of_partitions_can_be_stored_in_one_run(own: Project) -> None:
 
 
 def test_partition_mappings_are_applied(own: Project) -> None:
-    seen: dict[str, set[str]] = {}
+    partitions: dict[str, set[str]] = {}
 
     def looks(name: str, mapping: dg.PartitionMapping | None, **how: Any) -> Any:
         def look(rows: Any) -> None:
-            seen[name] = {row["_elt_partition"] for row in rows.collect()}
+            partitions[name] = {row["_elt_partition"] for row in rows.collect()}
 
         return dg.asset(name=name, ins=readings(mapping), **how)(look)
 
@@ -107,14 +110,14 @@ def test_partition_mappings_are_applied(own: Project) -> None:
     assert materialize(own, READINGS, partition=FIRST, through=THIRD).success
     select = 'key:"same" or key:"window" or key:"all"'
     assert materialize(own, select, daily, partition=THIRD).success
-    assert seen == {
+    assert partitions == {
         "same": {THIRD},
         "window": {SECOND, THIRD},
         "all": {FIRST, SECOND, THIRD},
     }
-    whole = [looks("whole", None), looks("last", dg.LastPartitionMapping())]
-    assert materialize(own, 'key:"whole" or key:"last"', whole).success
-    assert (seen["whole"], seen["last"]) == ({FIRST, SECOND, THIRD}, {THIRD})
+    unpartitioned = [looks("whole", None), looks("last", dg.LastPartitionMapping())]
+    assert materialize(own, 'key:"whole" or key:"last"', unpartitioned).success
+    assert (partitions["whole"], partitions["last"]) == ({FIRST, SECOND, THIRD}, {THIRD})
 
     # Files of partitions that an asset does not ask for are not read: they may even be gone.
     actions = own.table("weather", "readings").get_add_actions(flatten=True)
@@ -123,7 +126,7 @@ def test_partition_mappings_are_applied(own: Project) -> None:
         if partition != SECOND:
             (own.home / "lake" / "weather" / "readings" / path).unlink()
     assert materialize(own, 'key:"same"', daily, partition=SECOND).success
-    assert seen["same"] == {SECOND}
+    assert partitions["same"] == {SECOND}
 
 
 def test_a_downstream_asset_may_be_partitioned_by_key(own: Project) -> None:
@@ -139,7 +142,10 @@ def test_a_downstream_asset_may_be_partitioned_by_key(own: Project) -> None:
     windowed(own, config={"to": "2026-01-02"}, partitions=STATIONS)
     for station in ("north", "south"):
         assert materialize_both(own, by_station, partition=station).success
-    expected = [{"_elt_partition": one, "count": 24, "station": one} for one in ("north", "south")]
+    expected = [
+        {"_elt_partition": station, "count": 24, "station": station}
+        for station in ("north", "south")
+    ]
     assert own.rows("totals") == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.orchestration.jobs.each_stream import refuse_failures, try_each
-from tests.orchestration.running import failure_of, logged, materialize
+from tests.orchestration.running import failure_of, materialize, read_log
 from tests.orchestration.ticking import run_job
 from tests.programs.scripted import record, script, state
 from tests.project import Project
@@ -71,5 +71,5 @@ def test_a_table_that_spark_cannot_read_stops_no_other_replay(own: Project, spar
             file.truncate(8)
     result = run_job(own, "elt_replay")
     assert "the replay of these assets failed: broken/things (see" in failure_of(result)
-    assert "intact/things: 1 records replayed" in logged(own, result)
+    assert "intact/things: 1 records replayed" in read_log(own, result)
     assert [row["id"] for row in own.rows("intact", "things")] == ["1", "x"]

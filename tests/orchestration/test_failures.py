@@ -16,9 +16,9 @@ from elt_assets.lake.spark.session import SparkProvider
 from tests.orchestration.running import (
     evaluations,
     failure_of,
-    logged,
+    fetch_materializations,
     materialize,
-    materialized,
+    read_log,
 )
 from tests.programs.hostile_source import gone
 from tests.programs.scripted import record, script, state, status
@@ -92,7 +92,7 @@ def test_lines_that_are_not_messages_are_logged(
     result = materialize(own)
     assert result.success
     assert "INFO hello there\n" in capsys.readouterr().err
-    assert "GOSSIP" in logged(own, result)
+    assert "GOSSIP" in read_log(own, result)
 
 
 @pytest.mark.spec("airbyte.11")
@@ -108,7 +108,7 @@ def test_a_config_that_violates_the_specification_fails_before_the_read(own: Pro
     config = {"port": "eighty", "password": "hunter2hunter2"}
     script(own, FIRST, specification=specification, config=config)
     result = materialize(own)
-    text = failure_of(result) + logged(own, result)
+    text = failure_of(result) + read_log(own, result)
     assert "config.port" in text
     assert "'host' is a required property" in text
     assert "config.password" in text
@@ -122,16 +122,17 @@ def test_only_warnings_of_a_connector_become_events_of_the_run(
     """All else is in the compute log, however much it is."""
     levels = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "NEWER")
     lines = [
-        {"type": "LOG", "log": {"level": each, "message": f"logged at {each}"}} for each in levels
+        {"type": "LOG", "log": {"level": level, "message": f"logged at {level}"}}
+        for level in levels
     ]
     estimate = {"name": "things", "type": "STREAM", "row_estimate": 1}
     trace = {"type": "ESTIMATE", "emitted_at": 1, "estimate": estimate}
     script(own, [*lines, *[{"type": "TRACE", "trace": trace}] * 5_000, *FIRST, status("COMPLETE")])
     result = materialize(own)
     assert result.success
-    events, rest = logged(own, result), capsys.readouterr().err
-    assert [each for each in levels if f"logged at {each}" in events] == ["WARN", "ERROR"]
-    assert [each for each in levels if f"{each} logged at {each}\n" in rest] == [
+    events, rest = read_log(own, result), capsys.readouterr().err
+    assert [level for level in levels if f"logged at {level}" in events] == ["WARN", "ERROR"]
+    assert [level for level in levels if f"{level} logged at {level}\n" in rest] == [
         *("TRACE", "DEBUG", "INFO")
     ]
     assert "INFO logged at NEWER\n" in rest
@@ -150,7 +151,7 @@ def test_secrets_are_masked_in_the_log(
         config={"k": {"env": "THE_KEY"}},
     )
     result = materialize(own)
-    text = failure_of(result) + logged(own, result) + capsys.readouterr().err
+    text = failure_of(result) + read_log(own, result) + capsys.readouterr().err
     assert "key is ****" in text
     assert "s3cr3t" not in text
     files = [path for path in own.home.rglob("*") if path.is_file()]
@@ -175,8 +176,8 @@ def test_the_failure_of_a_global_state_names_the_required_setting(own: Project) 
     (things,) = json.loads(path.read_text())["streams"]
     for catalog in (path, own.root / "defs" / "scripted" / "catalog.json"):
         catalog.write_text(json.dumps({"streams": [things, {**things, "name": "others"}]}))
-    wanted = {"sync_mode": "incremental", "destination_sync_mode": "append"}
-    own.amend("scripted", streams=[{"name": name, **wanted} for name in ("things", "others")])
+    modes = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    own.amend("scripted", streams=[{"name": name, **modes} for name in ("things", "others")])
     result = materialize(own, 'key:"scripted/things"')
     assert "read_together" in failure_of(result)
 
@@ -202,7 +203,7 @@ def test_a_stream_without_messages_keeps_its_rows(own: Project) -> None:
     script(own, [], **OVERWRITE)
     result = materialize(own)
     assert result.success
-    assert "stream 'things': the source sent no message about it" in logged(own, result)
+    assert "stream 'things': the source sent no message about it" in read_log(own, result)
     completed = evaluations(result)["completed"]
     assert (completed.passed, completed.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert [row["id"] for row in own.rows("scripted", "things")] == [1]
@@ -220,7 +221,7 @@ def test_a_stream_that_the_source_renamed_fails_its_check(own: Project) -> None:
     assert result.success
     completed = evaluations(result)["completed"]
     assert (completed.passed, completed.severity) == (False, dg.AssetCheckSeverity.ERROR)
-    assert materialized(own, "scripted", "things")[None]["elt/records_ignored"] == 2
+    assert fetch_materializations(own, "scripted", "things")[None]["elt/records_ignored"] == 2
 
 
 def test_a_program_without_messages_fails_the_run(own: Project) -> None:
@@ -234,10 +235,10 @@ def test_the_connector_of_a_killed_run_is_stopped(own: Project) -> None:
     marker = str(own.root / "scripted-source")
     run = own.start('key:"scripted/things"')
     try:
-        _wait(lambda: _running(marker, "read"), seconds=60)
+        _wait(lambda: _is_running(marker, "read"), seconds=60)
     finally:
         own.kill(run)
-    _wait(lambda: not _running(marker, "read"), seconds=60)  # on a busy machine
+    _wait(lambda: not _is_running(marker, "read"), seconds=60)  # on a busy machine
 
 
 def test_a_terminated_run_leaves_no_processes(own: Project) -> None:
@@ -245,7 +246,7 @@ def test_a_terminated_run_leaves_no_processes(own: Project) -> None:
     run = own.start('key:"scripted/things"')
     processes: list[psutil.Process] = []
     try:
-        _wait(lambda: _running(str(own.root / "scripted-source"), "read"), seconds=180)
+        _wait(lambda: _is_running(str(own.root / "scripted-source"), "read"), seconds=180)
         processes = psutil.Process(run.pid).children(recursive=True)
         run.terminate()
         assert run.wait(180) != 0
@@ -256,10 +257,10 @@ def test_a_terminated_run_leaves_no_processes(own: Project) -> None:
                 process.kill()
         run.kill()
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
-        assert [each.status for each in instance.get_runs()] == [dg.DagsterRunStatus.FAILURE]
+        assert [run.status for run in instance.get_runs()] == [dg.DagsterRunStatus.FAILURE]
 
 
-def _running(*words: str) -> bool:
+def _is_running(*words: str) -> bool:
     lines = (
         " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
     )

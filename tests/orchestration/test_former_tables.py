@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from elt_assets import read_table
 from elt_assets.cli import main
 from elt_assets.errors import ConfigError
-from tests.orchestration.running import failure_of, logged, materialize
+from tests.orchestration.running import failure_of, materialize, read_log
 from tests.programs.scripted import record, script, state
 from tests.project import Project
 
@@ -41,7 +41,7 @@ def former(own: Project) -> Project:
     return own
 
 
-def rejected(spark: SparkSession, key: str) -> list[Any]:
+def read_rejected(spark: SparkSession, key: str) -> list[Any]:
     rows = read_table(spark, f"{key}_dead_letter").collect()
     return sorted(json.loads(row.record)["name"] for row in rows)
 
@@ -51,7 +51,7 @@ def test_an_unfinished_refresh_of_an_earlier_version_is_resumed(
 ) -> None:
     rows = [(row["id"], row["name"]) for row in former.rows("versions", "things")]
     assert rows == [(1, "A"), (2, "b"), (3, '["odd"]')]
-    assert rejected(spark, "versions/things") == ["rejected", "rejected anew"]
+    assert read_rejected(spark, "versions/things") == ["rejected", "rejected anew"]
 
     script(former, [record(id=4, name="late"), state(12)], name="versions", **KEYED, history=True)
     result = materialize(former, 'key:"versions/things"')
@@ -59,7 +59,7 @@ def test_an_unfinished_refresh_of_an_earlier_version_is_resumed(
 
     rows = [(row["id"], row["name"]) for row in former.rows("versions", "things")]
     assert rows == [(1, "new"), (4, "late")]
-    assert rejected(spark, "versions/things") == ["rejected anew"]
+    assert read_rejected(spark, "versions/things") == ["rejected anew"]
     metadata = former.metadata("versions", "things")
     assert metadata["elt/generation"] == 2 and metadata["elt/state"] == state(12)["state"]
     past = read_table(spark, "versions/things_history").orderBy("id", "_valid_from").collect()
@@ -151,7 +151,7 @@ def _sync(project: Project, *lines: Any) -> str:
     script(project, [*lines], **APPENDED)
     result = materialize(project)
     assert result.success, failure_of(result)
-    return logged(project, result)
+    return read_log(project, result)
 
 
 def _ids(project: Project) -> list[int]:

@@ -13,7 +13,7 @@ from elt_assets.definitions import build
 from elt_assets.orchestration.automation import alerts
 from elt_assets.orchestration.automation.alerts import FailureAlert
 from tests.orchestration import hooks
-from tests.orchestration.running import failure_of, logged, materialize, observations
+from tests.orchestration.running import failure_of, materialize, observations, read_log
 from tests.orchestration.ticking import instance_of, run_job, tick
 from tests.programs.hostile_source import program
 from tests.programs.scripted import record, script, state
@@ -44,7 +44,7 @@ def test_the_check_job_logs_its_result(own: Project) -> None:
     script(own, [])
     result = run_job(own, "scripted_check")
     assert result.success
-    assert "the check succeeded" in logged(own, result)
+    assert "the check succeeded" in read_log(own, result)
 
 
 def test_a_failed_check_fails_its_run(own: Project) -> None:
@@ -65,7 +65,9 @@ exit(1)
     (folder / "catalog.json").write_text('{"streams": [{"name": "things", "json_schema": {}}]}')
     result = run_job(own, "scripted_check")
     assert "the check of connection scripted failed: the password is wrong" in failure_of(result)
-    assert "logged at WARN" in logged(own, result) and "logged at INFO" not in logged(own, result)
+    assert "logged at WARN" in read_log(own, result) and "logged at INFO" not in read_log(
+        own, result
+    )
     assert "INFO logged at INFO\n" in capsys.readouterr().err
 
 
@@ -73,7 +75,7 @@ def test_an_unchanged_catalog_is_logged(own: Project) -> None:
     script(own, [])
     result = run_job(own, "scripted_discover")
     assert result.success
-    assert "the source matches catalog.json" in logged(own, result)
+    assert "the source matches catalog.json" in read_log(own, result)
     assert not drifts(own)
 
 
@@ -89,7 +91,7 @@ def test_added_removed_and_changed_columns_are_reported(own: Project) -> None:
         "city is new: string",
     ]
     assert drifts(own) == [expected]
-    assert "scripted/things has changed: id was integer" in logged(own, result)
+    assert "scripted/things has changed: id was integer" in read_log(own, result)
     assert catalog_of(own).read_text() == before
 
 
@@ -101,7 +103,7 @@ def test_an_update_writes_the_catalog(own: Project, by: str) -> None:
     evolve(own, {**TYPES, "city": TYPES["name"]}, supported_sync_modes=["incremental"])
     result = run_job(own, "scripted_discover", UPDATE if by == "the run" else None)
     assert result.success, failure_of(result)
-    assert "takes effect when the definitions are loaded again" in logged(own, result)
+    assert "takes effect when the definitions are loaded again" in read_log(own, result)
     assert len(drifts(own)) == 1
     asset = build().resolve_asset_graph().get(dg.AssetKey(["scripted", "things"]))
     assert "city" in [c.name for c in asset.metadata["dagster/column_schema"].columns]
@@ -131,7 +133,7 @@ def test_dead_letters_are_replayed_from_the_ui(own: Project, spark: object) -> N
     only = {"ops": {"replay_dead_letters": {"config": {"assets": ["scripted/things"]}}}}
     result = run_job(own, "elt_replay", only)
     assert result.success, failure_of(result)
-    assert "scripted/things: 1 records replayed, 0 rejected again" in logged(own, result)
+    assert "scripted/things: 1 records replayed, 0 rejected again" in read_log(own, result)
     assert [row["id"] for row in own.rows("scripted", "things")] == ["1", "x"]
     assert run_job(own, "elt_replay").success
 
@@ -146,9 +148,9 @@ def test_dead_letters_of_partitions_are_replayed_to_them(own: Project, spark: ob
     script(own, [], primary_key=[["name"]], **stream)
     result = run_job(own, "elt_replay")
     assert result.success, failure_of(result)
-    assert "scripted/things: 2 records replayed, 0 rejected again" in logged(own, result)
-    found = sorted((row["_elt_partition"], row["name"]) for row in own.rows("scripted", "things"))
-    assert found == [("a", "kept a"), ("a", "lost a"), ("b", "kept b"), ("b", "lost b")]
+    assert "scripted/things: 2 records replayed, 0 rejected again" in read_log(own, result)
+    names = sorted((row["_elt_partition"], row["name"]) for row in own.rows("scripted", "things"))
+    assert names == [("a", "kept a"), ("a", "lost a"), ("b", "kept b"), ("b", "lost b")]
 
 
 @pytest.mark.parametrize("job", ["elt_replay", "elt_maintenance"])
@@ -231,8 +233,8 @@ def test_a_hook_that_exits_or_hangs_does_not_stop_later_alerts(
         assert not run_job(own, "scripted_check").success
     for _ in range(3):
         cursor = tick(own, "elt_failure_alert", cursor).cursor
-    shown = capfd.readouterr().err
-    assert shown.count("ELT_ALERT_HOOK=") == 2 and reason in shown
+    log = capfd.readouterr().err
+    assert log.count("ELT_ALERT_HOOK=") == 2 and reason in log
 
 
 def test_there_is_no_alert_sensor_without_a_hook(
@@ -244,13 +246,13 @@ def test_there_is_no_alert_sensor_without_a_hook(
 
 
 @pytest.mark.parametrize(
-    "given",
+    "hook",
     ["nowhere:hear", "tests.orchestration.hooks", "tests.orchestration.hooks:not_callable"],
 )
 def test_an_invalid_alert_hook_is_refused(
-    own: Project, monkeypatch: pytest.MonkeyPatch, given: str
+    own: Project, monkeypatch: pytest.MonkeyPatch, hook: str
 ) -> None:
     script(own, [])
-    monkeypatch.setenv("ELT_ALERT_HOOK", given)
+    monkeypatch.setenv("ELT_ALERT_HOOK", hook)
     with pytest.raises(Exception, match="ELT_ALERT_HOOK"):
         build()

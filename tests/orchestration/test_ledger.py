@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from elt_assets.lake.delta.table import Table
-from tests.orchestration.running import logged, materialize, observations
+from tests.orchestration.running import materialize, observations, read_log
 from tests.programs.scripted import record, script, state
 from tests.project import Project
 
@@ -23,8 +23,10 @@ def test_each_checkpoint_is_an_observation_with_its_own_state(own: Project) -> N
     own.amend("scripted", checkpoint={"rows": 1})
     assert materialize(own).success
     checkpoints = observations(own, "scripted", "things")
-    assert [one["elt/sequence"] for one in checkpoints] == [1, 2, 3]
-    assert [one["elt/state"] for one in checkpoints] == [state(n)["state"] for n in range(1, 4)]
+    assert [checkpoint["elt/sequence"] for checkpoint in checkpoints] == [1, 2, 3]
+    assert [checkpoint["elt/state"] for checkpoint in checkpoints] == [
+        state(n)["state"] for n in range(1, 4)
+    ]
     last = own.metadata("scripted", "things")
     assert last["elt/sequence"] == 3
     assert last["elt/state"] == own.committed_state("scripted", "things")
@@ -36,7 +38,7 @@ def test_a_deleted_table_is_read_from_the_beginning(own: Project) -> None:
     shutil.rmtree(own.home / "lake" / "scripted" / "things")
     result = materialize(own)
     assert result.success
-    assert "rolled back or deleted" in logged(own, result)
+    assert "rolled back or deleted" in read_log(own, result)
     assert [row["id"] for row in own.rows("scripted", "things")] == [1]
 
 
@@ -50,7 +52,7 @@ def test_a_restore_of_the_table_restores_its_cursor(own: Project) -> None:
     script(own, [record(id=2), state(2)])
     result = materialize(own)
     assert result.success
-    assert "was restored to an older version" in logged(own, result)
+    assert "was restored to an older version" in read_log(own, result)
     assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2]
 
 
@@ -92,8 +94,8 @@ def test_a_rollback_is_reported_only_once(own: Project) -> None:
     assert materialize(own).success
     shutil.rmtree(own.home / "lake" / "scripted" / "things")
     script(own, [record(id=1), state(1)])
-    assert "rolled back" in logged(own, materialize(own))
-    assert "rolled back" not in logged(own, materialize(own))
+    assert "rolled back" in read_log(own, materialize(own))
+    assert "rolled back" not in read_log(own, materialize(own))
 
 
 @pytest.mark.usefixtures("spark")
@@ -103,10 +105,14 @@ def test_the_event_of_a_wide_schema_is_stored(own: Project) -> None:
     script(own, [record(**dict.fromkeys(schema, "x")), state("ы" * 14_000)], schema=schema)
     result = materialize(own, 'key:"scripted/things"')
     events = result.get_asset_materialization_events()
-    (event,) = (each for each in events if each.asset_key == dg.AssetKey(["scripted", "things"]))
+    (event,) = (
+        candidate
+        for candidate in events
+        if candidate.asset_key == dg.AssetKey(["scripted", "things"])
+    )
     assert len(dg.serialize_value(event.materialization)) < 64 * 1024
-    shown = event.materialization.metadata["dagster/column_schema"]
-    assert isinstance(shown, dg.TableSchemaMetadataValue)
-    columns = shown.schema.columns
+    table_schema = event.materialization.metadata["dagster/column_schema"]
+    assert isinstance(table_schema, dg.TableSchemaMetadataValue)
+    columns = table_schema.schema.columns
     assert columns[0].name == "id"
     assert columns[-1].name == f"… and {405 - len(columns) + 1} more"

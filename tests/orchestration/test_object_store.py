@@ -15,7 +15,7 @@ from elt_assets import read_table
 from elt_assets.lake.spark.session import SparkSession
 from elt_assets.storage.scratch import scratch
 from tests.object_store import SECRET, ObjectStore, new_bucket, s3_server
-from tests.orchestration.running import evaluations, failure_of, materialize, materialized
+from tests.orchestration.running import evaluations, failure_of, fetch_materializations, materialize
 from tests.programs.scripted import record, script
 from tests.project import Project
 
@@ -53,12 +53,12 @@ def test_rows_are_synced_checked_and_loaded(
     assert result.success
     checks = evaluations(result)
     assert checks and all(check.passed for check in checks.values())
-    found = read_table(spark, "scripted/things").select("id", "name").collect()
-    assert sorted(map(tuple, found)) == [(1, "b"), (2, "a")]
+    rows = read_table(spark, "scripted/things").select("id", "name").collect()
+    assert sorted(map(tuple, rows)) == [(1, "b"), (2, "a")]
     names = read_table(spark, "scripted/counted").select("name", "count").collect()
     assert sorted(map(tuple, names)) == [("a", 1), ("b", 1)]
-    shown = f"{materialized(own, 'scripted', 'things')} {result.all_events}"
-    assert store.uri in shown and SECRET not in shown
+    output = f"{fetch_materializations(own, 'scripted', 'things')} {result.all_events}"
+    assert store.uri in output and SECRET not in output
 
 
 def test_an_unknown_option_fails_the_run_before_the_source_is_read(
@@ -77,10 +77,10 @@ def test_staging_in_a_store_is_empty_after_a_sync_and_free_of_what_a_killed_one_
     own: Project, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELT_STAGING", f"s3://{store.bucket}/staging")
-    with scratch(own.home / "staging", "sync") as left:
-        copy = shutil.copytree(left, own.root / "copy")
-    copy.rename(left)  # as after a kill: no process has its lock
-    for session in (left.name, "sync-another-0123456789abcdef"):
+    with scratch(own.home / "staging", "sync") as folder:
+        copy = shutil.copytree(folder, own.root / "copy")
+    copy.rename(folder)  # as after a kill: no process has its lock
+    for session in (folder.name, "sync-another-0123456789abcdef"):
         with store.system.open_output_stream(f"{store.bucket}/staging/{session}/0/1.jsonl") as sink:
             sink.write(b"{}")
     script(own, [record(id=1, name="a"), record(id=None, name="b")], primary_key=[["id"]])

@@ -16,7 +16,7 @@ from elt_assets.protocol.airbyte.catalog import Catalog
 from elt_assets.protocol.airbyte.codec import decode, encode
 from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.runner.packages import install
-from tests.orchestration.running import materialize, materialized
+from tests.orchestration.running import fetch_materializations, materialize
 from tests.programs.orders_api import Orders, serving
 from tests.project import Project
 
@@ -35,7 +35,7 @@ def project(own: Project, packages: Path) -> Project:
     return own
 
 
-def discovered(project: Project, name: str) -> None:
+def discover(project: Project, name: str) -> None:
     folder = project.root / "defs" / name
     catalog = connect(load_connection(folder), project.root / "work").discover()
     (folder / "catalog.json").write_bytes(catalog.to_json())
@@ -53,7 +53,7 @@ def test_source_hardcoded_records_runs_in_every_mode(project: Project) -> None:
             source={"package": HARDCODED, "config": {"count": count}},
             streams=[products, {"name": "dummy_fields"}] if policy == "append" else [products],
         )
-        discovered(project, f"with_{policy}")
+        discover(project, f"with_{policy}")
     groups = " or ".join(f"group:with_{policy}" for policy in policies)
     for turn in (1, 2):
         assert materialize(project, groups).success
@@ -62,7 +62,7 @@ def test_source_hardcoded_records_runs_in_every_mode(project: Project) -> None:
             keys = len({row["id"] for row in rows})
             expected = {"append": count * turn}.get(policy, keys)
             assert len(rows) == expected
-            metadata = materialized(project, f"with_{policy}", "products")[None]
+            metadata = fetch_materializations(project, f"with_{policy}", "products")[None]
             assert (metadata["elt/records_read"], metadata["elt/records_rejected"]) == (count, 0)
             assert metadata["elt/records_changed"] == 0
         assert len(project.rows("with_append", "dummy_fields")) == count * turn
@@ -79,17 +79,17 @@ def test_a_low_code_source_resumes_from_its_cursor(project: Project, policy: str
         install = {"source_distributions": ["genson", "pendulum"]}
         source = {"package": MANIFEST, "install": install}
         project.connection("api", source={**source, "config": config}, streams=[stream])
-        discovered(project, "api")
+        discover(project, "api")
         assert materialize(project, "group:api").success
         assert sorted(row["id"] for row in project.rows("api", "orders")) == list(range(60))
-        asked = len(api.queries)
+        query_count = len(api.queries)
         api.count = 80
         assert materialize(project, "group:api").success
-        assert min(query["since"] for query in api.queries[asked:]) >= "2024-01-03"
-        found = sorted(row["id"] for row in project.rows("api", "orders"))
+        assert min(query["since"] for query in api.queries[query_count:]) >= "2024-01-03"
+        ids = sorted(row["id"] for row in project.rows("api", "orders"))
         # Its cursor is inclusive: what lies on it is sent again, and `append` keeps that.
-        assert sorted(set(found)) == list(range(80))
-        assert len(found) == 80 or policy == "append"
+        assert sorted(set(ids)) == list(range(80))
+        assert len(ids) == 80 or policy == "append"
         state = project.committed_state("api", "orders")
         assert state["stream"]["stream_state"]["updated_at"].startswith("2024-01-0")
 
@@ -114,9 +114,9 @@ def test_decoded_messages_of_packages_lose_no_data(
     program = install(package, project.home / "packages")
     lines = _output_lines(program, "spec", project.root)
     lines += _output_lines(program, "check", project.root, config=config)
-    discovered = _output_lines(program, "discover", project.root, config=config)
-    found = [decode(line, whole=True) for line in discovered]
-    (catalog,) = (m.catalog for m in found if isinstance(m, Message) and m.catalog is not None)
+    discover = _output_lines(program, "discover", project.root, config=config)
+    messages = [decode(line, whole=True) for line in discover]
+    (catalog,) = (m.catalog for m in messages if isinstance(m, Message) and m.catalog is not None)
     configured = {
         "streams": [
             {
@@ -128,7 +128,7 @@ def test_decoded_messages_of_packages_lose_no_data(
             for stream in catalog.streams
         ]
     }
-    lines += discovered
+    lines += discover
     lines += _output_lines(program, "read", project.root, config=config, catalog=configured)
     kinds: Counter[str] = Counter()
     for line in lines:

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from elt_assets.failpoints import Failpoint, armed
-from tests.orchestration.running import logged, materialize
+from tests.orchestration.running import materialize, read_log
 from tests.programs.windowed_source import windowed
 from tests.project import REPOSITORY, Project
 
@@ -27,8 +27,8 @@ def events(project: Project, key: dg.AssetKey = KEY) -> list[dg.AssetMaterializa
     """Return the asset's events, the oldest first."""
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         records = instance.fetch_materializations(key, limit=1000).records
-    found = [record.asset_materialization for record in reversed(records)]
-    return [event for event in found if event is not None]
+    materializations = [record.asset_materialization for record in reversed(records)]
+    return [event for event in materializations if event is not None]
 
 
 @pytest.mark.parametrize("select", ['key:"weather/readings"', 'key:"weather/readings*"'])
@@ -66,16 +66,16 @@ def test_the_event_of_a_partition_is_one_of_dagster(own: Project) -> None:
 def test_a_killed_run_has_reported_what_it_committed(own: Project) -> None:
     """The next run reports the partition between whose commit and event the run was killed."""
     windowed(own, partitions=DAILY)
-    killed_at_the_third_commit(own)
+    kill_at_the_third_commit(own)
     rows = own.table("weather", "readings").to_pyarrow_table().column("_elt_partition")
     assert set(rows.to_pylist()) == set(DAYS)
     assert [event.partition for event in events(own)] == DAYS[:2]
     result = materialize(own, 'key:"weather/readings"', partition="2026-01-04")
-    assert f"partition {LAST}: an earlier run ended" in logged(own, result)
+    assert f"partition {LAST}: an earlier run ended" in read_log(own, result)
     assert [event.partition for event in events(own)] == [*DAYS, "2026-01-04"]
 
 
-def killed_at_the_third_commit(project: Project) -> None:
+def kill_at_the_third_commit(project: Project) -> None:
     """Read three partitions in a process that is killed when it has committed the last."""
     command = project.materialize_command('key:"weather/readings"')
     done = subprocess.run(

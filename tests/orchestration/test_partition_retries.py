@@ -19,7 +19,7 @@ from tests.orchestration.test_partition_events import (
     FIRST,
     LAST,
     events,
-    killed_at_the_third_commit,
+    kill_at_the_third_commit,
 )
 from tests.orchestration.test_partitions import values
 from tests.programs.windowed_source import calls, reconfigure, windowed
@@ -39,17 +39,17 @@ def reads(file: Path, field: str = "from") -> Counter[str]:
     return Counter(call["config"][field] for call in calls(file))
 
 
-def reported(project: Project, *runs: dg.ExecuteInProcessResult) -> list[list[str]]:
+def list_reported(project: Project, *runs: dg.ExecuteInProcessResult) -> list[list[str]]:
     """Return the partitions that each run has reported."""
-    found = []
+    partitions = []
     with dg.DagsterInstance.from_config(str(project.home)) as instance:
         for run in runs:
             logs = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
             events = [entry.asset_materialization for entry in logs]
-            found.append(
+            partitions.append(
                 [e.partition or "" for e in events if e and e.asset_key.path[-1] == "readings"]
             )
-    return found
+    return partitions
 
 
 def read_range(project: Project, **options: Any) -> dg.ExecuteInProcessResult:
@@ -80,9 +80,9 @@ def test_a_run_that_continues_a_failed_one_reads_the_partitions_that_failed(own:
     reconfigure(own, "weather", fails_at="", factor=2)
     last = read_range(own, parent=again.run_id)
     assert last.success
-    assert all(each.passed for each in evaluations(last).values())
+    assert all(evaluation.passed for evaluation in evaluations(last).values())
     assert reads(file) == {FIRST: 1, MIDDLE: 3, LAST: 1}
-    assert reported(own, failed, again, last) == [[FIRST, LAST], [FIRST, LAST], DAYS]
+    assert list_reported(own, failed, again, last) == [[FIRST, LAST], [FIRST, LAST], DAYS]
     for figure in ("elt/records_read", "elt/source_records"):
         assert sum(figure in event.metadata for event in events(own)) == 3
     assert values(own) == dict.fromkeys(DAYS, 48)
@@ -111,7 +111,7 @@ def test_a_partition_that_another_run_has_read_since_is_read_again(own: Project)
 def test_a_retry_reports_what_a_killed_attempt_committed(own: Project) -> None:
     """The killed attempt has no event of its last partition, which is not read again for it."""
     file = windowed(own, partitions=DAILY, **REPLACED)
-    killed_at_the_third_commit(own)
+    kill_at_the_third_commit(own)
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         (killed,) = instance.get_runs()
     result = read_range(own, parent=killed.run_id)
@@ -120,7 +120,7 @@ def test_a_retry_reports_what_a_killed_attempt_committed(own: Project) -> None:
     assert sorted(event.partition or "" for event in events(own)) == sorted([*DAYS, *DAYS[:2]])
     (recovered,) = (e.metadata for e in events(own) if e.partition == LAST)
     assert (recovered["elt/recovered"].value, recovered["dagster/row_count"].value) == (True, 48)
-    assert all(each.passed for each in evaluations(result).values())
+    assert all(evaluation.passed for evaluation in evaluations(result).values())
 
 
 def test_a_cancelled_run_has_reported_what_it_committed(own: Project) -> None:

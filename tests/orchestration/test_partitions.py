@@ -13,7 +13,7 @@ from elt_assets.connection import load_connection
 from elt_assets.connection.partitions import Bind, StaticPartitions
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.partitions import config_for_partition, config_for_window
-from tests.orchestration.running import failure_of, logged, materialize, materialized
+from tests.orchestration.running import failure_of, fetch_materializations, materialize, read_log
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import calls, reconfigure, windowed
 from tests.project import Project
@@ -27,10 +27,10 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 def values(project: Project, *path: str) -> dict[str, int]:
     """Return the number of rows of each partition."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for row in project.rows(*(path or ("weather", "readings"))):
-        found[row["_elt_partition"]] = found.get(row["_elt_partition"], 0) + 1
-    return found
+        counts[row["_elt_partition"]] = counts.get(row["_elt_partition"], 0) + 1
+    return counts
 
 
 def test_a_window_is_written_to_the_source_config(own: Project) -> None:
@@ -75,7 +75,7 @@ def test_a_range_in_one_run_equals_single_runs(
         assert materialize(own, 'key:"single/readings"', partition=day).success
     assert own.rows("weather", "readings") == own.rows("single", "readings")
     assert values(own) == dict.fromkeys(days, 48)
-    by_day = materialized(own, "weather", "readings")
+    by_day = fetch_materializations(own, "weather", "readings")
     assert list(by_day) == days
     for day in days:
         metadata = by_day[day]
@@ -89,7 +89,7 @@ def test_a_failed_partition_of_a_range_does_not_affect_the_others(own: Project) 
     assert "partition '2026-01-04'" in failure_of(result)
     assert "the line is dead" in failure_of(result)
     assert values(own) == {"2026-01-03": 48, "2026-01-05": 48}
-    assert set(materialized(own, "weather", "readings")) == {"2026-01-03", "2026-01-05"}
+    assert set(fetch_materializations(own, "weather", "readings")) == {"2026-01-03", "2026-01-05"}
     reconfigure(own, "weather", fails_at="")
     assert materialize(own, KEY, partition="2026-01-04").success
     assert values(own) == dict.fromkeys(["2026-01-03", "2026-01-04", "2026-01-05"], 48)
@@ -105,7 +105,7 @@ def test_each_key_has_its_own_cursor(own: Project) -> None:
     states = [call["state"] for call in calls(file)]
     assert states == [None, None, {"at": "2026-01-01T23:00:00+00:00"}]
     assert values(own) == {"north": 48, "south": 48}
-    by_key = materialized(own, "weather", "readings")
+    by_key = fetch_materializations(own, "weather", "readings")
     assert by_key["north"]["elt/records_read"] == 24
     assert {key: value["elt/sequence"] for key, value in by_key.items()} == {"north": 2, "south": 1}
 
@@ -201,7 +201,7 @@ def test_a_partition_that_a_killed_run_did_not_report_is_reported_later(own: Pro
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         instance.wipe_assets([dg.AssetKey(["weather", "readings"])])
     result = materialize(own, KEY, partition="2026-01-05")
-    assert "an earlier run ended before it reported the commit" in logged(own, result)
+    assert "an earlier run ended before it reported the commit" in read_log(own, result)
     assert values(own) == {"2026-01-05": 48}
 
 
@@ -250,14 +250,14 @@ def test_a_renamed_stream_is_refused_for_an_existing_table(own: Project) -> None
 
 def test_a_given_state_is_refused_for_several_partitions(own: Project) -> None:
     how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
-    given = {"at": "2026-01-01T05:00:00+00:00"}
+    state = {"at": "2026-01-01T05:00:00+00:00"}
     file = windowed(own, partitions=BY_STATION, config={"to": "2026-01-02"}, **how)
-    result = materialize(own, KEY, partition="north", through="south", state=given)
+    result = materialize(own, KEY, partition="north", through="south", state=state)
     assert "each partition has a separate state" in failure_of(result)
-    assert materialize(own, KEY, partition="north", state=given).success
-    assert [call["state"] for call in calls(file)] == [given]
+    assert materialize(own, KEY, partition="north", state=state).success
+    assert [call["state"] for call in calls(file)] == [state]
     windowed(own, "daily", partitions=DAILY, **how)
-    result = materialize(own, 'key:"daily/readings"', partition="2026-01-01", state=given)
+    result = materialize(own, 'key:"daily/readings"', partition="2026-01-01", state=state)
     assert "cannot start from a state" in failure_of(result)
 
 
@@ -275,9 +275,9 @@ def test_an_inclusive_end_is_the_last_value_of_the_window(style: str, last: Any)
     bind = Bind.model_validate({"start": "a.from", "end": "to", "format": style, "inclusive": True})
     start = dt.datetime(2026, 1, 5, tzinfo=dt.timezone.utc)
     config = {"a": {"b": 1}, "to": "x"}
-    found = config_for_window(config, bind, start, start + dt.timedelta(days=1))
-    assert found["to"] == last
-    assert set(found["a"]) == {"b", "from"}
+    window_config = config_for_window(config, bind, start, start + dt.timedelta(days=1))
+    assert window_config["to"] == last
+    assert set(window_config["a"]) == {"b", "from"}
     assert config == {"a": {"b": 1}, "to": "x"}
 
 
@@ -293,14 +293,14 @@ def test_an_inclusive_end_is_the_last_value_of_the_window(style: str, last: Any)
 def test_a_key_is_converted_to_the_type_of_the_config_field(
     kind: str, key: str, value: Any
 ) -> None:
-    written = StaticPartitions.model_validate(
+    settings = StaticPartitions.model_validate(
         {"type": "static", "keys": [key], "bind": {"field": "shop.id", "type": kind}}
     )
-    found = config_for_partition({}, written, dg.StaticPartitionsDefinition([key]), key)
-    assert found == {"shop": {"id": value}}
+    config = config_for_partition({}, settings, dg.StaticPartitionsDefinition([key]), key)
+    assert config == {"shop": {"id": value}}
     if kind != "string":
         with pytest.raises(ConfigError, match="cannot be used in the source config"):
-            config_for_partition({}, written, dg.StaticPartitionsDefinition([key]), "?")
+            config_for_partition({}, settings, dg.StaticPartitionsDefinition([key]), "?")
 
 
 def test_a_run_without_a_partition_is_refused_with_guidance(own: Project) -> None:
@@ -312,8 +312,10 @@ def test_a_run_without_a_partition_is_refused_with_guidance(own: Project) -> Non
 def test_the_metadata_of_a_partition_has_its_own_row_count(own: Project) -> None:
     windowed(own, partitions=DAILY)
     assert materialize(own, KEY, partition="2026-01-01", through="2026-01-02").success
-    by_day = materialized(own, "weather", "readings")
-    assert [one["dagster/row_count"] for one in by_day.values()] == [48, 48]
+    by_day = fetch_materializations(own, "weather", "readings")
+    assert [metadata["dagster/row_count"] for metadata in by_day.values()] == [48, 48]
     assert by_day["2026-01-02"]["elt/table_rows"] == 96
-    empty = materialized(own, "weather", "readings_dead_letter")
-    assert {day: one["dagster/row_count"] for day, one in empty.items()} == dict.fromkeys(by_day, 0)
+    empty = fetch_materializations(own, "weather", "readings_dead_letter")
+    assert {day: metadata["dagster/row_count"] for day, metadata in empty.items()} == dict.fromkeys(
+        by_day, 0
+    )

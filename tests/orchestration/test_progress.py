@@ -38,11 +38,11 @@ def test_each_phase_is_logged_once_and_then_at_growing_intervals() -> None:
 
 def test_the_interval_between_reports_is_limited() -> None:
     times: list[float] = []
-    now = 0.0
-    reporter = Reporter(lambda _: times.append(now), first=5, started=0)
+    time = 0.0
+    reporter = Reporter(lambda _: times.append(time), first=5, started=0)
     for second in range(1000):
-        now = float(second)
-        reporter.report(READING, now)
+        time = float(second)
+        reporter.report(READING, time)
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert pauses[:5] == [5, 10, 20, 40, LONGEST] and set(pauses[5:]) == {LONGEST}
 

@@ -59,21 +59,21 @@ def test_a_silent_connector_is_stopped(own: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "rows"),
+    ("options", "rows"),
     [({"refresh": "retain"}, 144), ({"refresh": "truncate"}, 96), ({"state": BEFORE}, 144)],
 )
-def test_a_retry_resumes_the_request_of_the_run(own: Project, wanted: Any, rows: int) -> None:
+def test_a_retry_resumes_the_request_of_the_run(own: Project, options: Any, rows: int) -> None:
     """A retry of the step, and a run that re-executes the failed one."""
     file = windowed(own, config={"to": "2026-01-02"}, **LIVE)
     assert materialize(own, KEY).success
     own.amend("weather", retry={"attempts": 1, "delay": "0.1s"})
     reconfigure(own, "weather", to="2026-01-03", fails_at="2026-01-02T12:00:00+00:00")
-    failed = materialize(own, KEY, **wanted)
+    failed = materialize(own, KEY, **options)
     assert not failed.success
     reconfigure(own, "weather", fails_at="")
-    again = materialize(own, KEY, parent=failed.run_id, **wanted)
+    again = materialize(own, KEY, parent=failed.run_id, **options)
     assert again.success
-    assert [call["state"] for call in calls(file)[1:]] == [wanted.get("state"), FIRST, FIRST]
+    assert [call["state"] for call in calls(file)[1:]] == [options.get("state"), FIRST, FIRST]
     assert len(own.rows("weather", "readings")) == rows
 
 

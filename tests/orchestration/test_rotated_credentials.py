@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.orchestration.running import failure_of, logged, materialize
+from tests.orchestration.running import failure_of, materialize, read_log
 from tests.programs.hostile_source import program
 from tests.project import Project
 
@@ -59,6 +59,6 @@ def test_the_next_run_uses_a_rotated_credential(
     ]
     assert [row["id"] for row in own.rows("shop", "users")] == [10, 11]
     for run in (crashed, again, third):
-        assert "tok-first" not in logged(own, run)
+        assert "tok-first" not in read_log(own, run)
     stderr = capsys.readouterr().err
     assert stderr.count("now it is ****") == 3 and "tok-first" not in stderr

@@ -14,7 +14,13 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.streams import StreamAsset
-from tests.orchestration.running import failure_of, logged, materialize, materialized, observations
+from tests.orchestration.running import (
+    failure_of,
+    fetch_materializations,
+    materialize,
+    observations,
+    read_log,
+)
 from tests.programs.windowed_source import calls, reconfigure, windowed
 from tests.project import Project
 
@@ -28,8 +34,10 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 def asset(project: Project) -> StreamAsset:
     folder = project.root / "defs" / "weather"
-    (found,) = ConnectionComponent.from_connection(load_connection(folder)).stream_assets(folder)
-    return found
+    (stream_asset,) = ConnectionComponent.from_connection(load_connection(folder)).stream_assets(
+        folder
+    )
+    return stream_asset
 
 
 def rows(project: Project) -> list[dict[str, Any]]:
@@ -53,7 +61,7 @@ def test_a_window_is_read_without_changing_the_cursor(own: Project) -> None:
     window = {"start": "2026-01-01T06:00:00Z", "end": "2026-01-01T09:00:00Z"}
     result = materialize(own, KEY, window=window)
     assert result.success
-    metadata = materialized(own, "weather", "readings")[None]
+    metadata = fetch_materializations(own, "weather", "readings")[None]
     assert metadata["elt/records_read"] == 6
     assert metadata["elt/state"]["stream"]["stream_state"] == SECOND
     changed = [row["at"].isoformat() for row in rows(own) if row["value"] >= 100]
@@ -94,7 +102,7 @@ def test_a_truncating_refresh_replaces_the_rows(own: Project) -> None:
     assert materialize(own, KEY, refresh="truncate").success
     assert calls(own.root / "weather-calls")[-1]["state"] is None
     assert {row["at"].day for row in rows(own)} == {2}
-    assert materialized(own, "weather", "readings")[None]["elt/generation"] == 2
+    assert fetch_materializations(own, "weather", "readings")[None]["elt/generation"] == 2
 
 
 def test_a_retaining_refresh_keeps_the_former_rows(own: Project) -> None:
@@ -124,12 +132,12 @@ def test_rewinding_to_the_first_state_gives_the_same_rows(own: Project) -> None:
     two_syncs(own)
     before = rows(own)
     past = states.history(asset(own), paths.lake())
-    first = next(one for one in reversed(past) if one.metadata.state is not None)
+    first = next(commit for commit in reversed(past) if commit.metadata.state is not None)
     with instance(own) as dagster:
         states.rewind(asset(own), paths.lake(), first.metadata.sequence, dagster)
     result = materialize(own, KEY)
     assert result.success
-    assert "rolled back" not in logged(own, result)
+    assert "rolled back" not in read_log(own, result)
     assert calls(own.root / "weather-calls")[-1]["state"] == FIRST
     assert rows(own) == before
 
@@ -151,7 +159,7 @@ def test_a_reset_starts_a_new_generation(own: Project) -> None:
     assert len(rows(own)) == 96
     assert materialize(own, KEY).success
     assert calls(own.root / "weather-calls")[-1]["state"] is None
-    assert materialized(own, "weather", "readings")[None]["elt/generation"] == 2
+    assert fetch_materializations(own, "weather", "readings")[None]["elt/generation"] == 2
     assert len(rows(own)) == 96
 
 
@@ -203,7 +211,7 @@ def test_the_launchpad_describes_each_option(own: Project) -> None:
     assert job is not None
     fields = job.run_config_schema.config_type.fields  # type: ignore[attr-defined]
     options = fields["ops"].config_type.fields["weather__readings"].config_type.fields["config"]
-    described = {name: one.description for name, one in options.config_type.fields.items()}
+    described = {name: option.description for name, option in options.config_type.fields.items()}
     assert set(described) == {"refresh", "state", "window"}
     spark = fields["resources"].config_type.fields["elt_spark"].config_type.fields["config"]
     settings = spark.config_type.fields["spark_config"]

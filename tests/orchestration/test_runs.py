@@ -56,8 +56,8 @@ def EMPTY() -> None: ...
 
 
 def statuses(instance: dg.DagsterInstance, *runs: str) -> list[dg.DagsterRunStatus]:
-    found = {run.run_id: run.status for run in instance.get_runs()}
-    return [found[run_id] for run_id in runs]
+    status_by_id = {run.run_id: run.status for run in instance.get_runs()}
+    return [status_by_id[run_id] for run_id in runs]
 
 
 def test_a_run_whose_process_was_killed_is_marked_by_the_next_one(own: Project) -> None:
@@ -72,9 +72,9 @@ def test_a_run_whose_process_was_killed_is_marked_by_the_next_one(own: Project) 
             process_of(own, canceled) as canceling,
         ):
             assert not has_died(instance, killed)
-            for each in (process, canceling):
-                os.kill(each.pid, signal.SIGKILL)
-                each.wait()
+            for victim in (process, canceling):
+                os.kill(victim.pid, signal.SIGKILL)
+                victim.wait()
             assert has_died(instance, killed)
             looks = [
                 [
@@ -85,8 +85,8 @@ def test_a_run_whose_process_was_killed_is_marked_by_the_next_one(own: Project) 
             ]
             assert looks == [[RUNNING, RUNNING, RUNNING], [WorkerStatus.FAILED, RUNNING, RUNNING]]
             with alive(instance, "next"):
-                found = statuses(instance, killed, canceled, living, other)
-            assert [status.value for status in found] == [
+                marks = statuses(instance, killed, canceled, living, other)
+            assert [status.value for status in marks] == [
                 "FAILURE",
                 "CANCELED",
                 "STARTED",

@@ -28,13 +28,13 @@ from elt_assets.orchestration.names import (
 )
 from elt_assets.pipeline.connection_stream import key_levels
 from tests.orchestration.running import END, START
-from tests.orchestration.ticking import execute, instance_of, scheduled, tick
+from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, tick
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
 from tests.project import Project
 
 UTC = dt.timezone.utc
-AT = dt.datetime(2026, 1, 9, 2, tzinfo=UTC)
+TICK = dt.datetime(2026, 1, 9, 2, tzinfo=UTC)
 BIND = {"start": "from", "end": "to"}
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": BIND}
 READINGS = dg.AssetKey(["weather", "readings"])
@@ -47,8 +47,8 @@ def keys(count: int, **more: Any) -> dict[str, Any]:
 def ranges(requests: list[dg.RunRequest]) -> list[tuple[str, str]]:
     """Return the first and the last partition of each request."""
     return [
-        (one.partition_key or one.tags[START], one.partition_key or one.tags[END])
-        for one in requests
+        (request.partition_key or request.tags[START], request.partition_key or request.tags[END])
+        for request in requests
     ]
 
 
@@ -68,9 +68,9 @@ def test_streams_of_different_partitions_have_a_schedule_for_each_definition(own
             ],
         )
         repository = build().get_repository_def()
-        names = {one.name for one in repository.schedule_defs}
+        names = {schedule.name for schedule in repository.schedule_defs}
         assert names >= {"weather_schedule", "weather__stations_schedule"}
-        (request,) = scheduled(own, "weather_schedule", AT)
+        (request,) = evaluate_schedule(own, "weather_schedule", TICK)
         assert (request.asset_selection, request.partition_key) == ([READINGS], "2026-01-08")
 
 
@@ -81,9 +81,9 @@ def test_streams_of_one_definition_and_those_without_share_the_schedule(own: Pro
         schedule="0 2 * * *",
         streams=[{"name": "stations"}, {"name": "readings", "partitions": DAILY}],
     )
-    found = scheduled(own, "weather_schedule", AT)
-    assert [one.partition_key for one in found] == [None, "2026-01-08"]
-    names = {one.name for one in build().get_repository_def().schedule_defs}
+    requests = evaluate_schedule(own, "weather_schedule", TICK)
+    assert [candidate.partition_key for candidate in requests] == [None, "2026-01-08"]
+    names = {candidate.name for candidate in build().get_repository_def().schedule_defs}
     assert names == {"weather_schedule", "elt_maintenance_schedule"}
 
 
@@ -102,26 +102,26 @@ def test_a_tick_requests_runs_of_many_keys(
 ) -> None:
     more = {} if per_run is None else {"partitions_per_run": per_run}
     windowed(own, partitions=keys(2_500, **more), schedule="0 2 * * *")
-    assert ranges(scheduled(own, "weather__readings_schedule", AT)) == expected
+    assert ranges(evaluate_schedule(own, "weather__readings_schedule", TICK)) == expected
     with instance_of(own) as instance:
         instance.add_dynamic_partitions("weather__readings", [f"k{n:04}" for n in range(900)])
         instance.add_dynamic_partitions("weather__readings", [f"k{n:04}" for n in range(900, 1800)])
     windowed(own, partitions={"type": "dynamic", "bind": "station", **more}, schedule="0 2 * * *")
     last = expected[:-1] if per_run is None else [("k0000", "k1799")]
-    found = ranges(scheduled(own, "weather__readings_schedule", AT))
-    assert found == [(first, min(end, "k1799")) for first, end in last]
+    requested = ranges(evaluate_schedule(own, "weather__readings_schedule", TICK))
+    assert requested == [(first, min(end, "k1799")) for first, end in last]
 
 
 def test_a_run_of_several_pairs_reads_their_keys_in_one_window(own: Project, spark: object) -> None:
     inner = {"type": "static", "keys": ["north", "south", "west"], "bind": "station"}
     multi = {"type": "multi", "window": DAILY, "key": {**inner, "partitions_per_run": 2}}
     windowed(own, partitions=multi, schedule="0 2 * * *")
-    first, second = scheduled(own, "weather__readings_schedule", AT)
+    first, second = evaluate_schedule(own, "weather__readings_schedule", TICK)
     assert ranges([first]) == [("north|2026-01-08", "south|2026-01-08")]
     assert second.partition_key == "west|2026-01-08"
     assert execute(own, first).success
-    found = {row["_elt_partition"] for row in own.rows("weather", "readings")}
-    assert found == {"north|2026-01-08", "south|2026-01-08"}
+    partitions = {row["_elt_partition"] for row in own.rows("weather", "readings")}
+    assert partitions == {"north|2026-01-08", "south|2026-01-08"}
 
 
 def test_discovered_keys_are_added_in_several_ticks(own: Project, spark: object) -> None:
@@ -139,12 +139,12 @@ def test_discovered_keys_are_added_in_several_ticks(own: Project, spark: object)
     second = tick(own, "weather__readings_partitions", first.cursor)
     third = tick(own, "weather__readings_partitions", second.cursor)
     sizes = [
-        [len(one.partition_keys) for one in done.dynamic_partitions_requests or []]
+        [len(request.partition_keys) for request in done.dynamic_partitions_requests or []]
         for done in (first, second, third)
     ]
     assert sizes == [[1_000], [100], []]
-    found = [ranges(list(done.run_requests or [])) for done in (first, second, third)]
-    assert found == [[("s0000", "s0999")], [("s1000", "s1099")], []]
+    requested = [ranges(list(done.run_requests or [])) for done in (first, second, third)]
+    assert requested == [[("s0000", "s0999")], [("s1000", "s1099")], []]
 
 
 # --- windows that have ended ------------------------------------------------------------------------
@@ -153,8 +153,8 @@ def test_discovered_keys_are_added_in_several_ticks(own: Project, spark: object)
 def test_nothing_is_requested_after_the_end_of_the_windows(own: Project) -> None:
     windowed(own, partitions={**DAILY, "end": "2026-01-10"}, schedule="0 2 * * *")
     days = [dt.datetime(2026, 1, day, 2, tzinfo=UTC) for day in (9, 10, 11, 12)]
-    found = [scheduled(own, "weather__readings_schedule", day) for day in days]
-    assert [ranges(one) for one in found] == [
+    requests_by_day = [evaluate_schedule(own, "weather__readings_schedule", day) for day in days]
+    assert [ranges(requests) for requests in requests_by_day] == [
         [("2026-01-08", "2026-01-08")],
         [("2026-01-09", "2026-01-09")],
         [],
@@ -176,9 +176,9 @@ def test_the_newest_window_is_requested_only_until_another_one_would_be_over(
     settings = {"type": kind, "start": start, "timezone": zone, "bind": BIND}
     ended = TimePartitions.model_validate({**settings, "end": end})
     endless = TimePartitions.model_validate(settings)
-    at = dt.datetime(2025, 12, 31, tzinfo=UTC) + dt.timedelta(hours=later)
+    tick = dt.datetime(2025, 12, 31, tzinfo=UTC) + dt.timedelta(hours=later)
     windows = partitions.definition(ended, "x")
-    with dg.partition_loading_context(at):
+    with dg.partition_loading_context(tick):
         newest = newest_window(ended, windows)
         unbounded = newest_window(endless, partitions.definition(endless, "x"))
         assert newest in (None, unbounded)
@@ -210,13 +210,13 @@ def test_names_in_a_project_are_distinct_and_plain_unless_two_would_be_equal(
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
         project = Project(Path(root))
         patch.setenv("ELT_DEFS", str(project.root / "defs"))
-        names = list(named(project, keys))
+        names = list(name_all(project, keys))
     plain = Counter("__".join(key) for key in levels)
     assert len(names) == len(levels) == len(set(names))
     assert set(plain) <= set(names)
 
 
-def named(project: Project, keys: set[tuple[str, ...]]) -> Iterator[str]:
+def name_all(project: Project, keys: set[tuple[str, ...]]) -> Iterator[str]:
     """Yield the names of the connections and streams of a project that has these keys."""
     connections = {key[0] for key in keys}
     for name in connections:
@@ -226,9 +226,9 @@ def named(project: Project, keys: set[tuple[str, ...]]) -> Iterator[str]:
     for name in connections:
         connection = load_connection(project.root / "defs" / name)
         yield connection_name(connection)
-        for one in connection.streams:
-            hashed = is_ambiguous(connection, one.id)
-            yield valid_name(key_levels(name, one.id), hashed=hashed)
+        for stream in connection.streams:
+            hashed = is_ambiguous(connection, stream.id)
+            yield valid_name(key_levels(name, stream.id), hashed=hashed)
 
 
 @given(*[st.lists(PART, min_size=1, max_size=3)] * 2)
@@ -257,7 +257,7 @@ def test_streams_of_a_connection_whose_names_join_to_the_same_name_load(
     path = own.root / "defs" / "a" / "catalog.json"
     (stream, *_) = json.loads(path.read_text())["streams"]
     ids: list[dict[str, str]] = [{"name": "x__y"}, {"name": "y", "namespace": "x"}]
-    path.write_text(json.dumps({"streams": [{**stream, **one} for one in ids]}))
+    path.write_text(json.dumps({"streams": [{**stream, **stream_id} for stream_id in ids]}))
     own.amend("a", streams=ids, schedule="0 2 * * *", read_together=together)
     repository = build().get_repository_def()
     keys = {key.to_user_string() for key in repository.asset_graph.materializable_asset_keys}
@@ -267,7 +267,7 @@ def test_streams_of_a_connection_whose_names_join_to_the_same_name_load(
 def test_a_connection_may_have_the_name_of_a_job(own: Project) -> None:
     windowed(own, "elt_maintenance")
     own.amend("elt_maintenance", schedule="0 2 * * *")
-    names = {one.name for one in build().get_repository_def().schedule_defs}
+    names = {schedule.name for schedule in build().get_repository_def().schedule_defs}
     assert names == {"elt_maintenance_schedule", "elt_maintenance_connection_schedule"}
 
 
@@ -281,7 +281,7 @@ def test_connections_whose_names_join_to_the_same_name_load_together(own: Projec
             schedule="0 3 * * *",
             streams=[{"name": stream, "schedule": "0 2 * * *" if name == "a" else None}],
         )
-    names = {one.name for one in build().get_repository_def().schedule_defs}
+    names = {schedule.name for schedule in build().get_repository_def().schedule_defs}
     assert len(names) == 3 and "a__b_schedule" in names
 
 

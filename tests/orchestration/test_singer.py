@@ -13,7 +13,7 @@ import pytest
 from elt_assets.cli.commands.new.chosen_source import choose_source
 from elt_assets.cli.output import Output
 from tests.cli.running import Elt
-from tests.orchestration.running import failure_of, logged, materialize
+from tests.orchestration.running import failure_of, materialize, read_log
 from tests.programs import singer_program
 from tests.programs.singer_tap import SCHEMA, USERS, record, state, written
 from tests.project import Project
@@ -42,7 +42,7 @@ def connect(project: Project, elt: Elt, *lines: Any, **stream: Any) -> None:
     elt("discover", "crm")
 
 
-def given(project: Project) -> dict[str, Any]:
+def read_files(project: Project) -> dict[str, Any]:
     return dict(json.loads((project.root / "tap" / "given.json").read_text())["files"])
 
 
@@ -58,7 +58,7 @@ def executable(project: Project, name: str) -> Path:
 def sync(project: Project) -> str:
     result = materialize(project)
     assert result.success, failure_of(result)
-    return logged(project, result)
+    return read_log(project, result)
 
 
 def names(project: Project) -> dict[int, str | None]:
@@ -71,13 +71,13 @@ def test_a_tap_resumes_from_its_bookmark(own: Project, elt: Elt) -> None:
     connect(own, elt, *lines, **INCREMENTAL, cursor_field=["id"])
     sync(own)
     assert names(own) == {1: "a", 2: "b"}
-    assert "--state" not in given(own)
+    assert "--state" not in read_files(own)
 
     says(own, state(2), SCHEMA, record(id=2, name="B"), record(id=3, name="c"), state(3))
     sync(own)
     assert names(own) == {1: "a", 2: "B", 3: "c"}
-    assert given(own)["--state"] == {"bookmarks": {"db-users": {"replication_key_value": 2}}}
-    [entry] = given(own)["--catalog"]["streams"]
+    assert read_files(own)["--state"] == {"bookmarks": {"db-users": {"replication_key_value": 2}}}
+    [entry] = read_files(own)["--catalog"]["streams"]
     assert (entry["replication_method"], entry["replication_key"]) == ("INCREMENTAL", "id")
     metadata = own.metadata("crm", "db-users")
     assert (metadata["elt/records_read"], metadata["elt/records_committed"]) == (2, 2)
@@ -93,7 +93,7 @@ def test_records_before_the_last_state_of_a_failed_tap_are_kept(own: Project, el
     says(own, SCHEMA, record(id=2, name="b"), state(2))
     sync(own)
     assert names(own) == {1: "a", 2: "b"}
-    assert given(own)["--state"] == {"bookmarks": {"db-users": {"replication_key_value": 1}}}
+    assert read_files(own)["--state"] == {"bookmarks": {"db-users": {"replication_key_value": 1}}}
 
 
 @pytest.mark.spec("singer.12")
@@ -101,7 +101,7 @@ def test_a_full_table_read_replaces_the_rows(own: Project, elt: Elt) -> None:
     connect(own, elt, SCHEMA, record(id=1, name="a"), destination_sync_mode="overwrite")
     sync(own)
     assert names(own) == {1: "a"}
-    [entry] = given(own)["--catalog"]["streams"]
+    [entry] = read_files(own)["--catalog"]["streams"]
     assert entry["replication_method"] == "FULL_TABLE" and "replication_key" not in entry
     says(own, SCHEMA, record(id=2, name="b"), "!exit 1")
     assert "exit code 1" in failure_of(materialize(own))
@@ -115,7 +115,7 @@ def test_excluded_fields_are_not_selected_in_the_tap(own: Project, elt: Elt) -> 
     lines = [SCHEMA, record(id=1, name="S3CRET")]
     connect(own, elt, *lines, fields={"exclude": ["name"]})
     sync(own)
-    [entry] = given(own)["--catalog"]["streams"]
+    [entry] = read_files(own)["--catalog"]["streams"]
     selected = {tuple(m["breadcrumb"]): m["metadata"].get("selected") for m in entry["metadata"]}
     assert selected == {(): True, ("properties", "id"): True, ("properties", "name"): False}
     files = [p.read_bytes() for p in (own.home / "lake").rglob("*") if p.is_file()]
@@ -132,11 +132,11 @@ def test_a_tap_gets_the_entries_of_all_its_streams(own: Project, elt: Elt) -> No
 
     assert elt.json("preview", "crm", "db-users")["records"] == [{"id": 1}]
 
-    found = {
+    entries = {
         entry["tap_stream_id"]: (entry["selected"], entry["schema"]["selected"])
-        for entry in given(own)["--catalog"]["streams"]
+        for entry in read_files(own)["--catalog"]["streams"]
     }
-    assert found == {"db-teams": (False, False), "db-users": (True, True)}
+    assert entries == {"db-teams": (False, False), "db-users": (True, True)}
 
 
 @pytest.mark.spec("singer.22")
@@ -145,7 +145,7 @@ def test_streams_of_one_name_are_refused(own: Project, elt: Elt) -> None:
     twice = json.dumps({"streams": [USERS, USERS, {**USERS, "tap_stream_id": "other"}]})
     (own.root / "tap" / "catalog.txt").write_text(twice)
     elt("discover", "crm")
-    error = elt.refused("preview", "crm", "db-users")
+    error = elt.refuse("preview", "crm", "db-users")
     assert "'db-users': the source has several streams of this name" in error["message"]
 
     program = executable(own, "tap-crm")
@@ -186,9 +186,9 @@ def test_a_connection_can_be_created_from_a_tap(
         b"S3CRET" in p.read_bytes() for p in (own.root / "defs").rglob("*") if p.is_file()
     )
     monkeypatch.setenv("CRM_AUTH_APIKEY", "S3CRET")
-    shown = elt.json("preview", "crm", "db-users")
-    assert shown["records"] == [{"id": 1}]
-    assert given(own)["--config"] == {"host": "h", "auth": {"apiKey": "S3CRET"}}
+    preview = elt.json("preview", "crm", "db-users")
+    assert preview["records"] == [{"id": 1}]
+    assert read_files(own)["--config"] == {"host": "h", "auth": {"apiKey": "S3CRET"}}
     changed = {**USERS, "schema": {"properties": {"id": {"type": "string"}}}}
     (Path(own.root) / "tap" / "catalog.txt").write_text(json.dumps({"streams": [changed]}))
     output = elt("discover", "crm", "--dry-run")
@@ -234,8 +234,8 @@ def test_a_table_has_the_columns_of_all_schemas_of_a_read(
 
     rows = {row["id"]: {**row} for row in own.rows("crm", "db_users")}
     before = {} if mode.startswith("overwrite") else {0: ("z", None, None, None)}
-    found = {n: (r["name"], r["age"], r["size"], r["last"]) for n, r in rows.items()}
-    assert found == {
+    values = {n: (r["name"], r["age"], r["size"], r["last"]) for n, r in rows.items()}
+    assert values == {
         **before,
         1: ("a", None, None, None),
         2: (None, 3, None, None),

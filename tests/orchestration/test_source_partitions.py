@@ -13,8 +13,8 @@ from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.automation import partition_requests
-from tests.orchestration.running import END, START, failure_of, materialize, materialized
-from tests.orchestration.ticking import execute, instance_of, scheduled, tick
+from tests.orchestration.running import END, START, failure_of, fetch_materializations, materialize
+from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, tick
 from tests.programs.scripted import script
 from tests.programs.store_source import calls, open_stores, stores
 from tests.programs.windowed_source import reconfigure, windowed
@@ -32,18 +32,18 @@ def add(project: Project, *keys: str) -> None:
         instance.add_dynamic_partitions(NAME, list(keys))
 
 
-def known(project: Project) -> list[str]:
+def list_known(project: Project) -> list[str]:
     with instance_of(project) as instance:
         return list(instance.get_dynamic_partitions(NAME))
 
 
 def numbers(project: Project) -> dict[str, list[int]]:
     """Return the numbers of the stored orders by Dagster partition; each row is of the store of its name."""
-    found: dict[str, list[int]] = {}
+    orders_by_store: dict[str, list[int]] = {}
     for row in project.rows("shop", "orders"):
         assert row["store"] == row["_elt_partition"]
-        found.setdefault(row["_elt_partition"], []).append(row["number"])
-    return {store: sorted(orders) for store, orders in found.items()}
+        orders_by_store.setdefault(row["_elt_partition"], []).append(row["number"])
+    return {store: sorted(orders) for store, orders in orders_by_store.items()}
 
 
 def bookmarks(metadata: dict[str, Any]) -> list[tuple[str, int]]:
@@ -51,17 +51,17 @@ def bookmarks(metadata: dict[str, Any]) -> list[tuple[str, int]]:
     state = metadata["elt/state"]["stream"]["stream_state"]
     assert set(state) == {"partitions"}
     return [
-        (each["context"]["store"], each["replication_key_value"]) for each in state["partitions"]
+        (entry["context"]["store"], entry["replication_key_value"]) for entry in state["partitions"]
     ]
 
 
 def ranges(requests: Any) -> list[tuple[str, str]]:
     """Return the first and the last partition of each run that was requested."""
     return [
-        (each.partition_key, each.partition_key)
-        if each.partition_key is not None
-        else (each.tags[START], each.tags[END])
-        for each in requests or []
+        (request.partition_key, request.partition_key)
+        if request.partition_key is not None
+        else (request.tags[START], request.tags[END])
+        for request in requests or []
     ]
 
 
@@ -76,7 +76,7 @@ def test_each_partition_is_read_separately_with_its_own_state(own: Project) -> N
         assert materialize(own, KEY, partition=store).success
     assert calls(own) == ["list", ["north", None], "list", ["south", None]]
     assert numbers(own) == {"north": [1, 2, 3], "south": [1, 2]}
-    events = materialized(own, "shop", "orders")
+    events = fetch_materializations(own, "shop", "orders")
     assert bookmarks(events["north"]) == [("north", 3)]
     assert bookmarks(events["south"]) == [("south", 2)]
 
@@ -92,7 +92,7 @@ def test_each_partition_resumes_from_its_own_bookmark(own: Project) -> None:
     assert materialize(own, KEY, partition="north").success
     assert calls(own) == ["list", ["south", 2], "list", ["north", 3]]
     assert numbers(own) == {"north": [1, 2, 3, 4], "south": [1, 2]}
-    events = materialized(own, "shop", "orders")
+    events = fetch_materializations(own, "shop", "orders")
     assert bookmarks(events["north"]) == [("north", 4)]
     assert (events["north"]["elt/sequence"], events["north"]["elt/records_read"]) == (2, 1)
 
@@ -128,7 +128,7 @@ def test_a_partition_that_the_source_no_longer_has_fails_and_the_others_are_read
     several = failure_of(materialize(own, KEY, partition="north", through="west"))
     assert "1 of 3 partitions failed" in several and "'south'" in several
     assert numbers(own) == {"north": [1], "west": [1]}
-    assert set(materialized(own, "shop", "orders")) == {"north", "west"}
+    assert set(fetch_materializations(own, "shop", "orders")) == {"north", "west"}
 
 
 def test_a_source_without_the_command_fails_the_run_with_the_reason(own: Project) -> None:
@@ -143,8 +143,8 @@ def test_a_given_state_applies_to_one_partition(own: Project) -> None:
     open_stores(own, north=3)
     add(own, "north")
     entry = {"context": {"store": "north"}, "replication_key": "number", "replication_key_value": 2}
-    given = {"partitions": [entry]}
-    assert materialize(own, KEY, partition="north", state=given).success
+    state = {"partitions": [entry]}
+    assert materialize(own, KEY, partition="north", state=state).success
     assert calls(own) == ["list", ["north", 2]]
     assert numbers(own) == {"north": [2, 3]}
 
@@ -156,7 +156,7 @@ def test_new_partitions_of_the_source_are_added_and_requested_in_one_run(own: Pr
     stores(own)
     open_stores(own, north=3, south=2)
     first = tick(own, SENSOR)
-    assert known(own) == ["north", "south"]
+    assert list_known(own) == ["north", "south"]
     (request,) = first.run_requests or []
     assert request.asset_selection == [ORDERS]
     assert ranges([request]) == [("north", "south")]
@@ -168,7 +168,7 @@ def test_new_partitions_of_the_source_are_added_and_requested_in_one_run(own: Pr
     open_stores(own, south=2, west=1)
     later = tick(own, SENSOR, "2026-01-01T00:00:00+00:00")
     assert ranges(later.run_requests) == [("west", "west")]
-    assert known(own) == ["north", "south", "west"]  # one that is gone stays
+    assert list_known(own) == ["north", "south", "west"]  # one that is gone stays
     idle = tick(own, SENSOR)
     assert (idle.run_requests, idle.skip_message) == ([], "there are no new partitions")
 
@@ -184,7 +184,7 @@ def test_partitions_may_be_added_without_a_run(own: Project) -> None:
     open_stores(own, north=1)
     done = tick(own, SENSOR)
     assert (done.run_requests, done.skip_message) == ([], "added 1 partitions")
-    assert known(own) == ["north"]
+    assert list_known(own) == ["north"]
 
 
 def test_a_long_list_is_added_in_parts(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ def test_a_long_list_is_added_in_parts(own: Project, monkeypatch: pytest.MonkeyP
     open_stores(own, **{f"store{number}": 1 for number in range(5)})
     first = tick(own, SENSOR)
     assert ranges(first.run_requests) == [("store0", "store2")]
-    parts = [list(each.partition_keys) for each in first.dynamic_partitions_requests or []]
+    parts = [list(request.partition_keys) for request in first.dynamic_partitions_requests or []]
     assert parts == [["store0", "store1"], ["store2"]]
     second = tick(own, SENSOR, first.cursor)  # at once
     assert ranges(second.run_requests) == [("store3", "store4")]
@@ -203,7 +203,7 @@ def test_a_long_list_is_added_in_parts(own: Project, monkeypatch: pytest.MonkeyP
     open_stores(own, **{f"store{number}": 1 for number in range(10)})
     third = tick(own, SENSOR)
     assert third.skip_message == "added 4 partitions; 1 more at the next tick"
-    assert len(known(own)) == 9
+    assert len(list_known(own)) == 9
 
 
 def test_a_hundred_thousand_partitions_are_added_within_the_limits(own: Project) -> None:
@@ -211,8 +211,8 @@ def test_a_hundred_thousand_partitions_are_added_within_the_limits(own: Project)
     open_stores(own, **{f"store{number:06d}": 1 for number in range(100_000)})
     first = tick(own, SENSOR)
     assert first.skip_message == "added 10,000 partitions; 90,000 more at the next tick"
-    assert known(own)[:2] == ["store000000", "store000001"]
-    assert len(known(own)) == 10_000
+    assert list_known(own)[:2] == ["store000000", "store000001"]
+    assert len(list_known(own)) == 10_000
 
 
 def test_a_tick_is_skipped_and_repeated_if_the_source_cannot_list_partitions(own: Project) -> None:
@@ -224,7 +224,7 @@ def test_a_tick_is_skipped_and_repeated_if_the_source_cannot_list_partitions(own
     assert "the list of stores cannot be reached" in (done.skip_message or "")
     due = dt.datetime.fromisoformat(done.cursor or "")
     assert due - dt.datetime.now(dt.timezone.utc) < dt.timedelta(minutes=6)
-    assert known(own) == []
+    assert list_known(own) == []
 
 
 def test_a_tick_is_skipped_if_the_source_lacks_the_partitions_command(own: Project) -> None:
@@ -240,11 +240,11 @@ def test_a_schedule_requests_one_run_for_many_partitions(own: Project) -> None:
     stores(own, schedule="0 2 * * *")
     open_stores(own, north=1, south=1)
     add(own, "north", "south", "west")
-    at = dt.datetime(2026, 1, 5, 2, tzinfo=dt.timezone.utc)
-    assert ranges(scheduled(own, "shop__orders_schedule", at)) == [("north", "west")]
+    time = dt.datetime(2026, 1, 5, 2, tzinfo=dt.timezone.utc)
+    assert ranges(evaluate_schedule(own, "shop__orders_schedule", time)) == [("north", "west")]
     stores(own, {"partitions_per_run": 2}, schedule="0 2 * * *")
-    found = scheduled(own, "shop__orders_schedule", at)
-    assert ranges(found) == [("north", "south"), ("west", "west")]
+    requests = evaluate_schedule(own, "shop__orders_schedule", time)
+    assert ranges(requests) == [("north", "south"), ("west", "west")]
 
 
 # --- loading ----------------------------------------------------------------------------------------

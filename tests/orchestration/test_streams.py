@@ -18,7 +18,7 @@ from elt_assets.cli import main
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
-from tests.orchestration.running import failure_of, logged, materialize, observations
+from tests.orchestration.running import failure_of, materialize, observations, read_log
 from tests.programs.scripted import record, script, state
 from tests.project import Project
 
@@ -46,8 +46,8 @@ def test_a_delete_is_applied_if_its_marker_is_not_an_included_field(
     assert [row["id"] for row in things(spark)] == [1, 3]
 
 
-def things(spark: SparkSession, key: str = "scripted/things", **which: Any) -> list[Any]:
-    rows = read_table(spark, key, **which).collect()
+def things(spark: SparkSession, key: str = "scripted/things", **options: Any) -> list[Any]:
+    rows = read_table(spark, key, **options).collect()
     return sorted(
         ({k: v for k, v in row.asDict().items() if k[0] != "_"} for row in rows), key=repr
     )
@@ -88,7 +88,7 @@ def test_a_new_column_is_added_and_reported(own: Project, spark: SparkSession) -
         {"id": 1, "name": "a", "age": None},
         {"id": 2, "name": "b", "age": 3},
     ]
-    assert "age" in logged(own, result)
+    assert "age" in read_log(own, result)
     assert "age" in str(own.metadata("scripted", "things")["elt/schema_changes"])
 
 
@@ -98,7 +98,7 @@ def test_fields_that_the_catalog_does_not_declare_are_counted_and_named(
     lines = [record(id=1, colour="red"), state(1), record(id=2, colour="blue", size=3), state(2)]
     result = sync(own, *lines, record(id=3), state(3))
     assert own.metadata("scripted", "things")["elt/undeclared_fields"] == {"colour": 2, "size": 1}
-    text = logged(own, result)
+    text = read_log(own, result)
     assert "colour (2 records), size (1 records)" in text
     assert "on_undeclared: keep" in text
     assert [row["id"] for row in things(spark)] == [1, 2, 3]
@@ -116,15 +116,15 @@ def test_undeclared_fields_are_kept_if_the_stream_is_configured_so(
     address = {"city": "x", "planet": [1.50, None]}
     lines = [record(id=2, address=address, colour="red"), record(id=None, size=3), state(2)]
     result = sync(own, *lines, **keeping)
-    assert "stored in the column _extra" in logged(own, result)
+    assert "stored in the column _extra" in read_log(own, result)
     rows = read_table(spark, "scripted/things").orderBy("id").collect()
     assert [row["_extra"] for row in rows] == [
         None,
         '{"address":{"planet":[1.5,null]},"colour":"red"}',
     ]
     assert [row.address and row.address.city for row in rows] == [None, "x"]
-    [kept] = read_table(spark, "scripted/things_dead_letter").collect()
-    assert '"size":3' in kept.record.replace(" ", "")
+    [rejected] = read_table(spark, "scripted/things_dead_letter").collect()
+    assert '"size":3' in rejected.record.replace(" ", "")
     script(own, [], **{**keeping, "destination_sync_mode": "append", "primary_key": None})
     assert main(["replay", "scripted"]) == 0
     rows = read_table(spark, "scripted/things").where("id IS NULL").collect()
@@ -160,8 +160,8 @@ def test_values_rejected_by_frozen_columns_can_be_replayed(
     metadata = own.metadata("scripted", "things")
     assert metadata["elt/records_rejected"] + metadata["elt/records_committed"] == 2
     assert metadata["elt/records_rejected"] >= 1
-    kept = read_table(spark, "scripted/things_dead_letter").collect()
-    assert any('"x"' in row.record and "id" in row.reason for row in kept)
+    rejected = read_table(spark, "scripted/things_dead_letter").collect()
+    assert any('"x"' in row.record and "id" in row.reason for row in rejected)
 
     script(own, [], schema=text, on_schema_change="evolve")
     assert main(["replay", "scripted"]) == 0
@@ -239,15 +239,15 @@ def test_streams_whose_names_collide_have_a_table_each(own: Project, spark: Spar
 
     def sync_all(*streams: str) -> None:
         lines = [
-            {"type": "RECORD", "record": {"stream": one, "data": {"name": one}, "emitted_at": 1}}
-            for one in names
+            {"type": "RECORD", "record": {"stream": name, "data": {"name": name}, "emitted_at": 1}}
+            for name in names
         ]
         script(own, lines, sync_mode="full_refresh", destination_sync_mode="overwrite")
         file = own.root / "defs" / "scripted" / "catalog.json"
         (described,) = json.loads(file.read_text())["streams"]
-        file.write_text(json.dumps({"streams": [{**described, "name": one} for one in names]}))
+        file.write_text(json.dumps({"streams": [{**described, "name": name} for name in names]}))
         modes = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
-        own.amend("scripted", streams=[{"name": one, **modes} for one in streams])
+        own.amend("scripted", streams=[{"name": name, **modes} for name in streams])
         result = materialize(own, extra=[copy_of("Things")] if "things" in streams else [])
         assert result.success, failure_of(result)
 

@@ -17,7 +17,13 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
-from tests.orchestration.running import evaluations, failure_of, logged, materialize, materialized
+from tests.orchestration.running import (
+    evaluations,
+    failure_of,
+    fetch_materializations,
+    materialize,
+    read_log,
+)
 from tests.programs.shared_source import append, connection, given
 from tests.project import Project
 
@@ -47,7 +53,7 @@ def reconfigure(project: Project, **config: Any) -> None:
 
 def starts(log: Path) -> list[Any]:
     """The position that each read began at, None at the beginning."""
-    states = [each["state"] for each in given(log)]
+    states = [read["state"] for read in given(log)]
     return [state and state[0]["global"]["shared_state"]["position"] for state in states]
 
 
@@ -56,14 +62,14 @@ def test_one_process_reads_all_selected_streams(own: Project) -> None:
     append(log, ("users", 1), ("orders", 10), ("users", 2))
     result = materialize(own, BOTH)
     assert result.success
-    assert [each["streams"] for each in given(log)] == [["users", "orders"]]
+    assert [entry["streams"] for entry in given(log)] == [["users", "orders"]]
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
     for stream, rows in {"users": 2, "orders": 1}.items():
-        metadata = materialized(own, "shop", stream)[None]
+        metadata = fetch_materializations(own, "shop", stream)[None]
         assert metadata["elt/records_committed"] == rows
         assert metadata["elt/state"]["global"]["shared_state"] == {"position": 3}
         assert position(own, stream) == 3
-    assert all(each.passed for each in evaluations(result).values())
+    assert all(entry.passed for entry in evaluations(result).values())
 
     append(log, ("orders", 11))
     assert materialize(own, BOTH).success
@@ -77,8 +83,8 @@ def test_a_failed_stream_stops_the_shared_state_and_keeps_the_rows_of_others(own
     result = materialize(own, BOTH)
     assert "no such table" in failure_of(result)
     assert ids(own, "users") == [1, 2]
-    assert set(materialized(own, "shop", "users")) == {None}
-    assert materialized(own, "shop", "orders") == {}
+    assert set(fetch_materializations(own, "shop", "users")) == {None}
+    assert fetch_materializations(own, "shop", "orders") == {}
     # What came before the failure is everybody's; nothing after it.
     assert position(own, "users") in (None, 1)
 
@@ -146,7 +152,7 @@ def test_only_the_stream_of_a_removed_table_is_read_from_the_beginning(own: Proj
     append(log, ("users", 2))
     assert materialize(own, BOTH).success
     (state,) = given(log)[-1]["state"]
-    assert [each["stream_descriptor"]["name"] for each in state["global"]["stream_states"]] == [
+    assert [entry["stream_descriptor"]["name"] for entry in state["global"]["stream_states"]] == [
         "users"
     ]
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
@@ -171,7 +177,7 @@ def test_a_legacy_state_applies_to_all_streams(own: Project, kind: str) -> None:
         assert given(log)[-1]["state"] == {"users": 3}
     else:
         assert given(log)[-1]["state"] is None
-        assert "has no entries for single streams" in logged(own, result)
+        assert "has no entries for single streams" in read_log(own, result)
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
 
 
@@ -190,7 +196,7 @@ def test_a_change_from_legacy_to_stream_states_repeats_no_records(
     assert materialize(own, BOTH).success
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
     for stream in ("users", "orders"):
-        state = materialized(own, "shop", stream)[None]["elt/state"]
+        state = fetch_materializations(own, "shop", stream)[None]["elt/state"]
         assert state["stream"]["stream_state"] == {"position": 3}
 
 
@@ -250,9 +256,9 @@ def test_a_failed_refresh_of_one_stream_starts_again(own: Project) -> None:
     append(log, ("orders", 11))
     result = materialize(own, BOTH)
     assert result.success
-    assert "have no state in common" in logged(own, result)
+    assert "have no state in common" in read_log(own, result)
     (state,) = given(log)[-1]["state"]
-    assert [each["stream_descriptor"]["name"] for each in state["global"]["stream_states"]] == [
+    assert [entry["stream_descriptor"]["name"] for entry in state["global"]["stream_states"]] == [
         "orders"
     ]
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10, 11])
@@ -299,7 +305,7 @@ def test_a_wrong_record_count_advances_no_stream(own: Project) -> None:
     assert "reports 3 records before its state, but 2 were received" in failure_of(
         materialize(own, BOTH)
     )
-    assert materialized(own, "shop", "users") == {}
+    assert fetch_materializations(own, "shop", "users") == {}
 
 
 def test_a_stream_without_messages_gets_the_shared_state(own: Project) -> None:
@@ -322,11 +328,12 @@ def test_rewinding_one_stream_rewinds_the_others(own: Project, stream: str) -> N
         assert materialize(own, BOTH).success
     folder = own.root / "defs" / "shop"
     assets = ConnectionComponent.from_connection(load_connection(folder)).stream_assets(folder)
-    (asset,) = [one for one in assets if one.stream.id.name == stream]
+    (asset,) = [commit for commit in assets if commit.stream.id.name == stream]
     first = min(
-        one.metadata.sequence
-        for one in states.history(asset, paths.lake())
-        if one.metadata.state is not None and '"position":2' in one.metadata.state.replace(" ", "")
+        commit.metadata.sequence
+        for commit in states.history(asset, paths.lake())
+        if commit.metadata.state is not None
+        and '"position":2' in commit.metadata.state.replace(" ", "")
     )
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         states.rewind(asset, paths.lake(), first, instance)

@@ -19,7 +19,7 @@ from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from tests.lake.staging import INTEGER, stream
-from tests.orchestration.running import materialize, materialized, observations
+from tests.orchestration.running import fetch_materializations, materialize, observations
 from tests.programs.windowed_source import calls, windowed
 from tests.project import REPOSITORY, Project
 
@@ -47,19 +47,19 @@ def test_an_asset_has_the_attributes_of_its_stream(own: Project) -> None:
     assert spec.description.startswith(
         "What the stations measured.\n\nStream `readings`: incremental"
     )
-    columns = {one.name: one for one in spec.metadata["dagster/column_schema"].columns}
+    columns = {entry.name: entry for entry in spec.metadata["dagster/column_schema"].columns}
     assert columns["station"].description == "Where it was measured."
     assert columns["value"].constraints.nullable is True
     assert columns["_airbyte_raw_id"].constraints.unique is True
     references = spec.metadata["dagster/code_references"].code_references
-    assert [Path(one.file_path).name for one in references] == ["defs.yaml"]
+    assert [Path(entry.file_path).name for entry in references] == ["defs.yaml"]
 
 
 def test_only_a_key_of_one_column_is_unique_and_not_null() -> None:
     schema = t.StructType([t.StructField(name, t.LongType()) for name in ("id", "part")])
     for key in (["id"], ["id", "part"]):
         keyed = stream({"id": INTEGER, "part": INTEGER}, APPEND_DEDUP, key=key)
-        of_id, of_part = (one.constraints for one in column_schema(schema, keyed).columns)
+        of_id, of_part = (column.constraints for column in column_schema(schema, keyed).columns)
         assert (not of_id.nullable, of_id.unique) == (len(key) == 1,) * 2
         assert (not of_part.nullable, of_part.unique) == (False, False)
 
@@ -74,8 +74,8 @@ def test_a_stream_has_assets_for_its_source_history_and_dead_letter(own: Project
     assert graph.get(READINGS).parent_keys == {source}
     assert graph.get(READINGS).child_keys == {history, dead}
     # A selection such as `weather/*` can be materialised: it holds nothing but what can run.
-    found = dg.AssetSelection.from_coercible(['key:"weather/*"']).resolve(graph)
-    assert found == graph.executable_asset_keys == {READINGS, history, dead}
+    selected = dg.AssetSelection.from_coercible(['key:"weather/*"']).resolve(graph)
+    assert selected == graph.executable_asset_keys == {READINGS, history, dead}
     assert "calls" not in graph.get(source).metadata["elt/source"]
 
 
@@ -83,11 +83,14 @@ def test_a_stream_has_assets_for_its_source_history_and_dead_letter(own: Project
 def test_a_history_is_materialized_with_its_stream(own: Project) -> None:
     windowed(own, **KEYED, history=True, config={"to": "2026-01-02"})
     assert materialize(own, 'key:"weather/readings"').success
-    metadata = materialized(own, "weather", "readings_history")[None]
+    metadata = fetch_materializations(own, "weather", "readings_history")[None]
     assert metadata["dagster/row_count"] == 48
     assert "_is_current" in [column.name for column in metadata["dagster/column_schema"].columns]
     # The dead letter is empty, and has no table yet.
-    assert materialized(own, "weather", "readings_dead_letter")[None]["dagster/row_count"] == 0
+    assert (
+        fetch_materializations(own, "weather", "readings_dead_letter")[None]["dagster/row_count"]
+        == 0
+    )
     (read,) = observations(own, "weather")
     assert (read["elt/stream"], read["elt/records_read"]) == ("weather/readings", 48)
 
@@ -98,10 +101,10 @@ def test_companions_are_selected_with_their_stream_and_alone(own: Project) -> No
     dead = "readings_dead_letter"
     assert materialize(own, f'key:"weather/{dead}"').success
     assert not calls(file)
-    assert not materialized(own, "weather", dead)
+    assert not fetch_materializations(own, "weather", dead)
     result = materialize(own, 'key:"weather/*"', op="weather__readings", refresh="none")
     assert result.success
-    assert materialized(own, "weather", dead)[None]["dagster/row_count"] == 0
+    assert fetch_materializations(own, "weather", dead)[None]["dagster/row_count"] == 0
     keys = {event.asset_key for event in result.get_asset_materialization_events()}
     assert keys == {READINGS, dg.AssetKey(["weather", dead])}
 
@@ -166,7 +169,7 @@ def test_the_documented_example_works(own: Project, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("setting", "expected"),
     [
         (
             {"fail_after": "24h", "warn_after": "90m"},
@@ -179,18 +182,18 @@ def test_the_documented_example_works(own: Project, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_a_freshness_setting_becomes_a_freshness_policy(
-    own: Project, written: Any, expected: dg.FreshnessPolicy
+    own: Project, setting: Any, expected: dg.FreshnessPolicy
 ) -> None:
     windowed(own)
-    own.amend("weather", freshness=written)
+    own.amend("weather", freshness=setting)
     assert build().resolve_asset_graph().get(READINGS).freshness_policy == expected
 
 
 @pytest.mark.parametrize(
-    "written", [{"fail_after": "1h", "warn_after": "2h"}, {"fail_after": "1h", "cron": "0 6 * * *"}]
+    "setting", [{"fail_after": "1h", "warn_after": "2h"}, {"fail_after": "1h", "cron": "0 6 * * *"}]
 )
-def test_an_invalid_freshness_is_refused_with_the_file(own: Project, written: Any) -> None:
+def test_an_invalid_freshness_is_refused_with_the_file(own: Project, setting: Any) -> None:
     windowed(own)
-    own.amend("weather", freshness=written)
+    own.amend("weather", freshness=setting)
     with pytest.raises(ConfigError, match=r"defs\.yaml"):
         build()

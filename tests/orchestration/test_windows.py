@@ -24,7 +24,6 @@ from elt_assets.orchestration.assets.partitions import (
 )
 
 UTC = dt.timezone.utc
-ZERO = dt.timedelta(0)
 FIRST, LAST = dt.datetime(1996, 1, 1, tzinfo=UTC), dt.datetime(2026, 1, 1, tzinfo=UTC)
 KINDS = {
     "hourly": dt.timedelta(hours=5),
@@ -103,15 +102,15 @@ class Windows:
             "start": start if kind == "hourly" else start.replace(hour=0),
         }
         self.zone, self.kind = ZoneInfo(zone), kind
-        found = definition(self._partitions(Style("%s", SECOND), inclusive=False), "name")
-        assert isinstance(found, dg.TimeWindowPartitionsDefinition)
-        self._definition = found
+        windows = definition(self._partitions(Style("%s", SECOND), inclusive=False), "name")
+        assert isinstance(windows, dg.TimeWindowPartitionsDefinition)
+        self._definition = windows
         end = around + KINDS[kind]
-        last = found.get_prev_partition_window(end, respect_bounds=False)
-        first = found.get_next_partition_window(found.start, respect_bounds=False)
+        last = windows.get_prev_partition_window(end, respect_bounds=False)
+        first = windows.get_next_partition_window(windows.start, respect_bounds=False)
         assert first is not None and last is not None
         self.keys = list(
-            found.get_partition_keys_in_time_window(dg.TimeWindow(first.start, last.end))
+            windows.get_partition_keys_in_time_window(dg.TimeWindow(first.start, last.end))
         )
 
     def values(self, style: Style, *, inclusive: bool) -> list[tuple[Any, Any]]:
@@ -157,7 +156,7 @@ def _check_local(
     step = max((edges[-1] - edges[0]) / 100, dt.timedelta(minutes=1))
     for number, (low, high) in enumerate(itertools.pairwise(edges)):
         samples = {low, high - SECOND, *(low + step * n for n in range(int((high - low) / step)))}
-        for instant in sorted(each for each in samples if low <= each < high):
+        for instant in sorted(sample for sample in samples if low <= sample < high):
             local = instant.astimezone(windows.zone)
             text = local.strftime(style.format)
             readers = [

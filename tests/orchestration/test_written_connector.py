@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.orchestration.running import materialize, materialized
+from tests.orchestration.running import fetch_materializations, materialize
 from tests.orchestration.ticking import execute, tick
 from tests.programs.json_api import JsonApi
 from tests.programs.written_source import SECRETS, order, program, store_api
@@ -40,15 +40,15 @@ def read(project: Project) -> list[tuple[str, int]]:
     return sorted((row["store"], row["id"]) for row in project.rows("shop", "orders"))
 
 
-def asked(api: JsonApi) -> list[str]:
+def pop_starts(api: JsonApi) -> list[str]:
     """The starts of the requests for orders since the last call, by store."""
-    found = [
+    queries = [
         f"{request.path.split('/')[3]} from {request.parameters().get('updated_since')}"
         for request in api.requests
         if request.path.endswith("/orders") and "cursor" not in request.parameters()
     ]
     api.requests.clear()
-    return found
+    return queries
 
 
 def test_the_example_stores_parents_and_children_and_resumes(own: Project) -> None:
@@ -62,7 +62,7 @@ def test_the_example_stores_parents_and_children_and_resumes(own: Project) -> No
         api.resources["stores/b/orders"].append(order(9))
         assert materialize(own, KEY).success
         days = {"a": 3, "b": 4, "c": 5}
-        assert asked(api) == [f"{name} from 2026-01-0{days[name]}T00:00:00Z" for name in days]
+        assert pop_starts(api) == [f"{name} from 2026-01-0{days[name]}T00:00:00Z" for name in days]
         assert ("b", 9) in read(own) and len(read(own)) == 13
 
 
@@ -72,7 +72,7 @@ def test_each_store_can_be_a_partition_with_its_own_bookmark(own: Project) -> No
         (request,) = tick(own, "shop__orders_partitions").run_requests or []
         assert execute(own, request).success
         assert len(read(own)) == 12
-        events = materialized(own, "shop", "orders")
+        events = fetch_materializations(own, "shop", "orders")
         assert set(events) == {"a", "b", "c"}
         [mark] = events["b"]["elt/state"]["stream"]["stream_state"]["partitions"]
         assert mark["context"] == {"store": "b"}
@@ -81,5 +81,5 @@ def test_each_store_can_be_a_partition_with_its_own_bookmark(own: Project) -> No
         for name in ("a", "b"):
             api.resources[f"stores/{name}/orders"].append(order(9))
         assert materialize(own, KEY, partition="b").success
-        assert asked(api) == ["b from 2026-01-04T00:00:00Z"]
+        assert pop_starts(api) == ["b from 2026-01-04T00:00:00Z"]
         assert ("b", 9) in read(own) and ("a", 9) not in read(own)

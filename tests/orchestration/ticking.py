@@ -24,29 +24,29 @@ def instance_of(project: Project) -> Iterator[dg.DagsterInstance]:
 def tick(project: Project, sensor: str, cursor: str | None = None) -> SensorExecutionData:
     """One tick; partitions that it asks for are added."""
     repository = build().get_repository_def()
-    found = repository.get_sensor_def(sensor)
-    known = repository.get_top_level_resources()
+    definition = repository.get_sensor_def(sensor)
+    available = repository.get_top_level_resources()
     with instance_of(project) as instance:
         context = dg.build_sensor_context(
             cursor=cursor,
             instance_ref=instance.get_ref(),
             repository_def=repository,
             sensor_name=sensor,
-            resources={key: known[key] for key in found.required_resource_keys},
+            resources={key: available[key] for key in definition.required_resource_keys},
         )
         with context:
-            done = found.evaluate_tick(context)
+            done = definition.evaluate_tick(context)
         for request in done.dynamic_partitions_requests or []:
             keys = list(request.partition_keys)
             instance.add_dynamic_partitions(request.partitions_def_name, keys)
     return done
 
 
-def scheduled(project: Project, schedule: str, at: dt.datetime) -> list[dg.RunRequest]:
+def evaluate_schedule(project: Project, schedule: str, time: dt.datetime) -> list[dg.RunRequest]:
     definitions = build().get_repository_def()
     with instance_of(project) as instance:
         context = dg.build_schedule_context(
-            instance=instance, scheduled_execution_time=at, repository_def=definitions
+            instance=instance, scheduled_execution_time=time, repository_def=definitions
         )
         with context:  # it opens the instance again
             done = definitions.get_schedule_def(schedule).evaluate_tick(context)

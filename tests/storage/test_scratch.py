@@ -44,7 +44,7 @@ def holder(tmp_path: Path) -> Holder:
     return Holder(tmp_path)
 
 
-def made(parent: Path) -> Path:
+def leave(parent: Path) -> Path:
     with scratch.scratch(parent, "sync") as folder:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     return folder
@@ -58,16 +58,16 @@ def make_old(folder: Path) -> None:
 
 @pytest.mark.usefixtures("any_umask")
 def test_a_directory_is_private_and_removed_with_its_context(tmp_path: Path) -> None:
-    made(tmp_path)
+    leave(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.process
 def test_only_directories_of_killed_processes_are_removed(tmp_path: Path, holder: Holder) -> None:
-    made(tmp_path)
+    leave(tmp_path)
     assert (holder.folder / "segment").exists()
     holder.kill()
-    made(tmp_path)
+    leave(tmp_path)
     assert not holder.folder.exists()
 
 
@@ -78,7 +78,7 @@ def test_a_directory_in_use_in_another_container_is_kept(
     """Neither the host name nor a process id says whether a directory is in use."""
     with monkeypatch.context() as patched:
         patched.setattr(os, "kill", _no_such_process)
-        made(tmp_path)
+        leave(tmp_path)
     assert (holder.folder / "segment").exists()
     holder.kill()
 
@@ -112,7 +112,7 @@ def test_other_directories_are_not_removed(tmp_path: Path, name: str) -> None:
     (folder / "kept").write_text("someone's")
     make_old(folder)
     assert sweep(tmp_path, DAY) == 0
-    made(tmp_path)
+    leave(tmp_path)
     assert (folder / "kept").exists()
 
 

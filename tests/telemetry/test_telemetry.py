@@ -21,7 +21,7 @@ from elt_assets.telemetry.lineage import dataset_name
 from elt_assets.telemetry.receivers import create_receivers
 from tests.destination.running import Destination, records, stream
 from tests.destination.running import state as destination_state
-from tests.orchestration.running import logged, materialize
+from tests.orchestration.running import materialize, read_log
 from tests.programs.scripted import record, script, state
 from tests.project import Project
 
@@ -55,9 +55,9 @@ class Receiver(ThreadingHTTPServer):
             for metric in request.resource_metrics[0].scope_metrics[0].metrics:
                 points = getattr(metric, metric.WhichOneof("data")).data_points
                 values[metric.name] = {
-                    ",".join(sorted(each.value.string_value for each in point.attributes)): (
-                        point.count if metric.name.endswith("duration") else point.as_int
-                    )
+                    ",".join(
+                        sorted(attribute.value.string_value for attribute in point.attributes)
+                    ): (point.count if metric.name.endswith("duration") else point.as_int)
                     for point in points
                 }
         return values
@@ -103,7 +103,7 @@ def _environment() -> Iterator[None]:
         del os.environ[name]
 
 
-def _validated(event: dict[str, Any]) -> RunEvent:
+def _validate(event: dict[str, Any]) -> RunEvent:
     """Return an event as the library's own classes, which check its times, ids and states."""
     return RunEvent(
         eventTime=event["eventTime"],
@@ -127,7 +127,7 @@ def test_a_sync_and_a_failed_one_are_reported(own: Project, receiver: Receiver) 
     events = receiver.lineage
     assert [event["eventType"] for event in events] == ["START", "COMPLETE", "START", "FAIL"]
     for event in events:
-        _validated(event)
+        _validate(event)
         assert event["job"]["name"] == "scripted.things"
         (output,) = event["outputs"]
         assert (output["namespace"], output["name"]) == (
@@ -135,7 +135,7 @@ def test_a_sync_and_a_failed_one_are_reported(own: Project, receiver: Receiver) 
             str(own.home / "lake" / "scripted" / "things"),
         )
         fields = output["facets"]["schema"]["fields"]
-        assert [(each["name"], each["type"]) for each in fields] == [
+        assert [(column["name"], column["type"]) for column in fields] == [
             ("id", "integer"),
             ("name", "string"),
         ]
@@ -181,7 +181,7 @@ def test_a_broken_receiver_neither_fails_nor_delays_a_sync(
     script(own, [state(1)])
     result = materialize(own)
     assert result.success
-    assert "the lineage or metrics could not be delivered" in logged(own, result)
+    assert "the lineage or metrics could not be delivered" in read_log(own, result)
     assert own.metadata("scripted", "things")["elt/sequence"] == 1
 
 

@@ -15,13 +15,13 @@ from typing import Any
 from tests.e2e.declarative.api import (
     ISO,
     ROUNDS,
+    answer_in_turn,
     comparable,
     echo,
-    given,
-    in_turn,
-    listing,
-    of_shop,
     orders,
+    parse_parameters,
+    select_shop,
+    serve_list,
     times,
     tree,
 )
@@ -40,18 +40,20 @@ DYNAMIC = (
     "users",
     "teams",
 )
-ONE = [{"id": 1}]
+ONE_RECORD = [{"id": 1}]
 
 
 def tokens(round_: int) -> Script:
     """Orders, behind a token endpoint."""
-    guarded = in_turn(Answer(401, {"message": "expired"}), {"data": ONE})
+    guarded = answer_in_turn(Answer(401, {"message": "expired"}), {"data": ONE_RECORD})
 
     def token(request: Received) -> Any:
-        asked = {**given(request), **request.params}
-        names = ("short_token", "seconds") if "app" in asked else ("access_token", "expires_in")
-        rotated = {"refresh_token": "refresh-new"} if "refresh-kept" in asked.values() else {}
-        return {names[0]: f"for {asked.get('grant_type')}", names[1]: 3600, **rotated}
+        parameters = {**parse_parameters(request), **request.params}
+        names = (
+            ("short_token", "seconds") if "app" in parameters else ("access_token", "expires_in")
+        )
+        rotated = {"refresh_token": "refresh-new"} if "refresh-kept" in parameters.values() else {}
+        return {names[0]: f"for {parameters.get('grant_type')}", names[1]: 3600, **rotated}
 
     return tree({"/token": token, "/guarded": guarded, "/orders": orders(round_)})
 
@@ -63,9 +65,9 @@ def logins(round_: int) -> Script:
 
 def errors(_: int) -> Script:
     """Resources that fail at first."""
-    done = {"data": ONE}
+    done = {"data": ONE_RECORD}
     later = int(ROUNDS[0].timestamp()) + 45
-    found: dict[str, tuple[Any, ...]] = {
+    answers: dict[str, tuple[Any, ...]] = {
         "usual": (Answer(503), Answer(500, {"message": "no"}), Answer(429), done),
         "constant": (Answer(500), Answer(502), done),
         "exponential": (Answer(404), Answer(500), Answer(504), done),
@@ -93,7 +95,7 @@ def errors(_: int) -> Script:
         ),
         "composite": (Answer(429), Answer(503), Answer(400, done)),
     }
-    return tree({f"/{name}": in_turn(*each) for name, each in found.items()})
+    return tree({f"/{name}": answer_in_turn(*sequence) for name, sequence in answers.items()})
 
 
 def failures(round_: int) -> Script:
@@ -107,7 +109,7 @@ def failures(round_: int) -> Script:
         {
             "/refused": lambda _: Answer(401, {"message": "who are you"}),
             "/exhausted": lambda _: Answer(500, {"message": "down"}),
-            "/failing": lambda _: {"error": "quota", "data": ONE},
+            "/failing": lambda _: {"error": "quota", "data": ONE_RECORD},
             "/not_json": lambda _: Answer(
                 200, b"<html>hello</html>", {"Content-Type": "text/html"}
             ),
@@ -117,14 +119,14 @@ def failures(round_: int) -> Script:
     )
 
 
-def encoded(_: int) -> Script:
+def serve_encodings(_: int) -> Script:
     """The same records in each encoding."""
     rows: list[Json] = [
         {"id": 1, "text": "plain", "amount": 1.5, "none": None},
         {"id": 2, "text": 'with "quotes", commas\nand lines', "amount": 1e3, "none": None},
         {"id": 3, "text": "Größe ü €", "amount": -0.25, "none": [1, {"a": 2}]},
     ]
-    lines = b"\n".join(json.dumps(each).encode() for each in rows) + b"\n"
+    lines = b"\n".join(json.dumps(row).encode() for row in rows) + b"\n"
     table = 'id,text,amount\r\n1,plain,1.5\r\n2,"with ""quotes"", commas\nand lines",\r\n3,Größe,0'.encode()
     tabs = "id\ttext\tamount\n1\tGröße\t-\n2\t\t5\n".encode("latin-1")
     tree_ = b"""<?xml version="1.0"?><list kind="a"><item id="1"><text>plain</text></item>
@@ -139,9 +141,9 @@ def encoded(_: int) -> Script:
         "gzip_csv": gzip.compress(table),
         "gzip_jsonl": gzip.compress(lines),
         "gzip_json": gzip.compress(json.dumps({"data": rows}).encode()),
-        "zip_csv": _zipped({"a.csv": table, "b.csv": b"id,text\n9,last\n"}),
-        "zip_jsonl": _zipped({"a.jsonl": lines}),
-        "zip_gzip": _zipped({"a.jsonl.gz": gzip.compress(lines)}),
+        "zip_csv": _zip({"a.csv": table, "b.csv": b"id,text\n9,last\n"}),
+        "zip_jsonl": _zip({"a.jsonl": lines}),
+        "zip_gzip": _zip({"a.jsonl.gz": gzip.compress(lines)}),
         "items": {"meta": 1, "data": {"rows": rows}},
         "one_object": {"data": {"first": rows[0]}},
         "root_list": rows,
@@ -151,12 +153,12 @@ def encoded(_: int) -> Script:
     return tree({f"/{name}": _constant(body) for name, body in bodies.items()})
 
 
-def _zipped(files: dict[str, bytes]) -> bytes:
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w") as archive:
+def _zip(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in files.items():
             archive.writestr(name, content)
-    return written.getvalue()
+    return buffer.getvalue()
 
 
 def _constant(body: Any) -> Script:
@@ -165,7 +167,7 @@ def _constant(body: Any) -> Script:
 
 def customers(_: int) -> Script:
     """Orders with nested fields and names of each kind."""
-    found = [
+    records = [
         {
             "id": number,
             "updated_at": f"2024-01-0{number}T10:00:00Z",
@@ -186,52 +188,52 @@ def customers(_: int) -> Script:
         }
         for number in range(1, 5)
     ]
-    return tree({"/orders": found})
+    return tree({"/orders": records})
 
 
-def anything(round_: int) -> Script:
+def serve_anything(round_: int) -> Script:
     """Orders, and one record for any other request."""
-    found = tree({"/orders": orders(round_)})
-    return lambda request: found(request) if request.path == "/orders" else echo(request)
+    order_script = tree({"/orders": orders(round_)})
+    return lambda request: order_script(request) if request.path == "/orders" else echo(request)
 
 
 def days(round_: int) -> Script:
     """Orders, also those of one day."""
-    found = orders(round_)
+    all_orders = orders(round_)
 
     def script(request: Received) -> Any:
         day = request.path.removeprefix("/days/")
-        part = [each for each in found if each["updated_at"].startswith(day)]
-        return listing(part if day != request.path else found)(request)
+        part = [order for order in all_orders if order["updated_at"].startswith(day)]
+        return serve_list(part if day != request.path else all_orders)(request)
 
     return script
 
 
 def _moment(text: str) -> float:
-    at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+    instant = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (instant if instant.tzinfo else instant.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def formats(round_: int) -> Script:
     """Orders whose times are written in each format."""
 
     def strftime(text: str) -> Callable[[datetime], str]:
-        return lambda at: at.strftime(text)
+        return lambda time: time.strftime(text)
 
-    def thousandths(at: datetime) -> str:
-        return at.strftime("%Y-%m-%dT%H:%M:%S.250Z")
+    def thousandths(time: datetime) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%S.250Z")
 
     def american(text: str) -> float:
         return datetime.strptime(text, "%m/%d/%Y").replace(tzinfo=timezone.utc).timestamp()
 
-    written: dict[str, tuple[Callable[[datetime], Any], Callable[[Any], Any]]] = {
-        "seconds": (lambda at: int(at.timestamp()), comparable),
-        "milliseconds": (lambda at: int(at.timestamp() * 1000) + 250, comparable),
-        "fractions": (lambda at: at.timestamp() + 0.25, comparable),
-        "microseconds": (lambda at: int(at.timestamp()) * 10**6 + 250, comparable),
+    writers: dict[str, tuple[Callable[[datetime], Any], Callable[[Any], Any]]] = {
+        "seconds": (lambda time: int(time.timestamp()), comparable),
+        "milliseconds": (lambda time: int(time.timestamp() * 1000) + 250, comparable),
+        "fractions": (lambda time: time.timestamp() + 0.25, comparable),
+        "microseconds": (lambda time: int(time.timestamp()) * 10**6 + 250, comparable),
         "microsecond_text": (strftime("%Y-%m-%dT%H:%M:%S.000250Z"), comparable),
         "millisecond_text": (thousandths, comparable),
-        "offset": (lambda at: at.strftime("%Y-%m-%dT%H:%M:%S+0000"), comparable),
+        "offset": (lambda time: time.strftime("%Y-%m-%dT%H:%M:%S+0000"), comparable),
         "fixed_offset": (strftime("%Y-%m-%dT%H:%M:%S+00:00"), comparable),
         "day": (strftime("%Y-%m-%d"), comparable),
         "compact_day": (strftime("%Y%m%d"), comparable),
@@ -239,20 +241,20 @@ def formats(round_: int) -> Script:
         "american": (strftime("%m/%d/%Y"), american),
     }
     scripts: dict[str, Any] = {
-        f"/{name}": listing(orders(round_, write), key=key)
-        for name, (write, key) in written.items()
+        f"/{name}": serve_list(orders(round_, write), key=key)
+        for name, (write, key) in writers.items()
     }
     several = orders(round_)
-    for each in several:
-        at = datetime.fromisoformat(each["updated_at"].replace("Z", "+00:00"))
+    for order in several:
+        time = datetime.fromisoformat(order["updated_at"].replace("Z", "+00:00"))
         ways = (
-            each["updated_at"],
-            at.strftime("%Y-%m-%dT%H:%M:%S.500000Z"),
-            f"{at:%Y-%m-%dT%H:%M:%S}+0000",
+            order["updated_at"],
+            time.strftime("%Y-%m-%dT%H:%M:%S.500000Z"),
+            f"{time:%Y-%m-%dT%H:%M:%S}+0000",
         )
-        each["updated_at"] = [*ways, str(int(at.timestamp()))][each["id"] % 4]
+        order["updated_at"] = [*ways, str(int(time.timestamp()))][order["id"] % 4]
     nested = [
-        {"id": each["id"], "meta": {"changed": each["updated_at"]}} for each in orders(round_)
+        {"id": order["id"], "meta": {"changed": order["updated_at"]}} for order in orders(round_)
     ]
     scripts["/several"] = lambda _: {"data": several}
     scripts["/nested"] = lambda _: {"data": nested}
@@ -261,29 +263,37 @@ def formats(round_: int) -> Script:
 
 def feeds(round_: int) -> Script:
     """Orders, from the newest to the oldest one, and others without some."""
-    found = orders(round_)
-    gaps = [dict(each) for each in found if not "2024-01-10" < each["updated_at"] < "2024-01-24"]
+    all_orders = orders(round_)
+    gaps = [
+        dict(order) for order in all_orders if not "2024-01-10" < order["updated_at"] < "2024-01-24"
+    ]
     gaps[1]["updated_at"] = None
     del gaps[2]["updated_at"]
 
-    def with_gaps(request: Received) -> Any:
-        asked = given(request)
-        dated = [each for each in gaps if each.get("updated_at")]
-        within = [each for each in dated if asked["since"] <= each["updated_at"] <= asked["until"]]
-        return {"data": within + (gaps[1:3] if asked["since"] < "2024-01-04" else [])}
+    def leave_gaps(request: Received) -> Any:
+        parameters = parse_parameters(request)
+        dated = [order for order in gaps if order.get("updated_at")]
+        within = [
+            order
+            for order in dated
+            if parameters["since"] <= order["updated_at"] <= parameters["until"]
+        ]
+        return {"data": within + (gaps[1:3] if parameters["since"] < "2024-01-04" else [])}
 
-    return tree({"/orders": found, "/newest": found[::-1], "/gaps": with_gaps, "/empty": []})
+    return tree(
+        {"/orders": all_orders, "/newest": all_orders[::-1], "/gaps": leave_gaps, "/empty": []}
+    )
 
 
 def numbers(round_: int) -> Script:
     """Orders with a number that counts up."""
-    found = [{"id": each["id"], "number": each["id"] * 3} for each in orders(round_)]
-    return tree({"/numbered": listing(found, "number")})
+    records = [{"id": order["id"], "number": order["id"] * 3} for order in orders(round_)]
+    return tree({"/numbered": serve_list(records, "number")})
 
 
 def shops(round_: int) -> Script:
     """Shops, their orders and the items of those."""
-    found = orders(round_)
+    all_orders = orders(round_)
     times_ = list(times(5, 60))
     places = [
         {
@@ -301,52 +311,54 @@ def shops(round_: int) -> Script:
         parts = request.path.strip("/").split("/")
         match parts:
             case ["shops"]:
-                return listing(places)(request)
+                return serve_list(places)(request)
             case ["shops", shop, "orders"]:
-                return listing(of_shop(found, int(shop)))(request)
+                return serve_list(select_shop(all_orders, int(shop)))(request)
             case ["shops", shop, "newest"]:
-                return listing(of_shop(found, int(shop))[::-1])(request)
+                return serve_list(select_shop(all_orders, int(shop))[::-1])(request)
             case ["orders", order, "items"]:
-                part = [each for each in found if each["id"] == int(order)]
-                return listing([{**each, "id": f"{order}-{n}"} for each in part for n in (1, 2)])(
-                    request
-                )
+                part = [record for record in all_orders if record["id"] == int(order)]
+                return serve_list(
+                    [{**record, "id": f"{order}-{n}"} for record in part for n in (1, 2)]
+                )(request)
             case ["depots"]:
                 return {"data": [{"code": "d1"}, {"code": "d2"}]}
             case ["orders"]:
-                return listing(_chosen(found, given(request)))(request)
+                return serve_list(_choose(all_orders, parse_parameters(request)))(request)
             case _:
-                return listing([{"id": request.path, "updated_at": "2024-01-15T00:00:00Z"}])(
+                return serve_list([{"id": request.path, "updated_at": "2024-01-15T00:00:00Z"}])(
                     request
                 )
 
     return script
 
 
-def growing(round_: int) -> Script:
+def grow(round_: int) -> Script:
     """Shops and their orders; in the second round another shop, whose order is older than the first read."""
     late = [{"id": 99, "updated_at": "2024-01-10T00:00:00Z"}]
-    known = shops(round_)
+    shop_script = shops(round_)
     listed = {"data": [{"id": number} for number in range(1, 4 + round_)]}
 
     def script(request: Received) -> Any:
         if request.path == "/shops":
             return listed
-        return listing(late)(request) if request.path == "/shops/4/orders" else known(request)
+        return (
+            serve_list(late)(request) if request.path == "/shops/4/orders" else shop_script(request)
+        )
 
     return script
 
 
-def _chosen(found: Sequence[Json], asked: dict[str, str]) -> list[Json]:
-    shop, state = asked.get("shop"), asked.get("state")
-    chosen = [each for each in found if shop is None or str(each["shop"]) == shop]
-    return [each for each in chosen if state is None or each["state"] == state]
+def _choose(all_orders: Sequence[Json], parameters: dict[str, str]) -> list[Json]:
+    shop, state = parameters.get("shop"), parameters.get("state")
+    chosen = [order for order in all_orders if shop is None or str(order["shop"]) == shop]
+    return [order for order in chosen if state is None or order["state"] == state]
 
 
 def recent(round_: int) -> Script:
     """All orders, and the recent ones alone."""
-    found = orders(round_)
-    return tree({"/orders": lambda _: {"data": found}, "/recent": found})
+    all_orders = orders(round_)
+    return tree({"/orders": lambda _: {"data": all_orders}, "/recent": all_orders})
 
 
 def tables(_: int) -> Script:
@@ -384,19 +396,19 @@ def properties(_: int) -> Script:
     def script(request: Received) -> Any:
         if request.path == "/properties":
             return {"data": names}
-        wanted = request.params["fields"].split(",")
-        found = [{name: f"{name} {number}" for name in wanted} for number in range(6)]
-        return listing(found)(request)
+        fields = request.params["fields"].split(",")
+        records = [{name: f"{name} {number}" for name in fields} for number in range(6)]
+        return serve_list(records)(request)
 
     return script
 
 
 def slow(round_: int) -> Script:
     """Orders, and until when how many requests are left."""
-    found = orders(round_)[:14]
+    records = orders(round_)[:14]
 
     def script(request: Received) -> Any:
-        answer = listing(found)(request)
+        answer = serve_list(records)(request)
         limits = {"X-Remaining": "100", "X-Reset": str(int(time.time()) + 1)}
         return Answer(body=answer.body, headers={**answer.headers, **limits})
 
@@ -408,15 +420,15 @@ def reports(round_: int) -> Script:
     created: list[Json] = []
     polled: dict[str, int] = {}
     lock = threading.Lock()
-    found = orders(round_)
+    all_orders = orders(round_)
 
     def script(request: Received) -> Any:
         match request.path.strip("/").split("/"):
             case ["reports"]:
                 with lock:
                     created.append(request.json)
-                    asked = request.json
-                name = f"{asked['kind']}-{asked.get('since', '')}~{asked.get('until', '')}"
+                    body = request.json
+                name = f"{body['kind']}-{body.get('since', '')}~{body.get('until', '')}"
                 return {"id": name, "state": "queued"}
             case ["reports", name]:
                 with lock:
@@ -425,41 +437,43 @@ def reports(round_: int) -> Script:
                 host = request.headers["host"]
                 return {"id": name, "state": state, "urls": [f"http://{host}/files/{name}"]}
             case ["files", name]:
-                return _file(name, found)
+                return _file(name, all_orders)
         return Answer(204)
 
     return script
 
 
-def _file(name: str, found: list[Json]) -> Answer:
+def _file(name: str, all_orders: list[Json]) -> Answer:
     kind, _, interval = name.partition("-")
     since, _, until = interval.partition("~")
-    part = [each for each in found if not since or since <= each["updated_at"] <= until]
+    part = [order for order in all_orders if not since or since <= order["updated_at"] <= until]
     if kind == "gzipped":
         return Answer(
-            body=gzip.compress(b"".join(json.dumps(each).encode() + b"\n" for each in part))
+            body=gzip.compress(b"".join(json.dumps(order).encode() + b"\n" for order in part))
         )
     lines = [
         "id,updated_at,shop",
-        *(f"{each['id']},{each['updated_at']},{each['shop']}" for each in part),
+        *(f"{order['id']},{order['updated_at']},{order['shop']}" for order in part),
     ]
     return Answer(body="\n".join(lines).encode(), headers={"Content-Type": "text/csv"})
 
 
 def resets(round_: int) -> Script:
     """Pages that expire once, and pages that forget their shop if it is repeated."""
-    found = orders(round_)
+    all_orders = orders(round_)
     expired: list[str] = []
 
     def reset(request: Received) -> Any:
         if request.params.get("after") == "c8" and not expired:
             expired.append("c8")
             return Answer(410, {"message": "begin again"})
-        return listing(found)(request)
+        return serve_list(all_orders)(request)
 
     return tree(
         {
             "/reset": reset,
-            "/orders": lambda request: listing(_chosen(found, given(request)))(request),
+            "/orders": lambda request: serve_list(_choose(all_orders, parse_parameters(request)))(
+                request
+            ),
         }
     )

@@ -37,29 +37,29 @@ ROUNDS = (
 ISO = "%Y-%m-%dT%H:%M:%SZ"
 
 
-def given(request: Received) -> dict[str, str]:
+def parse_parameters(request: Received) -> dict[str, str]:
     """Return the values of a request by their names, wherever they are."""
-    headers = {name[2:]: each for name, each in request.headers.items() if name.startswith("x-")}
+    headers = {name[2:]: value for name, value in request.headers.items() if name.startswith("x-")}
     kind = request.headers.get("content-type", "")
     body: Json = {}
     if request.body and "json" in kind:
         body = dict(_leaves(request.json))
     elif request.body and "form" in kind:
         body = dict(request.form)
-    found = {**headers, **body, **request.params}
-    return {name: str(value) for name, value in found.items()}
+    parameters = {**headers, **body, **request.params}
+    return {name: str(value) for name, value in parameters.items()}
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        for name, each in value.items():
-            if isinstance(each, Mapping | list):
-                yield from _leaves(each)
+        for name, entry in value.items():
+            if isinstance(entry, Mapping | list):
+                yield from _leaves(entry)
             else:
-                yield name, each
+                yield name, entry
     elif isinstance(value, list):
-        for each in value:
-            yield from _leaves(each)
+        for entry in value:
+            yield from _leaves(entry)
 
 
 def comparable(value: Any) -> Any:
@@ -70,7 +70,7 @@ def comparable(value: Any) -> Any:
         return str(value)
 
 
-def listing(
+def serve_list(
     records: Sequence[Json],
     field: str = "updated_at",
     key: Callable[[Any], Any] = comparable,
@@ -84,34 +84,38 @@ def listing(
     """
 
     def script(request: Received) -> Answer:
-        asked = given(request)
-        found = list(records)
-        if asked.get("since"):
-            found = [each for each in found if key(each[field]) >= key(asked["since"])]
-        if asked.get("until"):
-            found = [each for each in found if key(each[field]) <= key(asked["until"])]
-        return _page(request, asked, found)
+        parameters = parse_parameters(request)
+        selected = list(records)
+        if parameters.get("since"):
+            selected = [
+                record for record in selected if key(record[field]) >= key(parameters["since"])
+            ]
+        if parameters.get("until"):
+            selected = [
+                record for record in selected if key(record[field]) <= key(parameters["until"])
+            ]
+        return _page(request, parameters, selected)
 
     return script
 
 
-def _page(request: Received, asked: Mapping[str, str], found: Sequence[Json]) -> Answer:
-    size = int(asked.get("size") or asked.get("limit") or SIZE)
-    begin = int(asked.get("offset") or (asked.get("after") or "c0")[1:])
-    if asked.get("page"):
-        begin = size * (int(asked["page"]) - 1)
-    if asked.get("page0"):
-        begin = size * int(asked["page0"])
+def _page(request: Received, parameters: Mapping[str, str], records: Sequence[Json]) -> Answer:
+    size = int(parameters.get("size") or parameters.get("limit") or SIZE)
+    begin = int(parameters.get("offset") or (parameters.get("after") or "c0")[1:])
+    if parameters.get("page"):
+        begin = size * (int(parameters["page"]) - 1)
+    if parameters.get("page0"):
+        begin = size * int(parameters["page0"])
     end = begin + size
-    token = f"c{end}" if end < len(found) else None
+    token = f"c{end}" if end < len(records) else None
     query = urllib.parse.urlencode({**request.params, "after": token})
     host = request.headers["host"]
     return Answer(
         body={
-            "data": list(found[begin:end]),
+            "data": list(records[begin:end]),
             "next": token,
             "more": token is not None,
-            "pages": -(-len(found) // size),
+            "pages": -(-len(records) // size),
             "number": begin // size + 1,
             "links": {"next": token and f"http://{host}{request.path}?{query}"},
         },
@@ -123,13 +127,13 @@ def tree(scripts: Mapping[str, Script | Sequence[Json]]) -> Script:
     """Return a script that answers by the path: with another script, or with a page of records. A path that
     is longer than a known one, such as `/orders/first`, has the same answer."""
     by_path = {
-        path: found if callable(found) else listing(found) for path, found in scripts.items()
+        path: answer if callable(answer) else serve_list(answer) for path, answer in scripts.items()
     }
 
     def script(request: Received) -> Any:
         path = urllib.parse.unquote(request.path)
-        found = by_path.get(path) or by_path.get(path.rpartition("/")[0])
-        return Answer(404, {"message": "nothing is there"}) if found is None else found(request)
+        answer = by_path.get(path) or by_path.get(path.rpartition("/")[0])
+        return Answer(404, {"message": "nothing is there"}) if answer is None else answer(request)
 
     return script
 
@@ -140,7 +144,9 @@ def times(number: int, hours: float = 29.5) -> Iterator[datetime]:
     return (begin + timedelta(hours=hours * index) for index in range(number))
 
 
-def orders(round_: int, written: Callable[[datetime], Any] | str = ISO, **more: Any) -> list[Json]:
+def orders(
+    round_: int, time_format: Callable[[datetime], Any] | str = ISO, **more: Any
+) -> list[Json]:
     """Return the orders that there are in a round, by their time.
 
     Args:
@@ -148,38 +154,40 @@ def orders(round_: int, written: Callable[[datetime], Any] | str = ISO, **more: 
         written: the format of the time, or the function that writes it.
         more: further fields of each.
     """
-    write = (lambda at: at.strftime(written)) if isinstance(written, str) else written
+    write = (
+        (lambda time: time.strftime(time_format)) if isinstance(time_format, str) else time_format
+    )
     return [
         {
             "id": number,
-            "updated_at": write(at),
+            "updated_at": write(time),
             "shop": number % 3 + 1,
             "state": ("open", "paid", "sent")[number % 3],
             "amount": number * 1.25,
             **more,
         }
-        for number, at in enumerate(times(34), 1)
-        if at < ROUNDS[round_]
+        for number, time in enumerate(times(34), 1)
+        if time < ROUNDS[round_]
     ]
 
 
-def of_shop(found: Sequence[Json], shop: Any) -> list[Json]:
+def select_shop(all_orders: Sequence[Json], shop: Any) -> list[Json]:
     """Return the orders of one shop."""
-    return [each for each in found if each["shop"] == shop]
+    return [order for order in all_orders if order["shop"] == shop]
 
 
-def in_turn(*answers: Any) -> Script:
+def answer_in_turn(*answers: Any) -> Script:
     """Return a script that gives each answer once, and then the last one again and again."""
     remaining = list(answers)
 
     def script(request: Received) -> Any:
-        found = remaining.pop(0) if len(remaining) > 1 else remaining[0]
-        return found(request) if callable(found) else found
+        answer = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        return answer(request) if callable(answer) else answer
 
     return script
 
 
 def echo(request: Received) -> Json:
     """Answer one record: what was received."""
-    text = json.dumps(sorted(given(request).items()))
+    text = json.dumps(sorted(parse_parameters(request).items()))
     return {"data": [{"id": 1, "method": request.method, "path": request.path, "given": text}]}

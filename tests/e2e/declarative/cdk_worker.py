@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.e2e.declarative.jobs import Engine, Json, serve
 
-KEPT = {"RECORD", "STATE", "TRACE", "CONTROL", "CATALOG", "CONNECTION_STATUS"}
+MESSAGE_TYPES = {"RECORD", "STATE", "TRACE", "CONTROL", "CATALOG", "CONNECTION_STATUS"}
 
 
 def import_engine() -> Engine:
@@ -32,7 +32,7 @@ def do(job: Json) -> Iterator[Json]:
         try:
             with contextlib.redirect_stdout(printed):
                 for message in _messages(job, cache):
-                    if message.type.value in KEPT:
+                    if message.type.value in MESSAGE_TYPES:
                         yield _as_json(message)
         finally:
             lines = printed.getvalue().splitlines()
@@ -52,7 +52,7 @@ def _messages(job: Json, folder: str) -> Iterator[Any]:
     models = import_module("airbyte_cdk.models")
     declarative = import_module("airbyte_cdk.sources.declarative.concurrent_declarative_source")
     catalog = models.ConfiguredAirbyteCatalogSerializer.load(job["catalog"])
-    state = [models.AirbyteStateMessageSerializer.load(each) for each in job["state"]]
+    state = [models.AirbyteStateMessageSerializer.load(entry) for entry in job["state"]]
     source = declarative.ConcurrentDeclarativeSource(
         catalog=catalog, config=job["config"], state=state, source_config=job["manifest"]
     )
@@ -74,8 +74,8 @@ def _as_json(message: Any) -> Json:
             "record": {"stream": message.record.stream, "data": message.record.data},
         }
     dump = import_module("airbyte_cdk.models").AirbyteMessageSerializer.dump
-    found: Json = json.loads(json.dumps(dump(message), default=_plain))
-    return found
+    document: Json = json.loads(json.dumps(dump(message), default=_plain))
+    return document
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from tests.e2e.declarative.api import given
+from tests.e2e.declarative.api import parse_parameters
 from tests.e2e.declarative.engines import Outcome
 from tests.programs.recording_api import Received
 
@@ -37,15 +37,15 @@ _OF_THE_CLIENT = frozenset(
 
 def requests(outcome: Outcome) -> dict[str, list[Json]]:
     """Return the requests by slice, in their order within it."""
-    return by_slice(request(each) for each in outcome.requests)
+    return group_by_slice(request(received) for received in outcome.requests)
 
 
-def by_slice(canonical: Iterable[Json]) -> dict[str, list[Json]]:
+def group_by_slice(canonical: Iterable[Json]) -> dict[str, list[Json]]:
     """Return canonical requests by slice, in their order within it."""
-    found: dict[str, list[Json]] = {}
-    for each in canonical:
-        found.setdefault(slice_of(each), []).append(each)
-    return found
+    groups: dict[str, list[Json]] = {}
+    for entry in canonical:
+        groups.setdefault(slice_of(entry), []).append(entry)
+    return groups
 
 
 def request(received: Received) -> Json:
@@ -70,11 +70,11 @@ def _header(name: str, value: str) -> Any:
         return value.partition(";")[0]
     scheme, _, token = value.rpartition(" ")
     if token.count(".") == 2 and token.startswith("ey"):
-        return [scheme, *map(_decoded, token.split(".")[:2])]
+        return [scheme, *map(_decode, token.split(".")[:2])]
     return value
 
 
-def _decoded(part: str) -> Any:
+def _decode(part: str) -> Any:
     """Return a part of a JSON Web Token."""
     return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
 
@@ -92,17 +92,17 @@ def _body(received: Received) -> Any:
 
 def slice_of(canonical: Json) -> str:
     """Return what tells apart the slices of requests."""
-    return json.dumps(_without_pages(canonical), sort_keys=True)
+    return json.dumps(_remove_pages(canonical), sort_keys=True)
 
 
-def _without_pages(value: Any) -> Any:
+def _remove_pages(value: Any) -> Any:
     if isinstance(value, Mapping):
-        kept = {
-            name: _without_pages(each) for name, each in value.items() if name not in PAGE_NAMES
+        remainder = {
+            name: _remove_pages(entry) for name, entry in value.items() if name not in PAGE_NAMES
         }
-        return {name: each for name, each in kept.items() if each not in ({}, [], None)}
+        return {name: entry for name, entry in remainder.items() if entry not in ({}, [], None)}
     if isinstance(value, list):
-        return [_without_pages(each) for each in value if not _is_page(each)]
+        return [_remove_pages(entry) for entry in value if not _is_page(entry)]
     return value
 
 
@@ -114,41 +114,43 @@ def _is_page(value: Any) -> bool:
 def records(outcome: Outcome) -> dict[str, list[str]]:
     """Return the records of each stream, in the order of their JSON: slices may be read at the same time."""
     return {
-        name: sorted(json.dumps(_numbers(each), sort_keys=True) for each in found)
-        for name, found in sorted(outcome.records.items())
+        name: sorted(json.dumps(_numbers(record), sort_keys=True) for record in stream_records)
+        for name, stream_records in sorted(outcome.records.items())
     }
 
 
 def _numbers(value: Any) -> Any:
     """Return a value in which 1.0 is 1: they are one number."""
     if isinstance(value, Mapping):
-        return {name: _numbers(each) for name, each in value.items()}
+        return {name: _numbers(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [_numbers(each) for each in value]
+        return [_numbers(entry) for entry in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def states(outcome: Outcome) -> Json:
     """Return the meaning of the last state of each stream, except one that says only that there is none."""
-    found = {name: state for name, state in sorted(outcome.states.items()) if state != NO_STATE}
-    return {name: meaning(state) for name, state in found.items()}
+    states_by_stream = {
+        name: state for name, state in sorted(outcome.states.items()) if state != NO_STATE
+    }
+    return {name: interpret(state) for name, state in states_by_stream.items()}
 
 
-def meaning(state: Any) -> Json:
+def interpret(state: Any) -> Json:
     """Return the meaning of a state: the instant of each partition, that of all partitions, and the states of
     the parents. How long a read took (`lookback_window`) is left out."""
     state = state or {}
     if "states" in state or "use_global_cursor" in state:
         partitions = {
-            json.dumps(_partition(each["partition"]), sort_keys=True): _values(each["cursor"])
-            for each in state.get("states") or ()
+            json.dumps(_partition(entry["partition"]), sort_keys=True): _values(entry["cursor"])
+            for entry in state.get("states") or ()
         }
         return {
             "partitions": partitions,
             "all": _values(state.get("state") or {}),
             "is_global": bool(state.get("use_global_cursor")),
             "parents": {
-                name: meaning(each) for name, each in (state.get("parent_state") or {}).items()
+                name: interpret(entry) for name, entry in (state.get("parent_state") or {}).items()
             },
         }
     return _values(state)
@@ -156,11 +158,11 @@ def meaning(state: Any) -> Json:
 
 def _partition(values: Mapping[str, Any]) -> Json:
     """Return the values of a partition; `parent_slice` only if there is one."""
-    kept = {
+    entries = {
         name: _partition(value) if name == "parent_slice" and isinstance(value, Mapping) else value
         for name, value in values.items()
     }
-    return {name: value for name, value in kept.items() if value or name != "parent_slice"}
+    return {name: value for name, value in entries.items() if value or name != "parent_slice"}
 
 
 def _values(cursor: Mapping[str, Any]) -> Json:
@@ -175,10 +177,10 @@ def instant(value: Any) -> Any:
             seconds /= 1000
         return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
     try:
-        found = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        time = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
     except ValueError:
         return str(value)
-    zoned = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    zoned = time if time.tzinfo else time.replace(tzinfo=timezone.utc)
     return zoned.astimezone(timezone.utc).isoformat()
 
 
@@ -189,31 +191,34 @@ def failures(outcome: Outcome) -> dict[str, str]:
 
 def configs(outcome: Outcome) -> list[Json]:
     """Return the configs that the engine asks to save, with date-times as instants."""
-    return [_instants(each["connectorConfig"]["config"]) for each in outcome.of_type("CONTROL")]
+    return [
+        _instants(control["connectorConfig"]["config"])
+        for control in outcome.select_type("CONTROL")
+    ]
 
 
 def _instants(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _instants(each) for name, each in value.items()}
+        return {name: _instants(entry) for name, entry in value.items()}
     return instant(value) if isinstance(value, str) else value
 
 
 def waits(outcome: Outcome) -> list[float]:
     """Return the waits, to a tenth of a second, from the shortest one: streams wait at the same time."""
-    return sorted(round(each, 1) for each in outcome.waits)
+    return sorted(round(seconds, 1) for seconds in outcome.waits)
 
 
-def ends_of_intervals(outcome: Outcome, now: datetime) -> frozenset[str]:
+def ends_of_intervals(outcome: Outcome, time: datetime) -> frozenset[str]:
     """Return what a state may have as the end of an interval: what was requested as `until`, or the present
     time, in each precision."""
-    found = {instant(value) for each in outcome.requests for value in _ends(each)}
-    days = {now.strftime(text) for text in ("%Y-%m-%dT00:00:00+00:00", "%m/%d/%Y")}
-    return frozenset({*found, *days, now.isoformat()})
+    ends = {instant(value) for received in outcome.requests for value in _ends(received)}
+    days = {time.strftime(text) for text in ("%Y-%m-%dT00:00:00+00:00", "%m/%d/%Y")}
+    return frozenset({*ends, *days, time.isoformat()})
 
 
 def _ends(received: Received) -> list[str]:
-    asked = given(received)
-    return [asked["until"]] if "until" in asked else []
+    parameters = parse_parameters(received)
+    return [parameters["until"]] if "until" in parameters else []
 
 
 ASPECTS = {
@@ -226,6 +231,6 @@ ASPECTS = {
 """The parts that are compared in each scenario."""
 
 
-def observed(outcome: Outcome, aspects: Iterable[str]) -> Json:
+def observe(outcome: Outcome, aspects: Iterable[str]) -> Json:
     """Return the canonical forms of some aspects of an outcome."""
     return {name: {**ASPECTS, "waits": waits}[name](outcome) for name in aspects}

@@ -1,6 +1,24 @@
 """The differences between connectors.declarative and airbyte-cdk, and their reasons.
 
 Each deviation says what is expected instead. A test fails if one is not needed any more.
+
+These are not of one scenario. `laboratory.compare` accounts for the first three; the data avoids the others:
+
+- A stream without a cursor has no state. airbyte-cdk sends `__ab_no_cursor_state_message`, from which
+  nothing can be resumed.
+- Nulls are written in records. airbyte-cdk leaves out the fields of a record that are null, when it prints
+  the record.
+- After an interval the state is its end. The specification: if the last record is earlier than the end of
+  the interval, the end is stored. airbyte-cdk stores the time of the last record, and reads the rest of
+  the interval again.
+- With `is_compare_strictly`, no interval begins and ends with the same text. An API that refuses equal
+  times refuses equal days too. airbyte-cdk compares the times before it writes them as days.
+- With `clamping`, a day, week or month that was read in part is read again from its beginning. airbyte-cdk
+  goes on with the next one, and misses the rest of it; its state does not move at all if the start is
+  within a day, week or month.
+- Where records are filtered, all of the day in which a lookback window begins is read. A format of days
+  does not tell which records of that day are within the window. airbyte-cdk drops them all, unless the
+  window begins with the day.
 """
 
 from __future__ import annotations
@@ -12,7 +30,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.e2e.declarative.comparison import by_slice
+from tests.e2e.declarative.comparison import group_by_slice
 
 Json = dict[str, Any]
 
@@ -44,52 +62,24 @@ class Deviation:
     is_certain: bool = True
 
 
-GENERAL = {
-    "A stream without a cursor has no state.": (
-        "airbyte-cdk sends `__ab_no_cursor_state_message`, from which nothing can be resumed."
-    ),
-    "Nulls are written in records.": (
-        "airbyte-cdk leaves out the fields of a record that are null, when it prints the record."
-    ),
-    "After an interval the state is its end.": (
-        "The specification: if the last record is earlier than the end of the interval, the end is stored. "
-        "airbyte-cdk stores the time of the last record, and reads the rest of the interval again."
-    ),
-    "With `is_compare_strictly`, no interval begins and ends with the same text.": (
-        "An API that refuses equal times refuses equal days too. airbyte-cdk compares the times before it "
-        "writes them as days."
-    ),
-    "With `clamping`, a day, week or month that was read in part is read again from its beginning.": (
-        "airbyte-cdk goes on with the next one, and misses the rest of it; its state does not move at all if "
-        "the start is within a day, week or month."
-    ),
-    "Where records are filtered, all of the day in which a lookback window begins is read.": (
-        "A format of days does not tell which records of that day are within the window. airbyte-cdk drops "
-        "them all, unless the window begins with the day."
-    ),
-}
-"""The deviations that are not of one scenario, and their reasons. `laboratory.compare` accounts for the first
-ones; the data avoids the last three."""
-
-
 def _one_login(observed: Json) -> None:
     """Expect one request for a token where there are several in sequence."""
-    for found in observed["requests"].values():
-        if found[0]["path"] == "/login":
-            del found[2:]
+    for requests in observed["requests"].values():
+        if requests[0]["path"] == "/login":
+            del requests[2:]
 
 
-def _shared_token(observed: Json) -> None:
+def _share_token(observed: Json) -> None:
     """Expect one token for the streams with the same credentials."""
-    for found in observed["requests"].values():
-        if found[0]["path"] == "/token" and len(found) > 1:
-            del found[-1]
+    for requests in observed["requests"].values():
+        if requests[0]["path"] == "/token" and len(requests) > 1:
+            del requests[-1]
 
 
 def _exact_waits(observed: Json) -> None:
     """Expect waits without the second that is added, and growing ones where none are declared."""
-    declared = [each - 1 for each in observed["waits"] if 2.5 < each < 40]
-    until = [each for each in observed["waits"] if each > 40]
+    declared = [seconds - 1 for seconds in observed["waits"] if 2.5 < seconds < 40]
+    until = [seconds for seconds in observed["waits"] if seconds > 40]
     observed["waits"] = sorted([*declared, *until, 1.0, 2.0, 4.0])
 
 
@@ -109,30 +99,30 @@ def _parents_once(observed: Json) -> None:
 
 
 def _once(observed: Json, *paths: str) -> None:
-    for key, found in observed["requests"].items():
-        if found[0]["path"] in paths:
-            observed["requests"][key] = _distinct(found)
+    for key, requests in observed["requests"].items():
+        if requests[0]["path"] in paths:
+            observed["requests"][key] = _distinct(requests)
 
 
 def _partitions_once(observed: Json) -> None:
     """Expect each partition once, although several records of its parent name it."""
     _parents_once(observed)
-    for key, found in observed["requests"].items():
-        if found[0]["path"].startswith("/owners/"):
-            observed["requests"][key] = _distinct(found)
+    for key, requests in observed["requests"].items():
+        if requests[0]["path"].startswith("/owners/"):
+            observed["requests"][key] = _distinct(requests)
     observed["records"]["nested_key"] = sorted(set(observed["records"]["nested_key"]))
 
 
 def _new_ones_from_the_start(observed: Json) -> None:
     """Expect that partitions without a state are read from the start. airbyte-cdk begins some seconds before
     the latest time of a record, or before the end of the first read."""
-    changed = [each for group in observed["requests"].values() for each in group]
-    for each in changed:
-        each["params"] = [
+    changed = [request for group in observed["requests"].values() for request in group]
+    for request in changed:
+        request["params"] = [
             (name, START if name == "since" and _NOT_A_TIME.search(value) else value)
-            for name, value in each["params"]
+            for name, value in request["params"]
         ]
-    observed["requests"] = by_slice(changed)
+    observed["requests"] = group_by_slice(changed)
     _parents_once(observed)
 
 
@@ -143,7 +133,7 @@ def _older_record(observed: Json) -> None:
     observed["records"]["orders_of_shop"] = sorted([*observed["records"]["orders_of_shop"], late])
 
 
-def _migrated(observed: Json) -> None:
+def _migrate(observed: Json) -> None:
     """Expect that partitions continue from the states of an older version, with one state each."""
     begins = {
         "/of/d1": "2024-01-14T00:00:00Z",
@@ -151,19 +141,19 @@ def _migrated(observed: Json) -> None:
         "/shops/1/orders": "2024-01-20T00:00:00Z",
         "/shops/2/orders": "2024-01-21T00:00:00Z",
     }
-    changed = [each for group in observed["requests"].values() for each in group]
-    for each in changed:
-        begin = begins.get(each["path"])
-        if begin is not None and ("since", START) in each["params"]:
-            each["params"] = sorted({**dict(each["params"]), "since": begin}.items())
-    observed["requests"] = by_slice(changed)
-    kept = {1: "2024-01-20", 2: "2024-01-21", "/of/d2": "2024-01-25"}
+    changed = [entry for group in observed["requests"].values() for entry in group]
+    for entry in changed:
+        begin = begins.get(entry["path"])
+        if begin is not None and ("since", START) in entry["params"]:
+            entry["params"] = sorted({**dict(entry["params"]), "since": begin}.items())
+    observed["requests"] = group_by_slice(changed)
+    starts = {1: "2024-01-20", 2: "2024-01-21", "/of/d2": "2024-01-25"}
     for name, key in (("by_key", "id"), ("by_number", "shop")):
-        read = [json.loads(each) for each in observed["records"][name]]
+        read = [json.loads(entry) for entry in observed["records"][name]]
         observed["records"][name] = [
-            json.dumps(each, sort_keys=True)
-            for each in read
-            if each["updated_at"] >= kept.get(each[key], START)
+            json.dumps(entry, sort_keys=True)
+            for entry in read
+            if entry["updated_at"] >= starts.get(entry[key], START)
         ]
     for key in ('{"shop": "1"}', '{"shop": "2"}'):
         del observed["states"]["by_number"]["partitions"][key]
@@ -178,17 +168,17 @@ def _one_state_each(observed: Json) -> None:
         state["partitions"].setdefault(json.dumps({"shop": shop}), dict(state["all"]))
 
 
-def _distinct(found: list[Json]) -> list[Json]:
-    return [each for at, each in enumerate(found) if each not in found[:at]]
+def _distinct(requests: list[Json]) -> list[Json]:
+    return [request for index, request in enumerate(requests) if request not in requests[:index]]
 
 
 def _json_texts(observed: Json) -> None:
     """Expect JSON where a value becomes text, in place of the notation of Python."""
-    for found in observed["records"]["normalized"]:
-        assert "{'deep': [1, None]}" in found
+    for record in observed["records"]["normalized"]:
+        assert "{'deep': [1, None]}" in record
     observed["records"]["normalized"] = [
-        each.replace("{'deep': [1, None]}", json.dumps('{"deep":[1,null]}')[1:-1])
-        for each in observed["records"]["normalized"]
+        record.replace("{'deep': [1, None]}", json.dumps('{"deep":[1,null]}')[1:-1])
+        for record in observed["records"]["normalized"]
     ]
 
 
@@ -214,7 +204,7 @@ DEVIATIONS = [
         "oauth",
         "Streams with the same credentials share a token.",
         "airbyte-cdk requests a token for each stream, and APIs limit the number of tokens.",
-        _shared_token,
+        _share_token,
     ),
     Deviation(
         "logins",
@@ -259,7 +249,7 @@ DEVIATIONS = [
         "older_states",
         "LegacyToPerPartitionStateMigration continues each partition from its older state.",
         "airbyte-cdk does not find the migrated states: they lack `parent_slice`, and have numbers as texts.",
-        _migrated,
+        _migrate,
     ),
     Deviation(
         "older_states",
@@ -278,33 +268,38 @@ DEVIATIONS = [
 ]
 
 
-def allowed(scenario: str, round_: str, observed: Json) -> Json:
+def allow(scenario: str, round_: str, observed: Json) -> Json:
     """Return what is expected of connectors.declarative, from what is observed of airbyte-cdk."""
-    for each in DEVIATIONS:
-        if each.scenario == scenario and round_ in each.rounds:
+    for deviation in DEVIATIONS:
+        if deviation.scenario == scenario and round_ in deviation.rounds:
             before = copy.deepcopy(observed)
-            each.expected(observed)
-            assert not each.is_certain or observed != before, (
-                f"{each.title} is no deviation any more"
+            deviation.expected(observed)
+            assert not deviation.is_certain or observed != before, (
+                f"{deviation.title} is no deviation any more"
             )
     return observed
 
 
-def at_the_ends(theirs: Any, ours: Any, ends: frozenset[str]) -> Any:
+def replace_ends(theirs: Any, ours: Any, ends: frozenset[str]) -> Any:
     """Return a state of airbyte-cdk as it is expected of connectors.declarative: the end of an interval,
     where that is what ours has, and theirs is not later."""
     if isinstance(ours, Mapping):
-        known = theirs if isinstance(theirs, Mapping) else {}
-        expected = {name: at_the_ends(known.get(name), each, ends) for name, each in ours.items()}
-        missing = {name: each for name, each in known.items() if name not in ours}
-        return {**missing, **{name: each for name, each in expected.items() if each is not None}}
+        theirs_by_name = theirs if isinstance(theirs, Mapping) else {}
+        expected = {
+            name: replace_ends(theirs_by_name.get(name), value, ends)
+            for name, value in ours.items()
+        }
+        missing = {name: value for name, value in theirs_by_name.items() if name not in ours}
+        return {**missing, **{name: value for name, value in expected.items() if value is not None}}
     is_end = isinstance(ours, str) and ours in ends
     return ours if is_end and (theirs is None or str(theirs) <= ours) else theirs
 
 
-def without_starts(state: Any, start: str) -> Any:
+def remove_starts(state: Any, start: str) -> Any:
     """Return a state without what says nothing: that a stream or a partition is read from the start."""
     if not isinstance(state, Mapping):
         return state
-    found = {name: without_starts(each, start) for name, each in state.items() if each != start}
-    return {name: each for name, each in found.items() if each != {}}
+    remainder = {
+        name: remove_starts(value, start) for name, value in state.items() if value != start
+    }
+    return {name: value for name, value in remainder.items() if value != {}}

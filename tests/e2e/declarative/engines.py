@@ -94,40 +94,44 @@ class Outcome:
     waits: list[float]
     crash: str | None = None
 
-    def of_type(self, kind: str) -> list[Json]:
+    def select_type(self, kind: str) -> list[Json]:
         """Return the contents of the messages of a type."""
         field = "connectionStatus" if kind == "CONNECTION_STATUS" else kind.lower()
-        return [each[field] for each in self.messages if each["type"] == kind]
+        return [message[field] for message in self.messages if message["type"] == kind]
 
     @property
     def records(self) -> dict[str, list[Json]]:
         """The records of each stream, in their order."""
-        found: dict[str, list[Json]] = {}
-        for each in self.of_type("RECORD"):
-            found.setdefault(each["stream"], []).append(each["data"])
-        return found
+        records: dict[str, list[Json]] = {}
+        for record in self.select_type("RECORD"):
+            records.setdefault(record["stream"], []).append(record["data"])
+        return records
 
     @property
     def states(self) -> Json:
         """The last state of each stream."""
-        found = (each["stream"] for each in self.of_type("STATE"))
-        return {each["stream_descriptor"]["name"]: each.get("stream_state") for each in found}
+        entries = (entry["stream"] for entry in self.select_type("STATE"))
+        return {entry["stream_descriptor"]["name"]: entry.get("stream_state") for entry in entries}
 
     @property
     def status(self) -> dict[str, str]:
         """The last status of each stream."""
-        found = (each["stream_status"] for each in self.of_type("TRACE") if "stream_status" in each)
+        entries = (
+            entry["stream_status"]
+            for entry in self.select_type("TRACE")
+            if "stream_status" in entry
+        )
         return {
-            each["stream_descriptor"]["name"]: each["status"]
-            for each in found
-            if each and each["status"] in ("COMPLETE", "INCOMPLETE")
+            entry["stream_descriptor"]["name"]: entry["status"]
+            for entry in entries
+            if entry and entry["status"] in ("COMPLETE", "INCOMPLETE")
         }
 
     @property
     def errors(self) -> list[Json]:
         """The errors, of streams or of the source."""
-        found = (each.get("error") for each in self.of_type("TRACE"))
-        return [each for each in found if each]
+        errors = (error.get("error") for error in self.select_type("TRACE"))
+        return [error for error in errors if error]
 
 
 class Engine:
@@ -153,14 +157,14 @@ class Engine:
         """Do a job with a server that answers by a script."""
         api.script, api.requests = script, []
         line = json.dumps(job.message(api.url)).encode() + b"\n"
-        with self._limited():
+        with self._limit():
             _pipe(self._process.stdin).write(line)
             _pipe(self._process.stdin).flush()
             answer = _pipe(self._process.stdout).readline()
         if not answer:
             raise AssertionError(f"the worker ended: {self.log.read_text()[-3000:]}")
-        found = json.loads(answer)
-        return Outcome(api.requests, found["messages"], found["waits"], found["crash"])
+        result = json.loads(answer)
+        return Outcome(api.requests, result["messages"], result["waits"], result["crash"])
 
     def close(self) -> None:
         """End the process."""
@@ -174,7 +178,7 @@ class Engine:
         self._log.close()
 
     @contextlib.contextmanager
-    def _limited(self) -> Iterator[None]:
+    def _limit(self) -> Iterator[None]:
         timer = threading.Timer(SECONDS, self._process.kill)
         timer.start()
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.e2e.declarative.api import ISO, ROUNDS, comparable, given, listing
+from tests.e2e.declarative.api import ISO, ROUNDS, comparable, parse_parameters, serve_list
 from tests.e2e.declarative.scenarios import Scenario
 from tests.programs.recording_api import Received, Script
 
@@ -91,15 +91,15 @@ class Case:
 
     def api(self, round_: int) -> Script:
         """Return the script of the server for a round."""
-        found = [
-            {"id": number, "shop": shop, "state": state, "updated_at": written(at, self.format)}
+        records = [
+            {"id": number, "shop": shop, "state": state, "updated_at": write(time, self.format)}
             for number, (minute, shop, state) in enumerate(self.records)
-            if (at := FIRST_DAY + timedelta(minutes=minute)) < ROUNDS[round_]
+            if (time := FIRST_DAY + timedelta(minutes=minute)) < ROUNDS[round_]
         ]
         if self.loses_cursors:
-            found.append({"id": -1, "shop": "1", "state": "open", "updated_at": None})
+            records.append({"id": -1, "shop": "1", "state": "open", "updated_at": None})
         if self.sync.get("is_data_feed"):
-            found.sort(key=lambda each: comparable(each["updated_at"]), reverse=True)
+            records.sort(key=lambda record: comparable(record["updated_at"]), reverse=True)
 
         def script(request: Received) -> Any:
             if request.path == "/shops":
@@ -107,15 +107,19 @@ class Case:
             match request.path.split("/"):
                 case ["", "shops", shop, "depots"]:
                     ids = (f"{shop}-{state}" for state in STATES)
-                    return {"data": [{"id": each, "updated_at": _shop_time(shop)} for each in ids]}
-            asked = given(request)
-            if "depot" in asked:
-                asked["shop"], _, asked["state"] = asked["depot"].partition("-")
-            names = [name for name in ("shop", "state") if name in asked]
-            part = [each for each in found if all(each[name] == asked[name] for name in names)]
-            dated = [each for each in part if each["updated_at"] is not None]
-            answer = listing(dated)(request)
-            answer.body["data"] += [each for each in part if each not in dated]
+                    return {
+                        "data": [{"id": entry, "updated_at": _shop_time(shop)} for entry in ids]
+                    }
+            parameters = parse_parameters(request)
+            if "depot" in parameters:
+                parameters["shop"], _, parameters["state"] = parameters["depot"].partition("-")
+            names = [name for name in ("shop", "state") if name in parameters]
+            part = [
+                entry for entry in records if all(entry[name] == parameters[name] for name in names)
+            ]
+            dated = [entry for entry in part if entry["updated_at"] is not None]
+            answer = serve_list(dated)(request)
+            answer.body["data"] += [entry for entry in part if entry not in dated]
             return answer
 
         return script
@@ -135,14 +139,14 @@ class _Generated(Scenario):
         return self.case.manifest
 
 
-def written(at: datetime, format_: str) -> Any:
+def write(time: datetime, format_: str) -> Any:
     """Return a time in a format."""
     special: dict[str, Callable[[], Any]] = {
-        "%s": lambda: int(at.timestamp()),
-        "%ms": lambda: int(at.timestamp() * 1000),
-        "%Y-%m-%dT%H:%M:%S%z": lambda: at.strftime("%Y-%m-%dT%H:%M:%S+0000"),
+        "%s": lambda: int(time.timestamp()),
+        "%ms": lambda: int(time.timestamp() * 1000),
+        "%Y-%m-%dT%H:%M:%S%z": lambda: time.strftime("%Y-%m-%dT%H:%M:%S+0000"),
     }
-    return special[format_]() if format_ in special else at.strftime(format_)
+    return special[format_]() if format_ in special else time.strftime(format_)
 
 
 def _shop_time(shop: str) -> str:
@@ -196,9 +200,9 @@ def _shops(incremental: bool) -> Json:
 
 def _depots(incremental: bool) -> Json:
     """Return a router whose partitions are the depots of the shops, each with the orders of one state."""
-    found: Json = copy.deepcopy(_shops(incremental))
-    [config] = found["parent_stream_configs"]
-    shops = copy.deepcopy(found)
+    depots: Json = copy.deepcopy(_shops(incremental))
+    [config] = depots["parent_stream_configs"]
+    shops = copy.deepcopy(depots)
     del shops["parent_stream_configs"][0]["request_option"]
     config["stream"]["name"] = "depots"
     retriever = config["stream"]["retriever"]
@@ -206,7 +210,7 @@ def _depots(incremental: bool) -> Json:
     retriever["requester"]["path"] = "shops/{{ stream_partition.shop }}/depots"
     config["partition_field"] = "depot"
     config["request_option"] = _option("depot")
-    return found
+    return depots
 
 
 def _list(values: tuple[str, ...], name: str) -> Json:

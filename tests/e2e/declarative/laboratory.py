@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.declarative.api import ROUNDS
-from tests.e2e.declarative.comparison import ASPECTS, ends_of_intervals, instant, observed
-from tests.e2e.declarative.deviations import allowed, at_the_ends, without_starts
+from tests.e2e.declarative.comparison import ASPECTS, ends_of_intervals, instant, observe
+from tests.e2e.declarative.deviations import allow, remove_starts, replace_ends
 from tests.e2e.declarative.engines import Engine, Job, Outcome, oracle, ours
 from tests.e2e.declarative.scenarios import Scenario
 from tests.programs.recording_api import RecordingApi, Script, serving
@@ -60,14 +60,18 @@ def compare(
         round_: which read it is, for deviations.
         more: the aspects that are compared besides the usual ones.
     """
-    expected = allowed(scenario.name, round_, observed(outcomes["cdk"], [*ASPECTS, *more]))
-    found = observed(outcomes["ours"], [*ASPECTS, *more])
+    expected = allow(scenario.name, round_, observe(outcomes["cdk"], [*ASPECTS, *more]))
+    actual = observe(outcomes["ours"], [*ASPECTS, *more])
     start = instant(scenario.config.get("start", ""))
-    for each in (expected, found):
-        each["states"] = without_starts(each["states"], start)
+    for aspect in (expected, actual):
+        aspect["states"] = remove_starts(aspect["states"], start)
     ends = ends_of_intervals(outcomes["ours"], ROUNDS[round_ == "second"])
-    expected["states"] = at_the_ends(expected["states"], found["states"], ends)
-    return [(each, expected[each], found[each]) for each in found if expected[each] != found[each]]
+    expected["states"] = replace_ends(expected["states"], actual["states"], ends)
+    return [
+        (aspect, expected[aspect], actual[aspect])
+        for aspect in actual
+        if expected[aspect] != actual[aspect]
+    ]
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.e2e.declarative.jobs import Engine, Json, serve
 
-KEPT = {"RECORD", "STATE", "TRACE", "CONTROL", "CATALOG", "CONNECTION_STATUS"}
+MESSAGE_TYPES = {"RECORD", "STATE", "TRACE", "CONTROL", "CATALOG", "CONNECTION_STATUS"}
 
 
 def import_engine() -> Engine:
@@ -28,17 +28,17 @@ def do(job: Json) -> list[Json]:
     output = io.BytesIO()
     frozen = clock.frozen(datetime.fromisoformat(job["now"]))
     with tempfile.TemporaryDirectory() as folder, nullcontext() if job.get("real_time") else frozen:
-        manifest = _written(Path(folder), "manifest", job["manifest"])
-        arguments = [job["verb"], "--config", str(_written(Path(folder), "config", job["config"]))]
+        manifest = _write(Path(folder), "manifest", job["manifest"])
+        arguments = [job["verb"], "--config", str(_write(Path(folder), "config", job["config"]))]
         if job["verb"] == "read":
-            arguments += ["--catalog", str(_written(Path(folder), "catalog", job["catalog"]))]
-            arguments += ["--state", str(_written(Path(folder), "state", job["state"]))]
+            arguments += ["--catalog", str(_write(Path(folder), "catalog", job["catalog"]))]
+            arguments += ["--state", str(_write(Path(folder), "state", job["state"]))]
         run(source_type(manifest), arguments, output)
     messages = (json.loads(line) for line in output.getvalue().splitlines())
-    return [each for each in messages if each["type"] in KEPT]
+    return [message for message in messages if message["type"] in MESSAGE_TYPES]
 
 
-def _written(folder: Path, name: str, content: object) -> Path:
+def _write(folder: Path, name: str, content: object) -> Path:
     path = folder / f"{name}.json"
     path.write_text(json.dumps(content))
     return path

@@ -44,12 +44,12 @@ class Scenario:
 
     @property
     def manifest(self) -> Json:
-        found: Json = yaml.safe_load((MANIFESTS / f"{self.name}.yaml").read_text())
-        return found
+        document: Json = yaml.safe_load((MANIFESTS / f"{self.name}.yaml").read_text())
+        return document
 
     def job(self, round_: int = 0, state: Json | None = None, **changes: Any) -> Job:
         """Return the job of a round."""
-        given = {
+        fields = {
             "manifest": self.manifest,
             "config": self.config,
             "streams": self.streams,
@@ -58,37 +58,41 @@ class Scenario:
             "state": self.state if state is None else state,
             "real_time": self.real_time,
         }
-        return Job(**{**given, **changes})
+        return Job(**{**fields, **changes})
 
     @property
     def streams(self) -> tuple[str, ...]:
         """The names of the streams."""
-        found = tuple(str(each["name"]) for each in self._described)
-        return answers.DYNAMIC if self.name == "dynamic_streams" else found
+        names = tuple(str(stream["name"]) for stream in self._described)
+        return answers.DYNAMIC if self.name == "dynamic_streams" else names
 
     @property
     def incremental(self) -> frozenset[str]:
         """The names of the streams that have a cursor."""
         kinds = ("incremental_sync", "incremental_stream")
-        found = (each["name"] for each in self._described if any(kind in each for kind in kinds))
-        return frozenset(map(str, found))
+        names = (
+            stream["name"] for stream in self._described if any(kind in stream for kind in kinds)
+        )
+        return frozenset(map(str, names))
 
     @property
     def _described(self) -> list[Json]:
         """The streams, with what the definitions to which they refer have."""
         manifest = self.manifest
-        listed = (_resolved(each, manifest) for each in manifest.get("streams", ()))
-        found = itertools.chain.from_iterable(each.get("streams", [each]) for each in listed)
-        streams = (_resolved(each, manifest) for each in found)
-        return [each for each in streams if each["name"] != "never"]
+        listed = (_resolve(stream, manifest) for stream in manifest.get("streams", ()))
+        branches = itertools.chain.from_iterable(
+            stream.get("streams", [stream]) for stream in listed
+        )
+        streams = (_resolve(stream, manifest) for stream in branches)
+        return [stream for stream in streams if stream["name"] != "never"]
 
 
-def _resolved(stream: Json, manifest: Json) -> Json:
+def _resolve(stream: Json, manifest: Json) -> Json:
     """Return a component with what it takes from a definition."""
     if "$ref" not in stream:
         return stream
     definition = manifest["definitions"][stream["$ref"].rpartition("/")[2]]
-    return {**_resolved(definition, manifest), **stream}
+    return {**_resolve(definition, manifest), **stream}
 
 
 def _orders(round_: int) -> Script:
@@ -108,18 +112,24 @@ CLIENT = {
         "token_expiry_date": "2024-01-01T00:00:00Z",
     },
 }
-_AT = "2024-01-21T00:00:00Z"
+_MIGRATED_CURSOR = "2024-01-21T00:00:00Z"
 _LEGACY = {
     "d1": {"updated_at": "2024-01-14T00:00:00Z"},
     "d2": {"updated_at": "2024-01-25T00:00:00Z"},
 }
 _SAVED = {
     "by_key": _LEGACY,
-    "by_number": {"1": {"updated_at": "2024-01-20T00:00:00Z"}, "2": {"updated_at": _AT}},
+    "by_number": {
+        "1": {"updated_at": "2024-01-20T00:00:00Z"},
+        "2": {"updated_at": _MIGRATED_CURSOR},
+    },
     "one_for_all": {"updated_at": "2024-01-22T00:00:00Z"},
     "without_parent_slice": {
-        "states": [{"partition": {"shop": n}, "cursor": {"updated_at": _AT}} for n in (1, 2, 3)],
-        "state": {"updated_at": _AT},
+        "states": [
+            {"partition": {"shop": n}, "cursor": {"updated_at": _MIGRATED_CURSOR}}
+            for n in (1, 2, 3)
+        ],
+        "state": {"updated_at": _MIGRATED_CURSOR},
     },
     "some_partitions": {
         "use_global_cursor": False,
@@ -162,9 +172,9 @@ SCENARIOS = [
     Scenario("logins", answers.logins, LOGIN),
     Scenario("error_handlers", answers.errors, {"factor": 3}, waits=True),
     Scenario("failures", answers.failures),
-    Scenario("decoders", answers.encoded),
+    Scenario("decoders", answers.serve_encodings),
     Scenario("transformations", answers.customers, {"tenant": "acme", "shops": [1, 3]}),
-    Scenario("request_bodies", answers.anything, TENANT),
+    Scenario("request_bodies", answers.serve_anything, TENANT),
     Scenario("intervals", answers.days, {"start": START, "days": 2}, rounds=2),
     Scenario("datetime_formats", answers.formats, rounds=2),
     Scenario("feeds", answers.feeds, {"start": START}, rounds=2),
@@ -173,7 +183,7 @@ SCENARIOS = [
     Scenario("lists", answers.shops, {"start": START, "shops": ["1", "3"]}, rounds=2),
     Scenario("parents", answers.shops, {"start": START}, rounds=2),
     Scenario("incremental_parents", answers.shops, {"start": START}, rounds=2),
-    Scenario("new_partitions", answers.growing, {"start": START}, rounds=2),
+    Scenario("new_partitions", answers.grow, {"start": START}, rounds=2),
     Scenario("groups_and_unions", answers.shops, {"start": START}, rounds=2),
     Scenario("older_states", answers.shops, {"start": START}, rounds=2, state=_SAVED),
     Scenario("state_delegating", answers.recent, {"start": START}, rounds=2),
@@ -188,7 +198,7 @@ SCENARIOS = [
     Scenario("budgets", answers.slow, real_time=True),
     Scenario(
         "templates",
-        answers.anything,
+        answers.serve_anything,
         {
             **TENANT,
             "start": START,
@@ -205,4 +215,4 @@ SCENARIOS = [
         {"account": "acme", "region": "North", "level": 3, "options": {"kind": "a"}},
     ),
 ]
-BY_NAME = {each.name: each for each in SCENARIOS}
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
