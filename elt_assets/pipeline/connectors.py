@@ -11,7 +11,7 @@ from elt_assets.connection import Connection
 from elt_assets.connection.models import Destination, Source
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
-from elt_assets.runner.kinds.registry import open_connector, to_install
+from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector, to_install
 
 
 def connect(
@@ -67,12 +67,7 @@ def _open(
     Args:
         store: name of the file with the persisted config updates of the connector.
     """
-    return open_connector(
-        settings.kind,
-        settings.value,
-        config,
-        workdir,
-        paths.packages(),
+    options = ConnectorOptions(
         heartbeat=connection.heartbeat.total_seconds(),
         store=paths.config_store() / store,
         environment=settings.environment,
@@ -84,3 +79,4 @@ def _open(
         trusted=settings.trust or (),
         engine=settings.engine,
     )
+    return open_connector(settings.kind, settings.value, config, workdir, paths.packages(), options)

@@ -18,7 +18,7 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
-from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
 from elt_assets.runner.packages import install
 from tests.cli.running import Elt
 from tests.connectors.support import catalog
@@ -81,10 +81,12 @@ class Source:
             {**settings(self.api), **config},
             self.folder / "work",
             self.packages,
-            store=self.folder / "store.json",
-            on_log=lambda _, text: self.log.append(text),
-            trusted=TRUSTED,
-            engine=engine,
+            ConnectorOptions(
+                store=self.folder / "store.json",
+                on_log=lambda _, text: self.log.append(text),
+                trusted=TRUSTED,
+                engine=engine,
+            ),
         )
 
     def read(

@@ -13,7 +13,7 @@ import pytest
 
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
 from tests.programs.hostile_source import gone
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -53,7 +53,12 @@ def opened(folder: Path, secret: Path, user: str, heartbeat: float | None = None
     program.chmod(0o755)
     config = {"a": 1}
     return open_connector(
-        "command", [str(program)], config, folder / "work", folder, heartbeat, user=user
+        "command",
+        [str(program)],
+        config,
+        folder / "work",
+        folder,
+        ConnectorOptions(heartbeat, user=user),
     )
 
 

@@ -18,7 +18,7 @@ import pytest
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
 from elt_assets.runner.process.container import ContainerOptions, Image
 
 CLIENT = """
@@ -43,7 +43,12 @@ def opened(
     client.write_text(CLIENT.format(log=str(folder / "log"), hangs=hangs))
     monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
     return open_connector(
-        "image", "test/source:1", {"count": 3}, folder / "work", folder / "packages", **how
+        "image",
+        "test/source:1",
+        {"count": 3},
+        folder / "work",
+        folder / "packages",
+        ConnectorOptions(**how),
     )
 
 

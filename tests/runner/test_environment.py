@@ -15,7 +15,7 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.credentials import looks_secret
 from elt_assets.runner.config.environment import Declared
-from elt_assets.runner.kinds.registry import KINDS, open_connector
+from elt_assets.runner.kinds.registry import KINDS, ConnectorOptions, open_connector
 from elt_assets.runner.process.marked_processes import MARK
 from tests.programs.hostile_source import hostile_source, program
 
@@ -210,7 +210,7 @@ def test_a_missing_variable_is_reported_when_the_connector_starts(tmp_path: Path
     command = [program(tmp_path, SHOW)]
     declared = {"HOST": {"env": "NOT_SET"}}
     connector = open_connector(
-        "command", command, {}, tmp_path / "work", tmp_path, environment=declared
+        "command", command, {}, tmp_path / "work", tmp_path, ConnectorOptions(environment=declared)
     )
     with pytest.raises(ConfigError, match=r"source\.environment\.HOST refers to .* NOT_SET"):
         connector.check()
@@ -251,7 +251,12 @@ def image(
     client.write_text(CLIENT.format(log=str(log), program=program(folder, SHOW)))
     monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
     connector = open_connector(
-        "image", "test/source:1", {}, folder / "work", folder, environment=declared
+        "image",
+        "test/source:1",
+        {},
+        folder / "work",
+        folder,
+        ConnectorOptions(environment=declared),
     )
     connector.check()
     arguments, environment = json.loads(log.read_text().splitlines()[-1])

@@ -19,7 +19,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.runner.kinds import manifest
-from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
 from elt_assets.runner.packages import Installation, install, is_installed
 from tests.programs.python_manifest import python_manifest, write_manifest
 
@@ -261,8 +261,7 @@ def test_the_engine_of_airbyte_is_installed_when_a_manifest_needs_it(
             {},
             tmp_path,
             home,
-            on_log=lambda *line: log.append(line),
-            **options,
+            ConnectorOptions(on_log=lambda *line: log.append(line), **options),
         )
         with pytest.raises(EltError) as caught:
             connector.specification  # noqa: B018

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
@@ -64,31 +65,11 @@ def check_references(config: Mapping[str, Any], environment: Declared | None = N
     refuse_reserved_references(declared, "environment")
 
 
-def open_connector(
-    kind: str,
-    value: str | Sequence[str],
-    config: Mapping[str, Any],
-    workdir: Path,
-    packages: Path,
-    heartbeat: float | None = None,
-    store: Path | None = None,
-    environment: Declared | None = None,
-    installation: Installation | None = None,
-    container: ContainerOptions | None = None,
-    user: str | None = None,
-    on_log: LogFunction = ignore,
-    deadlines: Mapping[str, float] = DEADLINES,
-    trusted: Sequence[str] = (),
-    engine: str | None = None,
-) -> Connector:
-    """Return the connector of a connection's `source`. Nothing is started or installed yet.
+@dataclass(frozen=True)
+class ConnectorOptions:
+    """How a connector runs, beside its kind and config.
 
-    Args:
-        kind: the key that is set in `source`.
-        value: the value of that key.
-        config: the config as the user wrote it.
-        workdir: the parent directory of the connector's private files.
-        packages: the directory of installed PyPI packages.
+    Attributes:
         heartbeat: maximum seconds without output; None for no limit.
         store: the file of the config changes that the connector makes; None keeps them in memory.
         environment: the variables in `source.environment`, if it is set.
@@ -99,6 +80,39 @@ def open_connector(
         deadlines: as for `Connector`.
         trusted: the Python modules and the origins that a manifest may use.
         engine: the engine of a manifest; None for the one that it needs.
+    """
+
+    heartbeat: float | None = None
+    store: Path | None = None
+    environment: Declared | None = None
+    installation: Installation | None = None
+    container: ContainerOptions | None = None
+    user: str | None = None
+    on_log: LogFunction = ignore
+    deadlines: Mapping[str, float] = field(default_factory=lambda: DEADLINES)
+    trusted: Sequence[str] = ()
+    engine: str | None = None
+
+
+DEFAULT_OPTIONS = ConnectorOptions()
+
+
+def open_connector(
+    kind: str,
+    value: str | Sequence[str],
+    config: Mapping[str, Any],
+    workdir: Path,
+    packages: Path,
+    options: ConnectorOptions = DEFAULT_OPTIONS,
+) -> Connector:
+    """Return the connector of a connection's `source`. Nothing is started or installed yet.
+
+    Args:
+        kind: the key that is set in `source`.
+        value: the value of that key.
+        config: the config as the user wrote it.
+        workdir: the parent directory of the connector's private files.
+        packages: the directory of installed PyPI packages.
 
     Raises:
         ConfigError: there is no such kind; or as for `SourceKind.command`.
@@ -108,17 +122,18 @@ def open_connector(
             f"`source.{kind}` is not a kind of source", guidance=f"write one of {', '.join(KINDS)}"
         )
     source_kind = KINDS[kind]
-    command, name = source_kind.command(value, Installed(packages, installation, trusted, engine))
+    setup = Installed(packages, options.installation, options.trusted, options.engine)
+    command, name = source_kind.command(value, setup)
     return source_kind.connector_class(
         command,
         config,
         workdir,
         name,
-        heartbeat,
-        source_kind.image(value, container),
-        store,
-        source_kind.environment(value, environment),
-        user=user,
-        on_log=on_log,
-        deadlines=deadlines,
+        options.heartbeat,
+        source_kind.image(value, options.container),
+        options.store,
+        source_kind.environment(value, options.environment),
+        user=options.user,
+        on_log=options.on_log,
+        deadlines=options.deadlines,
     )

@@ -19,7 +19,7 @@ from elt_assets.runner.kinds.builtin import built_in
 from elt_assets.runner.kinds.command import Program
 from elt_assets.runner.kinds.manifest import MANIFEST_FILE, Manifest, find_manifest, is_in_package
 from elt_assets.runner.kinds.package import TAP_NAME, Package
-from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
 from elt_assets.runner.kinds.tap import Tap
 from elt_assets.runner.package_index import newest_version
 from elt_assets.runner.singer_tap import SingerTap
@@ -75,15 +75,13 @@ class ChosenSource:
 
     def open(self, config: Mapping[str, Any], out: Output) -> Connector:
         """Return the connector, not started."""
-        return open_connector(
-            self.kind,
-            self.current,
-            config,
-            paths.staging(),
-            paths.packages(),
+        options = ConnectorOptions(
             on_log=lambda level, text: out.log(level, self.name_original(text)),
             trusted=self.trusted,
             engine=self.engine,
+        )
+        return open_connector(
+            self.kind, self.current, config, paths.staging(), paths.packages(), options
         )
 
 
