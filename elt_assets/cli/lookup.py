@@ -72,6 +72,20 @@ def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> Conne
     return ConnectionStream(only, stream, default_key(only, stream))
 
 
+def parse_config(argument: str | None) -> dict[str, Any]:
+    """Parse the option `--config`: JSON, or `@FILE`; empty if it is missing.
+
+    Raises:
+        ConfigError: it is not a JSON object, or the file cannot be read.
+    """
+    config = {} if argument is None else parse_json(argument, "--config")
+    if not isinstance(config, dict):
+        raise ConfigError(
+            "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
+        )
+    return config
+
+
 def parse_json(argument: str, label: str) -> Any:
     """Parse JSON, or the JSON of a file, which is written `@FILE`.
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from elt_assets.definitions import build
-from elt_assets.orchestration.automation.new_records import is_new
+from elt_assets.orchestration.automation.new_data import is_new
 from elt_assets.orchestration.automation.sensors import reason_to_wait
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import RawRecord

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from elt_assets import paths
-from elt_assets.cli.lookup import parse_json
+from elt_assets.cli.lookup import parse_config
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, Output
 from elt_assets.connection import Connection, load_connection
@@ -66,7 +66,7 @@ def command(
     code is 1 if it does not follow a rule.
     """
     loaded = _load(connection, image)
-    config_values = {**loaded.source.config, **_fields(config)}
+    config_values = {**loaded.source.config, **parse_config(config)}
     out.announce_installation(package_to_install(loaded))
     connector = connect(loaded, paths.staging(), config_values, on_log=out.log)
     out.note(f"testing {connector.name}")
@@ -92,13 +92,6 @@ def _load(connection: str | None, image: str | None) -> Connection:
     source = Source.model_validate({"image": image})
     # No connection can have this name, so there are no stored changes of its config.
     return Connection.model_construct(name="--image", source=source, streams=[])
-
-
-def _fields(config: str | None) -> dict[str, Any]:
-    fields = {} if config is None else parse_json(config, "--config")
-    if not isinstance(fields, dict):
-        raise ConfigError("--config is not a JSON object", guidance='write \'{"name": "value"}\'')
-    return fields
 
 
 def _config(connector: Connector, config: Mapping[str, Any], out: Output) -> dict[str, Any]:

@@ -67,13 +67,7 @@ class Evidence:
 
     @property
     def figures(self) -> SyncFigures:
-        total = SyncFigures()
-        for figures in map(figures_of, self.syncs):
-            total.read += figures.read
-            total.committed += figures.committed
-            total.rejected += figures.rejected
-            total.changed += figures.changed
-        return total
+        return sum(map(figures_of, self.syncs), SyncFigures())
 
 
 Outcome = tuple[bool, str, Mapping[str, Any]]

@@ -24,7 +24,6 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import SUFFIXES, StreamTables
 from elt_assets.orchestration.assets.translator import companion_key, companion_specs
 from elt_assets.orchestration.events.metadata import (
@@ -79,10 +78,8 @@ class ReadReporter:
         """Log the events that a killed run owed for a committed read, without its figures."""
         of_table: Mapping[str, Any] = {}
         if self._asset.connection.destination is None:
-            spark, stream = (
-                self._context.resources.elt_spark.provider,
-                self._asset.make_stored_stream(),
-            )
+            spark = self._context.resources.elt_spark.provider
+            stream = self._asset.make_stored_stream()
             rows = partition_files.count(spark, tables.main, partition)
             name = self._asset.name_of(tables.main)
             of_table = table_metadata(tables.main, name, stream, partition_rows=rows)
@@ -97,9 +94,9 @@ class ReadReporter:
 
     def _report_tables(self, read: CommittedRead, tables: StreamTables) -> None:
         for key, (table, name) in self._companions(tables).items():
-            spark = self._context.resources.elt_spark.provider
-            metadata = _companion_metadata(table, name, read.partition, spark)
-            self._log(key, metadata, read.partition)
+            spark, partition = self._context.resources.elt_spark.provider, read.partition
+            rows = None if partition is None else partition_files.count(spark, table, partition)
+            self._log(key, companion_metadata(table, name, partition_rows=rows), partition)
         if self.logs_stream:
             # Dagster adds these tags to the events that it creates; the commit identifies the rows.
             code = self._asset.spec.code_version or self._context.run.run_id
@@ -156,12 +153,3 @@ def log_unread(assets: Iterable[StreamAsset], context: dg.AssetExecutionContext)
                     f"{spec.key.to_user_string()} is skipped: it is written when "
                     f"{asset.key.to_user_string()} is materialised"
                 )
-
-
-def _companion_metadata(
-    table: Table, name: str, partition: str | None, spark: SparkProvider
-) -> dict[str, Any]:
-    if partition is None:
-        return companion_metadata(table, name)
-    rows = partition_files.count(spark, table, partition)
-    return companion_metadata(table, name, partition_rows=rows)

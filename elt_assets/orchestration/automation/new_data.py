@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import json
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import partial
+from typing import Any
 
 import dagster as dg
 
 from elt_assets.connection import Connection
+from elt_assets.connection.partitions import moment
 from elt_assets.errors import EltError
 from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.machine_faults import translated
-from elt_assets.orchestration.automation.new_records import is_new
 from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredCatalog, StreamId
+from elt_assets.pipeline.given_state import source_state
+from elt_assets.protocol.airbyte.catalog import (
+    INCREMENTAL,
+    ConfiguredCatalog,
+    ConfiguredStream,
+    StreamId,
+)
 from elt_assets.protocol.airbyte.messages import RawRecord, State
+from elt_assets.protocol.airbyte.recovery.texts import loads
 from elt_assets.runner.kinds.registry import KINDS
 
 TIMEOUT = 25.0
@@ -159,3 +170,52 @@ def _read_starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
     return StoredStream(
         asset.make_stored_stream(), metadata, asset.salt_fingerprint
     ).starting_state()
+
+
+def is_new(record: RawRecord, stream: ConfiguredStream, state: str | None) -> bool:
+    """Return whether a record of a read from `state` is new.
+
+    Many sources read from the bookmark on, the bookmark included, so they send the last record again. A
+    record is not new if the state contains the value of its cursor. Every record is new if there is no state
+    or no cursor.
+    """
+    if record.stream != stream.id.name or record.namespace not in (None, stream.id.namespace):
+        return False
+    if state is None or not stream.cursor:
+        return True
+    cursor_value: Any = loads(record.data)
+    for name in stream.cursor:
+        cursor_value = cursor_value.get(name) if isinstance(cursor_value, dict) else None
+    if cursor_value is None:
+        return True
+    value = _comparable(cursor_value)
+    return all(
+        _comparable(cursor) != value
+        for cursor in _values(json.loads(source_state(state) or "null"))
+    )
+
+
+def _values(state: Any) -> Iterator[Any]:
+    """Yield the texts and numbers in a JSON value, at any depth."""
+    if isinstance(state, dict | list):
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from _values(part)
+    elif state is not None:
+        yield state
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value in one form for all its notations: numbers as text, times with or without a zone."""
+    if not isinstance(value, str | int | float):
+        return value
+    with contextlib.suppress(InvalidOperation):
+        number = Decimal(str(value))
+        if number.is_finite():
+            return number
+    if not isinstance(value, str):
+        return value
+    try:
+        instant = moment(value)
+    except ValueError:
+        return value
+    return instant if instant.tzinfo else instant.replace(tzinfo=dt.timezone.utc)

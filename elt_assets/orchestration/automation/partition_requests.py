@@ -6,7 +6,7 @@ and what is above them is left to the next tick.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,22 +57,29 @@ class NewPartitions:
 
 def add_partitions(
     asset: StreamAsset,
-    new: Sequence[str],
+    candidates: Iterable[str],
+    context: dg.SensorEvaluationContext,
     *,
     materialize: bool,
-    store: dg.DynamicPartitionsStore,
 ) -> NewPartitions:
-    """Return the first of some new dynamic keys as partitions to be added, and the requests of their runs.
+    """Return the first keys that Dagster lacks, as partitions to be added, and the requests of their runs.
 
     Args:
-        new: the keys; invalid ones are omitted.
-        store: the partitions that Dagster has.
+        candidates: the keys that the source has, in its order. A warning names those that cannot be keys.
     """
+    definition = partitions.dynamic_definition(asset.partitions)
+    assert definition.name is not None
+    existing = set(context.instance.get_dynamic_partitions(definition.name))
+    missing = [key for key in candidates if key not in existing]
+    new = [key for key in missing if partitions.is_valid_key(key, asset.settings.partitions)]
+    if len(new) < len(missing):
+        invalid = sorted({*missing} - {*new})[:10]
+        context.log.warning(f"values that cannot be partition keys: {invalid}")
     limit = min(MAX_PER_RUN, MAX_RUNS * _per_run(asset)) if materialize else MAX_ADDED
-    keys, definition = new[:limit], partitions.dynamic_definition(asset.partitions)
+    keys = new[:limit]
     runs: list[dg.RunRequest] = []
     if materialize:
-        with dg.partition_loading_context(dynamic_partitions_store=store):
+        with dg.partition_loading_context(dynamic_partitions_store=context.instance):
             runs = list(run_requests(asset, select_newest_window(asset, keys)))
     additions = [definition.build_add_request(part) for part in _parts(keys, MAX_IN_REQUEST)]
     return NewPartitions(keys, len(new) - len(keys), runs, additions)

@@ -17,7 +17,6 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.distinct_values import plain_column, texts_of
 from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.write.write_spec import columns_of
-from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.automation.new_data import can_check, find_new_data
 from elt_assets.orchestration.automation.partition_requests import add_partitions
 from elt_assets.orchestration.automation.source_partitions import source_partitions_sensor
@@ -128,9 +127,6 @@ def _partitions(
     Its cursor is the table version all of whose values it has added.
     """
     origin = _origin(asset, discovery, assets)
-    definition = partitions.dynamic_definition(asset.partitions)
-    name = definition.name
-    assert name is not None
 
     @dg.sensor(
         name=f"{asset.op_name}_partitions",
@@ -150,17 +146,7 @@ def _partitions(
             values = texts_of(table, present, discovery.field)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SkipReason(f"the table could not be read: {one_line(error)}")
-        existing_keys = set(context.instance.get_dynamic_partitions(name))
-        new = [value for value in values if value not in existing_keys]
-        configured = asset.settings.partitions
-        keys = [value for value in new if partitions.is_valid_key(value, configured)]
-        if len(keys) < len(new):
-            context.log.warning(
-                f"values that cannot be partition keys: {sorted({*new} - {*keys})[:10]}"
-            )
-        added = add_partitions(
-            asset, keys, materialize=discovery.materialize, store=context.instance
-        )
+        added = add_partitions(asset, values, context, materialize=discovery.materialize)
         return added.result(cursor=context.cursor if added.more else str(table.version))
 
     return new_partitions

@@ -8,7 +8,6 @@ import os
 import dagster as dg
 
 from elt_assets.connection.partitions import SourcePartitions
-from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.automation.partition_requests import add_partitions
 from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LAKE_KEY, LakeResource
@@ -33,7 +32,6 @@ def source_partitions_sensor(
 
     Its cursor is the time from which the source is asked again.
     """
-    definition = partitions.dynamic_definition(asset.partitions)
 
     @dg.sensor(
         name=f"{asset.op_name}_partitions",
@@ -51,44 +49,21 @@ def source_partitions_sensor(
         ):
             return dg.SkipReason(f"the next list is due at {due.isoformat(timespec='seconds')}")
         try:
-            new = _new_keys(asset, definition, context)
+            lake: LakeResource = context.resources.elt_lake
+            connector = connect(asset.connection, lake.staging_path)
+            keys = list_contexts(connector, asset, seconds=_time_limit()).by_key
+            added = add_partitions(asset, keys, context, materialize=configured.materialize)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SensorResult(
                 skip_reason=f"the source could not list its partitions: {one_line(error)}",
                 cursor=(tick_time + min(configured.every, _RETRY)).isoformat(),
             )
-        added = add_partitions(
-            asset, new, materialize=configured.materialize, store=context.instance
-        )
         context.log.info(added.description)
         return added.result(
             cursor=(tick_time if added.more else tick_time + configured.every).isoformat()
         )
 
     return new_partitions
-
-
-def _new_keys(
-    asset: StreamAsset,
-    definition: dg.DynamicPartitionsDefinition,
-    context: dg.SensorEvaluationContext,
-) -> list[str]:
-    """Return the keys that the source lists and Dagster does not have, in the order of the source.
-
-    Raises:
-        EltError: the source cannot list them, or not within the time limit.
-    """
-    lake: LakeResource = context.resources.elt_lake
-    connector = connect(asset.connection, lake.staging_path)
-    listed = list_contexts(connector, asset, seconds=_time_limit()).by_key
-    assert definition.name is not None
-    existing_keys = set(context.instance.get_dynamic_partitions(definition.name))
-    new = [key for key in listed if key not in existing_keys]
-    valid = [key for key in new if partitions.is_valid_key(key, asset.settings.partitions)]
-    if len(valid) < len(new):
-        refused = sorted({*new} - {*valid})[:10]
-        context.log.warning(f"Dagster does not accept these partition keys: {refused}")
-    return valid
 
 
 def _time_limit() -> float:

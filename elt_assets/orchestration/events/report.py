@@ -116,13 +116,11 @@ class ReportedRead:
         reach(Failpoint.STATE_OBSERVED)
 
     def _complete(self, read: StreamPlan) -> CompleteStream:
-        table, of_table = read.tables.main, {}
-        if self._plan.destination is None:
-            of_table = dict(self._table_metadata(read))
+        is_in_lake = self._plan.destination is None
         metadata = {
-            **commit_metadata(read.tables.metadata, table.version),
+            **commit_metadata(read.tables.metadata, read.tables.main.version),
             **self._figures(read),
-            **of_table,
+            **(self._table_metadata(read) if is_in_lake else {}),
             **source_metadata(self._run.progress(read.id)),
             **schema_metadata(self._run.schema_changes(read.id)),
         }

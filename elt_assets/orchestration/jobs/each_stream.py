@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 import dagster as dg
@@ -11,6 +11,21 @@ from elt_assets.machine_faults import translate
 from elt_assets.orchestration.failures import is_explained
 
 S = TypeVar("S")
+
+
+def select_streams(requested: Collection[str], streams: Mapping[str, S]) -> dict[str, S]:
+    """Return the requested streams by asset key; all of them, in the order of their keys, if none is named.
+
+    Raises:
+        dagster.Failure: a key is not that of a stream.
+    """
+    unknown = sorted(set(requested) - set(streams))
+    if unknown:
+        raise dg.Failure(
+            f"these assets are not streams of a connection: {', '.join(unknown)}",
+            allow_retries=False,
+        )
+    return {key: streams[key] for key in requested or sorted(streams)}
 
 
 def try_each(

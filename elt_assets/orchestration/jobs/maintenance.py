@@ -16,7 +16,7 @@ from elt_assets.lake.write.stream_tables import app_id
 from elt_assets.lake.write.table_paths import open_tables
 from elt_assets.orchestration.events.metadata import HISTORY, table_path_of
 from elt_assets.orchestration.failures import as_dagster_failure
-from elt_assets.orchestration.jobs.each_stream import refuse_failures, try_each
+from elt_assets.orchestration.jobs.each_stream import refuse_failures, select_streams, try_each
 from elt_assets.orchestration.jobs.run_history import remove_compute_logs, remove_runs
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
 from elt_assets.runner.packages import sweep
@@ -53,8 +53,7 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
 
     @dg.op(name="maintain_tables", required_resource_keys={LAKE_KEY, SPARK_KEY})
     def maintain_tables(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
-        refuse_unknown(config.assets, tables)
-        selected = {key: tables[key] for key in config.assets or sorted(tables)}
+        selected = select_streams(config.assets, tables)
         maintain_stream = partial(_maintain, context, config)
         failed = try_each(context, "maintenance", selected, maintain_stream)
         with as_dagster_failure():
@@ -91,15 +90,6 @@ def _clean_up(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None
     if config.run_days:
         removed = remove_runs(context.instance, config.run_days * _DAY)
         context.log.info(f"removed {removed} runs that reported nothing about an asset")
-
-
-def refuse_unknown(requested: Iterable[str], known_keys: Iterable[str]) -> None:
-    unknown = sorted(set(requested) - set(known_keys))
-    if unknown:
-        raise dg.Failure(
-            f"these assets are not streams of a connection: {', '.join(unknown)}",
-            allow_retries=False,
-        )
 
 
 def _maintain(

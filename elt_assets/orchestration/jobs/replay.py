@@ -14,8 +14,7 @@ from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.orchestration.events.metadata import commit_metadata
-from elt_assets.orchestration.jobs.each_stream import refuse_failures, try_each
-from elt_assets.orchestration.jobs.maintenance import refuse_unknown
+from elt_assets.orchestration.jobs.each_stream import refuse_failures, select_streams, try_each
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.stream_plan import plan_replay
@@ -42,8 +41,7 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
 
     @dg.op(name="replay_dead_letters", required_resource_keys={LAKE_KEY, SPARK_KEY})
     def replay_dead_letters(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
-        refuse_unknown(config.assets, streams_by_key)
-        selected = {key: streams_by_key[key] for key in config.assets or sorted(streams_by_key)}
+        selected = select_streams(config.assets, streams_by_key)
         failed = try_each(context, "replay", selected, partial(_replay_and_log, context))
         refuse_failures("replay", failed)
 

@@ -16,7 +16,7 @@ from elt_assets.cli.commands.new.chosen_source import ChosenSource, choose_manif
 from elt_assets.cli.commands.new.given_config import check_config, replace_secrets, variable_name
 from elt_assets.cli.commands.new.required_config import RequiredConfig, add_required_config
 from elt_assets.cli.commands.new.written_connection import new_folder, write_connection
-from elt_assets.cli.lookup import parse_json
+from elt_assets.cli.lookup import parse_config
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.connection import CATALOG_FILE, DEFINITION_FILE
@@ -100,11 +100,7 @@ def command(
     folder of the connection, and config that it requires need not be given.
     """
     folder = new_folder(name)
-    config_given = {} if config is None else parse_json(config, "--config")
-    if not isinstance(config_given, dict):
-        raise ConfigError(
-            "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
-        )
+    config_given = parse_config(config)
     with tempfile.TemporaryDirectory() as temporary:
         if manifest is not None and source is None:
             chosen = choose_manifest(manifest, trust, engine, Path(temporary) / name)

@@ -14,7 +14,6 @@ from elt_assets.cli.output import OK, Output
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.status import open_instance
-from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 
 
@@ -62,12 +61,9 @@ def reset(out: Output, asset: str, partition: str | None) -> int:
     with open_instance() as instance:
         tables = states.reset(chosen, paths.lake(), instance, key)
     print_state(chosen, key, tables.main, out)
-    appended = ", and appends all records that it reads" if _appends(chosen) else ""
+    appends = chosen.make_stored_stream().destination_sync_mode == APPEND
+    appended = ", and appends all records that it reads" if appends else ""
     out.line(
         f"the next sync reads from the beginning{appended}; the rows of the table did not change"
     )
     return OK
-
-
-def _appends(asset: StreamAsset) -> bool:
-    return asset.make_stored_stream().destination_sync_mode == APPEND

@@ -9,7 +9,6 @@ import click
 
 from elt_assets.cli.assets import find_asset
 from elt_assets.cli.output import Document, Output
-from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration import states
 from elt_assets.orchestration.status import open_instance
@@ -42,13 +41,16 @@ def print_state(asset: StreamAsset, partition: str | None, table: Table, out: Ou
     refresh = metadata.refresh
     answer = {
         **identify(asset, partition),
-        "state": state_of(metadata),
+        "state": parse_state(metadata.state),
         "sequence": metadata.sequence,
         "generation": metadata.generation,
         "table_version": table.version if table.exists else None,
         "table": table.uri,
-        "refresh": None if refresh is None else _refresh(refresh.generation, refresh.state),
+        "refresh": None,
     }
+    if refresh is not None:  # the next sync resumes it from its own state
+        state = parse_state(refresh.state)
+        answer["refresh"] = {"generation": refresh.generation, "state": state}
     texts = {
         **answer,
         "state": text_of(answer["state"]) or "none: the next sync reads from the beginning",
@@ -63,18 +65,12 @@ def identify(asset: StreamAsset, partition: str | None) -> Document:
     return {"asset": asset.key.to_user_string(), "partition": partition}
 
 
-def state_of(metadata: CommitMetadata) -> Any:
-    """Return the state of the stream as the source wrote it."""
-    text = source_state(metadata.state)
+def parse_state(state: str | None) -> Any:
+    """Return the state of the stream as the source wrote it, from the text in a commit."""
+    text = source_state(state)
     return None if text is None else json.loads(text)
 
 
 def text_of(state: Any) -> str | None:
     """Return a JSON value as text; None if there is no value."""
     return None if state is None else json.dumps(state, ensure_ascii=False)
-
-
-def _refresh(generation: int, state: str | None) -> Document:
-    """Describe an unfinished refresh, which the next sync resumes from the refresh's own state."""
-    text = source_state(state)
-    return {"generation": generation, "state": None if text is None else json.loads(text)}

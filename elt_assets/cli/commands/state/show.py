@@ -7,8 +7,8 @@ from elt_assets.cli.commands.state.group import (
     choose_stream,
     command,
     identify,
+    parse_state,
     print_state,
-    state_of,
     text_of,
 )
 from elt_assets.cli.options import asset_arguments, count_option, subcommand
@@ -42,7 +42,7 @@ def history(out: Output, asset: str, partition: str | None, count: int) -> int:
             "table_version": commit.version,
             "generation": commit.metadata.generation,
             "run_id": commit.metadata.run_id,
-            "state": state_of(commit.metadata),
+            "state": parse_state(commit.metadata.state),
         }
         for commit in commits
     ]
