@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster_shared.check import CheckError
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError, error_class
 from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.assets.translator import companion_specs
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.events.report import WATCH, Watch
-from elt_assets.orchestration.names import connection_name
 from elt_assets.orchestration.runs.liveness import alive
 from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
 from elt_assets.pipeline.figures import SyncFigures
@@ -127,7 +125,7 @@ def _execute(
 ) -> dg.ExecuteInProcessResult:
     """Run a job of some streams, as a run whose process is known to others."""
     config = {} if refresh is Refresh.none else {"refresh": refresh.name}
-    ops = {_op(asset): {"config": config} for asset in assets if config}
+    ops = {asset.step_name: {"config": config} for asset in assets if config}
     run_id = str(uuid.uuid4())
     with alive(instance, run_id):
         return job.execute_in_process(
@@ -143,24 +141,15 @@ def _job(
     definitions: dg.Definitions, selected: Sequence[StreamAsset], logger: dg.LoggerDefinition
 ) -> dg.JobDefinition:
     """Return the job that materialises some streams of a connection."""
-    keys = [key for asset in selected for key in _keys(asset)]
-    job = dg.define_asset_job(JOB, selection=dg.AssetSelection.assets(*keys))
+    specs = [spec for asset in selected for spec in (asset.spec, *companion_specs(asset))]
+    job = dg.define_asset_job(
+        JOB, selection=dg.AssetSelection.assets(*(spec.key for spec in specs))
+    )
     merged = dg.Definitions.merge(
         definitions,
         dg.Definitions(jobs=[job], loggers={"console": logger}, executor=dg.in_process_executor),
     )
     return merged.resolve_job_def(JOB)
-
-
-def _keys(asset: StreamAsset) -> list[dg.AssetKey]:
-    """Return the keys of the assets that the sync of a stream writes."""
-    return [asset.key, *(spec.key for spec in companion_specs(asset))]
-
-
-def _op(asset: StreamAsset) -> str:
-    """Return the name of the op that syncs a stream."""
-    connection = asset.connection
-    return connection_name(connection) if connection.read_together else asset.op_name
 
 
 def _logger(log: Callable[[int, str], object]) -> dg.LoggerDefinition:
@@ -231,25 +220,17 @@ def check_partition(
         return
     with dg.partition_loading_context(dynamic_partitions_store=instance):
         for asset in assets:
-            _check_key(asset, partition)
+            definition = asset.partitions
+            if definition is not None and not definition.has_partition_key(partition):
+                raise ConfigError(
+                    f"stream {str(asset.stream.id)!r} has no partition {partition!r}: "
+                    f"{_describe_keys(definition)}",
+                    guidance="name one of its partitions; a window is a partition once it is over, and keys "
+                    "that are found in the source are added by the sensor of the stream or in Dagster's UI",
+                )
 
 
-def _check_key(asset: StreamAsset, key: str) -> None:
-    definition = asset.partitions
-    assert definition is not None
-    try:
-        is_known = definition.has_partition_key(key)
-    except (CheckError, dg.DagsterError, ValueError):  # a key of another form
-        is_known = False
-    if not is_known:
-        raise ConfigError(
-            f"stream {str(asset.stream.id)!r} has no partition {key!r}: {_range(definition)}",
-            guidance="name one of its partitions; a window is a partition once it is over, and keys that are "
-            "found in the source are added by the sensor of the stream or in Dagster's UI",
-        )
-
-
-def _range(definition: dg.PartitionsDefinition[str]) -> str:
+def _describe_keys(definition: dg.PartitionsDefinition[str]) -> str:
     """Return which partitions there are: all of them, or their number with the first and the last one."""
     keys = definition.get_partition_keys()
     if not keys:

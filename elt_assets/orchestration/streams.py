@@ -11,7 +11,7 @@ import dagster as dg
 
 from elt_assets.connection import Connection
 from elt_assets.orchestration.assets import partitions
-from elt_assets.orchestration.names import is_ambiguous, valid_name
+from elt_assets.orchestration.names import connection_name, is_ambiguous, valid_name
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
@@ -49,6 +49,11 @@ class StreamAsset(ConnectionStream):
     def op_name(self) -> str:
         """The name of the stream's op and pool, and the beginning of that of its schedule and sensor."""
         return _name(self.connection, self.stream, self.key)
+
+    @property
+    def step_name(self) -> str:
+        """The name of the op that reads the stream: the connection's if its streams are read together."""
+        return connection_name(self.connection) if self.connection.read_together else self.op_name
 
     @cached_property
     def partitions(self) -> dg.PartitionsDefinition[Any] | None:

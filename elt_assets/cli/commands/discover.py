@@ -19,7 +19,7 @@ from elt_assets.connection import (
     load_connection,
     save_catalog,
 )
-from elt_assets.connection.catalog_diff import Change, changes
+from elt_assets.connection.catalog_diff import changes
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.pipeline.connectors import connect, package_to_install
@@ -52,7 +52,8 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
     names = stream_names(
         {stream.id for stream in (*catalog.streams, *(previous or catalog).streams)}
     )
-    out.table(*_table(catalog, loaded))
+    streams = _streams(catalog, loaded)
+    _print_streams(streams, out)
     if previous is None:
         out.line(f"there was no {CATALOG_FILE} before")
     elif not differences:
@@ -72,21 +73,20 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
             "connection": loaded.name,
             "catalog": str(path),
             "written": not dry_run,
-            "streams": _streams(catalog, loaded),
+            "streams": streams,
             "changes": [
-                _change(difference, names[difference.stream]) for difference in differences
+                {**asdict(change), "stream": names[change.stream], "told": change.description}
+                for change in differences
             ],
         }
     )
     return FAILED if exit_code and differences else OK
 
 
-def _table(
-    catalog: Catalog, connection: Connection
-) -> tuple[Sequence[str], list[Sequence[object]]]:
-    """Return the columns and rows of a table of the source's streams."""
+def _print_streams(streams: Sequence[Document], out: Output) -> None:
+    """Print a table of the source's streams."""
     names = ["stream", "sync modes", "primary key", "cursor", "fields", "configured"]
-    rows: list[Sequence[object]] = [
+    rows = [
         (
             stream["stream"],
             ", ".join(stream["sync_modes"]),
@@ -95,9 +95,9 @@ def _table(
             stream["fields"],
             "yes" if stream["configured"] else "",
         )
-        for stream in _streams(catalog, connection)
+        for stream in streams
     ]
-    return names, rows
+    out.table(names, rows)
 
 
 def _streams(catalog: Catalog, connection: Connection) -> list[Document]:
@@ -133,7 +133,3 @@ def _load_error(connection: Connection, catalog: Catalog) -> ConfigError | None:
     except ConfigError as error:
         return error
     return None
-
-
-def _change(change: Change, stream: str) -> Document:
-    return {**asdict(change), "stream": stream, "told": change.description}

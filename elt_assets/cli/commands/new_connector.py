@@ -112,19 +112,15 @@ def _place(project: Path, name: str, package: str | None) -> _Place:
         package = declared[1]
     roots = (project / "src", project)
     folders = [root / package.replace(".", "/") for root in roots]
-    folder = next((path for path in folders if path.is_dir()), None) or _no_package(
-        package, project
-    )
+    package_folder = next((path for path in folders if path.is_dir()), None)
+    if package_folder is None:
+        raise ConfigError(
+            f"there is no package {package!r} in {project} or {project / 'src'}",
+            guidance="name the package that gets the source, with --package",
+        )
     test = project / "tests" / f"test_{name}_connector.py"
-    source = folder / "connectors" / f"{name}.py"
+    source = package_folder / "connectors" / f"{name}.py"
     return _Place(f"{package}.connectors.{name}", source, test, is_found=False)
-
-
-def _no_package(package: str, project: Path) -> Path:
-    raise ConfigError(
-        f"there is no package {package!r} in {project} or {project / 'src'}",
-        guidance="name the package that gets the source, with --package",
-    )
 
 
 def _register(project: Path, name: str, module: str) -> list[str]:

@@ -22,7 +22,7 @@ from elt_assets.orchestration.assets.step import StepEvent, SyncStep
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
-from elt_assets.orchestration.names import connection_name, output_name
+from elt_assets.orchestration.names import output_name
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
@@ -176,8 +176,7 @@ def _deps(assets: Iterable[StreamAsset]) -> dict[str, set[dg.AssetKey]]:
 
 def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDefinition:
     """Return the assets of one op: of a stream, or of all streams that one connector process reads."""
-    connection, configured = assets[0].connection, assets[0].settings.partitions
-    name = connection_name(connection) if connection.read_together else assets[0].op_name
+    name, configured = assets[0].step_name, assets[0].settings.partitions
 
     @dg.multi_asset(
         name=name,
@@ -191,7 +190,7 @@ def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDe
         # Not an annotated argument: Dagster would infer the schema again for each stream.
         config_schema=CONFIG_SCHEMA,
         required_resource_keys={LAKE_KEY, SPARK_KEY, IO_MANAGER_KEY},
-        retry_policy=_retries(connection.retry),
+        retry_policy=_retries(assets[0].connection.retry),
         # Partitions of one stream may run at the same time.
         pool=name if configured is None else None,
     )
