@@ -22,8 +22,8 @@ the table's column keeps its name, also that of its field, and records are read 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.sql import types as t
 
@@ -40,7 +40,7 @@ from elt_assets.lake.schema.logical_types import (
     describe_type,
 )
 from elt_assets.lake.schema.names import RESERVED_COLUMNS
-from elt_assets.lake.schema.widening import Widening, is_narrower, wider
+from elt_assets.lake.schema.widening import Widening, is_narrower, wider_columns
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 _GUIDANCE = (
@@ -100,16 +100,17 @@ def plan(
     Args:
         table: the table's schema; reserved columns are ignored.
         where: the table's name for error messages.
-        history: the columns of its history. A column that is not declared gets the type that it has there, if
-            that is wider: rows of the table must fit into the history.
+        history: the columns of its history. A column gets the type that it has there, if that is wider than
+            the table's or the declared type: rows of the table must fit into the history.
 
     Raises:
         ConfigError: two types are not comparable (not with `freeze`); with `fail`, there is a difference; or
             the table has a column of a type that no stream writes.
     """
     table_columns = _own_columns(table)
-    comparison = _Comparison(mode == "freeze", dict(_kinds_by_path(history)))
-    pairs = comparison.fields(table_columns, declared, ())
+    comparison = _Comparison(mode == "freeze")
+    wide_columns = wider_columns(table_columns, history)
+    pairs = comparison.fields(table_columns, wider_columns(declared, history), wide_columns, ())
     if mode == "fail" and comparison.differences:
         message = f"the catalog differs from {where}: " + "; ".join(comparison.differences)
         raise ConfigError(message, guidance=_FAIL_GUIDANCE)
@@ -154,50 +155,55 @@ class _Comparison:
     """A comparison of a table's columns with declared ones, and the differences found.
 
     Each compared column is a pair: the column as the table must store it, and as records are read.
+
+    `wide` is the table's column, or columns, with the types of the history where these are wider. The
+    declared types are at least as wide as the history's, so that only undeclared columns need them.
     """
 
     frozen: bool
-    history: Mapping[tuple[str, ...], LogicalType]
     added: list[str] = field(default_factory=list)
     widened: list[Widening] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
 
     def fields(
-        self, table: Sequence[Column], declared: Sequence[Column], path: tuple[str, ...]
+        self,
+        table: Sequence[Column],
+        declared: Sequence[Column],
+        wide: Sequence[Column],
+        path: tuple[str, ...],
     ) -> list[tuple[Column, Column]]:
         declared_by_name: Mapping[str, Column] = {column.name: column for column in declared}
         names = {column.name for column in table}
         pairs = []
-        for column in table:
+        for column, wide_column in zip(table, wide, strict=True):
             here = (*path, column.source)
             if column.name in declared_by_name:
-                pairs.append(self._column(column, declared_by_name[column.name], here))
+                same_name = declared_by_name[column.name]
+                pairs.append(self._column(column, same_name, wide_column, here))
             else:
-                pairs.append(self._absent(column, here))
+                pairs.append(self._absent(column, wide_column, here))
         new = [column for column in declared if column.name not in names]
         for column in new:
             self._add(column, ".".join((*path, column.source)))
         return pairs if self.frozen else pairs + [(column, column) for column in new]
 
     def _column(
-        self, table: Column, declared: Column, path: tuple[str, ...]
+        self, table: Column, declared: Column, wide: Column, path: tuple[str, ...]
     ) -> tuple[Column, Column]:
         conflicts_before = len(self.conflicts)
-        stored, read = self._kinds(table.kind, declared.kind, path)
+        stored, read = self._kinds(table.kind, declared.kind, wide.kind, path)
         has_conflict = len(self.conflicts) > conflicts_before
         return (
             Column(table.source, table.name, stored),
             Column(declared.source, table.name, read, has_conflict and self.frozen),
         )
 
-    def _absent(self, column: Column, path: tuple[str, ...]) -> tuple[Column, Column]:
+    def _absent(self, column: Column, wide: Column, path: tuple[str, ...]) -> tuple[Column, Column]:
         self.differences.append(_describe_removal(".".join(path)))
-        if not self.frozen:
-            kind = wider(column.kind, self.history.get(path, column.kind))
-            if kind != column.kind:
-                self.widened.append(Widening(".".join(path), column.kind, kind))
-                column = replace(column, kind=kind)
+        if not self.frozen and wide != column:
+            self.widened.append(Widening(".".join(path), column.kind, wide.kind))
+            column = wide
         return column, Column(column.source, column.name, Unread(column.type))
 
     def _add(self, column: Column, path: str) -> None:
@@ -208,15 +214,15 @@ class _Comparison:
             self.differences.append(_describe_addition(column, path))
 
     def _kinds(
-        self, table: LogicalType, declared: LogicalType, path: tuple[str, ...]
+        self, table: LogicalType, declared: LogicalType, wide: LogicalType, path: tuple[str, ...]
     ) -> tuple[LogicalType, LogicalType]:
         """Return the type that values are stored as, and the type that they are read as."""
-        if isinstance(table, Struct) and isinstance(declared, Struct):
-            pairs = self.fields(table.fields, declared.fields, path)
+        if isinstance(table, Struct) and isinstance(declared, Struct) and isinstance(wide, Struct):
+            pairs = self.fields(table.fields, declared.fields, wide.fields, path)
             return Struct(tuple(a for a, _ in pairs)), Struct(tuple(b for _, b in pairs))
-        if isinstance(table, Array) and isinstance(declared, Array):
+        if isinstance(table, Array) and isinstance(declared, Array) and isinstance(wide, Array):
             items = (*path[:-1], f"{path[-1]}[]")
-            stored, read = self._kinds(table.items, declared.items, items)
+            stored, read = self._kinds(table.items, declared.items, wide.items, items)
             return Array(stored), Array(read)
         if isinstance(table, Unread):
             raise ConfigError(
@@ -240,19 +246,6 @@ class _Comparison:
         self.conflicts.append(f"{'.'.join(path)!r} is {conflict}")
         self.differences.append(self.conflicts[-1])
         return table, _read_into(declared, table)
-
-
-def _kinds_by_path(
-    columns: Sequence[Column], path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], LogicalType]]:
-    """Yield the types of columns and of the fields in them, by the source's names on the way to them."""
-    for column in columns:
-        name, kind = column.source, column.kind
-        yield (*path, name), kind
-        while isinstance(kind, Array):
-            name, kind = f"{name}[]", kind.items
-        if isinstance(kind, Struct):
-            yield from _kinds_by_path(kind.fields, (*path, name))
 
 
 def _read_into(declared: LogicalType, table: LogicalType) -> LogicalType:

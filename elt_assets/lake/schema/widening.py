@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from elt_assets.lake.schema.logical_types import (
     Array,
+    Column,
     LogicalType,
     Scalar,
     Struct,
@@ -65,19 +66,24 @@ def _is_same_family(narrow: LogicalType, wide: LogicalType) -> bool:
     return narrow == wide or (isinstance(narrow, Scalar) and wide in _WIDER.get(narrow, ()))
 
 
-def wider(declared: LogicalType, stored_kind: LogicalType) -> LogicalType:
-    """Return a declared type, with the stored type instead of it, or of parts of it, where that is wider."""
-    if isinstance(declared, Struct) and isinstance(stored_kind, Struct):
-        kinds = {column.name: column.kind for column in stored_kind.fields}
-        return Struct(
-            tuple(
-                replace(column, kind=wider(column.kind, kinds.get(column.name, column.kind)))
-                for column in declared.fields
-            )
-        )
-    if isinstance(declared, Array) and isinstance(stored_kind, Array):
-        return Array(wider(declared.items, stored_kind.items))
-    return stored_kind if is_narrower(to_stored(declared), stored_kind) else declared
+def wider_columns(columns: Sequence[Column], stored: Sequence[Column]) -> list[Column]:
+    """Return columns, with the types of stored columns of the same names where these are wider.
+
+    Fields of objects and elements of arrays are compared in the same way.
+    """
+    kinds = {column.name: column.kind for column in stored}
+    return [
+        replace(column, kind=_wider(column.kind, kinds.get(column.name, column.kind)))
+        for column in columns
+    ]
+
+
+def _wider(kind: LogicalType, stored: LogicalType) -> LogicalType:
+    if isinstance(kind, Struct) and isinstance(stored, Struct):
+        return Struct(tuple(wider_columns(kind.fields, stored.fields)))
+    if isinstance(kind, Array) and isinstance(stored, Array):
+        return Array(_wider(kind.items, stored.items))
+    return stored if is_narrower(to_stored(kind), stored) else kind
 
 
 def union(declared: LogicalType, stored: LogicalType) -> LogicalType:

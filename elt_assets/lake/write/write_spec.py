@@ -26,7 +26,7 @@ from elt_assets.lake.schema.logical_types import (
     Unread,
     column_of,
 )
-from elt_assets.lake.schema.widening import union, wider
+from elt_assets.lake.schema.widening import union, wider_columns
 from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
 from elt_assets.protocol.airbyte.json_schema import explain_lost_fields
@@ -167,9 +167,8 @@ def plan_columns(
     if spec.written is not None:
         declared = _united(declared, spec.written)
     followed = [] if history is None else list(map(column_of, stream_part(history.schema).fields))
-    declared = _as_wide_as(followed, declared)
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
-        plan = evolution.plan_replacement(own, declared)
+        plan = evolution.plan_replacement(own, wider_columns(declared, followed))
     else:
         where = f"the table {table.uri}"
         plan = evolution.plan(own, declared, spec.on_schema_change, where, followed)
@@ -194,15 +193,6 @@ def _reading_markers(plan: SchemaPlan) -> SchemaPlan:
         for column in plan.columns
     ]
     return replace(plan, columns=columns)
-
-
-def _as_wide_as(history: Sequence[Column], declared: Sequence[Column]) -> list[Column]:
-    """Return the declared columns, with the types of a history where these are wider."""
-    kinds = {column.name: column.kind for column in history}
-    return [
-        replace(column, kind=wider(column.kind, kinds.get(column.name, column.kind)))
-        for column in declared
-    ]
 
 
 def _united(declared: Sequence[Column], stored: t.StructType) -> list[Column]:
