@@ -55,7 +55,8 @@ def widen_values(values: Any, before: Field, after: Field, path: str = "") -> An
     if before == after:
         return values
     if after.kind == "JSON":
-        texts = JsonTexts().encode(_decode(values, before))
+        codec = JsonTexts()
+        texts = codec.encode(_decode(values, before, codec))
         return pa.array([None if text == "null" else text for text in texts], after.type)
     if after.kind == ARRAY:
         items = widen_values(values.flatten(), before.inner[0], after.inner[0], f"{path}[]")
@@ -126,27 +127,27 @@ def _are_doubles(values: Any) -> bool:
     return all(int(float(value)) == value for value in values.filter(is_large).to_pylist())
 
 
-def _decode(values: Any, field: Field) -> list[Any]:
+def _decode(values: Any, field: Field, codec: JsonTexts) -> list[Any]:
     """Return values as they are in JSON; what has its text already is `Raw`."""
     if field.kind == ARRAY:
-        items = iter(_decode(values.flatten(), field.inner[0]))
+        items = iter(_decode(values.flatten(), field.inner[0], codec))
         sizes = pc.list_value_length(values).to_pylist()
         return [None if size is None else list(islice(items, size)) for size in sizes]
     if field.kind == STRUCT:
-        return _decode_objects(values, field)
+        return _decode_objects(values, field, codec)
     if field.kind in ("TEXT", "BOOLEAN"):
         return list(values.to_pylist())
     if field.kind == "JSON":
-        return [None if text is None else _as_json(text) for text in values.to_pylist()]
+        return [None if text is None else _as_json(text, codec) for text in values.to_pylist()]
     if field.kind == UNREAD:
         return list(values.to_pylist(maps_as_pydicts="strict"))
     texts = texts_of(values, field.kind).to_pylist()
     return [_number(text) for text in texts] if field.kind in _NUMBERS else texts
 
 
-def _decode_objects(values: Any, field: Field) -> list[Any]:
-    columns = [_decode(pc.struct_field(values, [field.name]), field) for field in field.inner]
-    names = [field.source for field in field.inner]
+def _decode_objects(values: Any, field: Field, codec: JsonTexts) -> list[Any]:
+    columns = [_decode(pc.struct_field(values, [own.name]), own, codec) for own in field.inner]
+    names = [own.source for own in field.inner]
     return [
         {name: value for name, value in zip(names, row, strict=True) if value is not None}
         if is_object
@@ -160,9 +161,9 @@ def _number(text: str | None) -> Any:
     return text if text is None or text[-1].isalpha() else Raw(text.encode())
 
 
-def _as_json(text: str) -> Any:
+def _as_json(text: str, codec: JsonTexts) -> Any:
     """Return a JSON text in the one form; another engine may have written a text that is none."""
     try:
-        return Raw(JsonTexts().normalize([text.encode()])[0].encode())
+        return Raw(codec.normalize([text.encode()])[0].encode())
     except DECODING_ERRORS:
         return text
