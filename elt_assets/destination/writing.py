@@ -15,7 +15,7 @@ from typing import BinaryIO
 from elt_assets.destination.generations import publishes_at_end, read_as
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Opener
-from elt_assets.lake.parse import undeclared
+from elt_assets.lake.parse.undeclared_counts import describe_counts
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.stdin import messages
 from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
@@ -116,7 +116,7 @@ class Write:
                 rejected = f", {done.rejected} rejected" if done.rejected else ""
                 self._output.log("INFO", f"{committed}{rejected} (commit {done.sequence})")
             if done.undeclared:
-                fields = undeclared.describe_counts(done.undeclared)
+                fields = describe_counts(done.undeclared)
                 self._output.log(
                     "INFO",
                     f"stream {str(event.stream)!r}: fields that its schema does not declare are not "

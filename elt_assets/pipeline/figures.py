@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elt_assets.lake.parse.undeclared import limit_counts
+from elt_assets.lake.parse.undeclared_counts import limit_counts
 from elt_assets.sync.events import Committed
 
 

@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse.segment_parsing import Key, Rejections, SegmentParser, Stamp, tasks_of
+from elt_assets.lake.parse.segment_parsing import Key, Rejections, SegmentParser, SyncIds, tasks_of
 from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.schema.logical_types import Column
-from elt_assets.lake.spark.parsing.task import run
+from elt_assets.lake.spark.parsing.task import parse_lines
 from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Segment
 from tests.lake.staging import APP, stage
 
 PREFIX = "0f0e0d0c-0000-4000-8000-"
-STAMP = Stamp(PREFIX, generation_id=3, sync_id=42)
+STAMP = SyncIds(PREFIX, generation_id=3, sync_id=42)
 DEAD = t.StructType(
     [
         *(t.StructField(name, t.StringType()) for name in ("record", "reason", "meta", "row_id")),
@@ -59,7 +59,7 @@ class Conformer:
         sys.setrecursionlimit(4_000)  # as in a task
         try:
             tasks = tasks_of(segment, Location.parse(str(segment.path)), 1)
-            self.results = [run(job, task) for task in tasks]
+            self.results = [parse_lines(job, task) for task in tasks]
         finally:
             sys.setrecursionlimit(limit)
         rows = _rows(table, [r.path for r in self.results])

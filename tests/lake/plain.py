@@ -152,7 +152,7 @@ def rows_of(root: str, file: DataFile) -> list[Row]:
 
 def run_parse(_: object, job: ParseJob, tasks: Sequence[ParseTask]) -> list[ParseResult]:
     """Replaces the Spark job of a parse: the same tasks, in this process."""
-    return [task.run(job, each) for each in tasks]
+    return [task.parse_lines(job, each) for each in tasks]
 
 
 def one_core(_: object) -> int:
@@ -315,7 +315,7 @@ SMALL_COMMITS: Replacement = (attachments, "LIMITS", dict.fromkeys(attachments.L
 REPLACED: tuple[Replacement, ...] = (
     (Table, "write_files", write_files),
     (Table, "read_files", read_files),
-    (segment_parsing, "run", run_parse),
+    (segment_parsing, "run_parse_tasks", run_parse),
     (segment_parsing, "_cores", one_core),
     (history, "merge", merge_history),
     (history, "refresh", refresh_history),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake.spark.types.changes import Misfit
+from elt_assets.lake.spark.types.changes import BecomesNull
 from elt_assets.lake.spark.types.times import CLEAN, cast_times, read_date, read_instant
 from tests.lake.conforming import Conformer, Row, change_triples, changes
 from tests.lake.staging import INTEGER, NTZ, TIMESTAMP, array, struct
@@ -168,7 +168,7 @@ def test_a_time_that_engines_cannot_read_does_not_fit(clock: datetime, offset: t
     try:
         expected = clock - offset
     except OverflowError:
-        with pytest.raises(Misfit):
+        with pytest.raises(BecomesNull):
             read_instant(text, no_change)
         if is_clean:
             with pytest.raises(pa.ArrowInvalid):

@@ -201,7 +201,7 @@ class Tables:
             validity=self._validity() if self.is_history else None,
         )
         numbers = pa.RecordBatch.from_pydict({"id": [0]})
-        parts = list(merge_tasks.run(job)(iter([numbers])))
+        parts = list(merge_tasks.make_merge_runner(job)(iter([numbers])))
         results = [(row["role"], row["name"]) for part in parts for row in part.to_pylist()]
         assert merge_tasks.UNFIT not in dict(results)
         self.visible = [name for role, name in results if role == merge_tasks.VISIBLE]

@@ -308,7 +308,7 @@ def run_split(spark: SparkSession, job: split_tasks.SplitJob) -> dict[str, list[
     Returns:
         the paths that the tasks reported, by their role.
     """
-    paths = run_tasks(spark, len(job.groups), make_sendable(split_tasks.run, job))
+    paths = run_tasks(spark, len(job.groups), make_sendable(split_tasks.make_split_runner, job))
     reach(Failpoint.FILES_SPLIT)
     return paths
 

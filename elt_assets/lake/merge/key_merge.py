@@ -124,7 +124,7 @@ def merge_in_one_task(
         schema=inputs.table.arrow_schema(schema),
         validity=validity,
     )
-    results = run_tasks(spark, 1, make_sendable(merge_tasks.run, job))
+    results = run_tasks(spark, 1, make_sendable(merge_tasks.make_merge_runner, job))
     reach(Failpoint.KEYS_MERGED)
     return None if merge_tasks.UNFIT in results else _verify(inputs, results)
 

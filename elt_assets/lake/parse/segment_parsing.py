@@ -17,9 +17,8 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse.undeclared import collect_names
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.schema.logical_types import Array, Column, Scalar, Struct, describe_type
+from elt_assets.lake.schema.logical_types import Array, Column, Scalar, Struct, core, describe_type
 from elt_assets.lake.spark.parsing.job import (
     DeadLetter,
     KeyPart,
@@ -29,6 +28,7 @@ from elt_assets.lake.spark.parsing.job import (
     ParseTask,
 )
 from elt_assets.lake.spark.parsing.task import RESULT, make_batch_runner, make_runner
+from elt_assets.lake.spark.parsing.undeclared_fields import DeclaredNames
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
 from elt_assets.lake.spark.worker_code import make_sendable
 from elt_assets.storage.location import Location
@@ -49,8 +49,8 @@ _READ = 1 << 22
 
 
 @dataclass(frozen=True)
-class Stamp:
-    """The values that all rows of one sync share.
+class SyncIds:
+    """The ids that all rows of one sync share.
 
     Attributes:
         raw_id_prefix: the first 24 characters of the rows' UUIDs, unique to the sync. The last 12 are the
@@ -102,7 +102,7 @@ class SegmentParser:
         rejections: Rejections,
         columns: Sequence[Column],
         declared: Sequence[Column],
-        stamp: Stamp,
+        sync_ids: SyncIds,
         key: Key = (),
         partition: str | None = None,
         *,
@@ -115,18 +115,18 @@ class SegmentParser:
             folder="",
             fields=tuple(map(field_of, columns)),
             key=[_key_part(columns, part) for part in key],
-            strict={
+            strict_reasons={
                 number: f"field {column.source!r} does not fit its column's type, "
                 f"{describe_type(column.kind)}"
                 for number, column in enumerate(columns)
                 if column.strict
             },
-            stamp=(stamp.raw_id_prefix, stamp.generation_id, stamp.sync_id),
+            sync_ids=(sync_ids.raw_id_prefix, sync_ids.generation_id, sync_ids.sync_id),
             partition=partition,
             metadata=_arrow_schema(
                 metadata_columns.table_schema([], partitioned=partition is not None).fields
             ),
-            declared=collect_names([column for column in declared if column.source != extra]),
+            declared=_collect_names([column for column in declared if column.source != extra]),
             extra=extra,
             dead_letter=DeadLetter(
                 (dead.storage.system, dead.storage.root),
@@ -155,7 +155,7 @@ class SegmentParser:
         job = self.job(*folders)
         tables = (self._table, self._dead)
         try:
-            results = run(spark, job, list(tasks_of(segment, location, _cores(spark))))
+            results = run_parse_tasks(spark, job, list(tasks_of(segment, location, _cores(spark))))
             _check(segment, results)
             # Attempts of tasks that Spark has repeated may have left files.
             self._table.storage.keep_only(folders[0], {result.path for result in results})
@@ -183,7 +183,7 @@ def _check(segment: Segment, results: Sequence[ParseResult]) -> None:
         SystemFailure, ConfigError: see `SegmentParser.parse`.
     """
     for result in results:
-        for piece, line in zip(result.foreign[::2], result.foreign[1::2], strict=True):
+        for piece, line in zip(result.foreign_lines[::2], result.foreign_lines[1::2], strict=True):
             refuse_foreign(segment, piece, line)
     lines = sum(result.rows + result.rejected for result in results)
     if lines != segment.records:
@@ -192,6 +192,16 @@ def _check(segment: Segment, results: Sequence[ParseResult]) -> None:
             "records were written to it",
             guidance="nothing of it was committed; check that nothing else writes to the staging folder",
         )
+
+
+def _collect_names(columns: Sequence[Column]) -> DeclaredNames:
+    inner = {column.source: core(column.kind) for column in columns}
+    objects = {
+        name: _collect_names(kind.fields)
+        for name, kind in inner.items()
+        if isinstance(kind, Struct)
+    }
+    return DeclaredNames(frozenset(inner), objects)
 
 
 def _key_part(columns: Sequence[Column], path: Sequence[str]) -> KeyPart:
@@ -213,7 +223,9 @@ def _key_part(columns: Sequence[Column], path: Sequence[str]) -> KeyPart:
     )
 
 
-def run(spark: SparkSession, job: ParseJob, tasks: Sequence[ParseTask]) -> list[ParseResult]:
+def run_parse_tasks(
+    spark: SparkSession, job: ParseJob, tasks: Sequence[ParseTask]
+) -> list[ParseResult]:
     """Run the tasks.
 
     An RDD needs no plan, which saves a sixth of the CPU time of a short sync. A session of Spark Connect has

@@ -114,7 +114,7 @@ class MergeJob:
     validity: Validity | None = None
 
 
-def run(job: MergeJob) -> ArrowFunction:
+def make_merge_runner(job: MergeJob) -> ArrowFunction:
     """Return the function for `mapInArrow` over a DataFrame of one row."""
     return make_arrow_function(partial(_merge, job))
 

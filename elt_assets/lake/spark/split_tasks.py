@@ -59,7 +59,7 @@ class SplitJob:
     schema: pa.Schema
 
 
-def run(job: SplitJob) -> ArrowFunction:
+def make_split_runner(job: SplitJob) -> ArrowFunction:
     """Return the function for `mapInArrow` over a DataFrame of group numbers."""
     return make_arrow_function(partial(_split, job))
 

@@ -50,7 +50,7 @@ class WideningJob:
     bytes_per_file: int
 
 
-def run(job: WideningJob) -> ArrowFunction:
+def make_widening_runner(job: WideningJob) -> ArrowFunction:
     """Return the function for `mapInArrow` over a DataFrame of task numbers."""
     return make_arrow_function(partial(_rewrite, job))
 

@@ -211,7 +211,9 @@ def _rewritten(
         bytes_per_file=MAX_BYTES,
     )
     try:
-        results = run_tasks(spark.get(), len(job.groups), make_sendable(widening_tasks.run, job))
+        results = run_tasks(
+            spark.get(), len(job.groups), make_sendable(widening_tasks.make_widening_runner, job)
+        )
         _refuse_losses(table, results[widening_tasks.UNFIT])
     except BaseException:
         table.storage.discard_folder(folder)

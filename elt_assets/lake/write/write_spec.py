@@ -14,7 +14,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.dedup import Arrival, Ordering
 from elt_assets.lake.merge.validity import VALIDITY
-from elt_assets.lake.parse.segment_parsing import Stamp
+from elt_assets.lake.parse.segment_parsing import SyncIds
 from elt_assets.lake.schema import evolution, from_json_schema, metadata_columns
 from elt_assets.lake.schema.evolution import SchemaPlan
 from elt_assets.lake.schema.logical_types import (
@@ -131,11 +131,11 @@ class WriteSpec:
     def is_keyed(self) -> bool:
         return self.stream.deduplicates or self.history
 
-    def stamp(self) -> Stamp:
-        """Return the stamp of this sync's rows. Their ids (UUID version 7) sort after those of past syncs."""
+    def make_sync_ids(self) -> SyncIds:
+        """Return the ids of this sync's rows. The row ids (UUID version 7) sort after those of past syncs."""
         when = f"{self.order & (1 << 48) - 1:012x}"
         noise = f"7{secrets.randbits(12):03x}-{0x8000 | secrets.randbits(14):04x}-"
-        return Stamp(f"{when[:8]}-{when[8:]}-{noise}", self.generation, self.sync_id)
+        return SyncIds(f"{when[:8]}-{when[8:]}-{noise}", self.generation, self.sync_id)
 
 
 def replaces_schema(spec: WriteSpec, table: Table) -> bool:

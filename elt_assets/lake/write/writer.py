@@ -31,7 +31,7 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.merge.dedup import Arrival
 from elt_assets.lake.parse.segment_parsing import Rejections, SegmentParser
-from elt_assets.lake.parse.undeclared import limit_counts
+from elt_assets.lake.parse.undeclared_counts import limit_counts
 from elt_assets.lake.schema import from_json_schema, metadata_columns
 from elt_assets.lake.schema.logical_types import Column, Unread
 from elt_assets.lake.spark.session import SparkProvider
@@ -138,7 +138,7 @@ class TableWriter:
         self._staging = staging
         self._replaces = write_spec.replaces_schema(spec, tables.main)
         self._arrival = arrival
-        self._stamp = spec.stamp()
+        self._sync_ids = spec.make_sync_ids()
         self._locates = locate
         self._plan = self._plan_columns()
         self._schema_changes = self._plan.differences
@@ -339,7 +339,7 @@ class TableWriter:
             Rejections(dead, dead_letter.schema(spec), dead_letter.same_values(spec)),
             columns,
             from_json_schema.columns(spec.stream.stream.json_schema),
-            self._stamp,
+            self._sync_ids,
             # No record contains its partition.
             [list(part) for part in order.key if part != [metadata_columns.PARTITION]],
             spec.partition,

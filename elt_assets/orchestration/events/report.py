@@ -22,7 +22,7 @@ import dagster as dg
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.parse import undeclared
+from elt_assets.lake.parse.undeclared_counts import describe_counts
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.events.metadata import (
@@ -157,7 +157,7 @@ class ReportedRead:
             if read.asset.settings.on_undeclared == "keep"
             else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
         )
-        fields_text = undeclared.describe_counts(counts)
+        fields_text = describe_counts(counts)
         self._log.info(
             f"{self._prefix(read)}fields that the catalog does not declare: {fields_text}; they are {outcome}"
         )

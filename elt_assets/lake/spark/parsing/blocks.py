@@ -14,7 +14,11 @@ from elt_assets.lake.spark.parsing.envelopes import Heads, make_envelope
 from elt_assets.lake.spark.parsing.job import LineRange, ParseJob
 from elt_assets.lake.spark.parsing.records import BlockRecords, RecordReader
 from elt_assets.lake.spark.parsing.rejects import DeadLetterRows, find_rejects
-from elt_assets.lake.spark.parsing.stamp import Entry, build_metadata_columns, read_reported_changes
+from elt_assets.lake.spark.parsing.row_metadata import (
+    Entry,
+    build_metadata_columns,
+    read_reported_changes,
+)
 from elt_assets.lake.spark.types.changes import WHOLE_RECORD
 from elt_assets.lake.spark.types.columns import MAX_BYTES, ColumnBuilder
 from elt_assets.lake.spark.types.numbers import has_long_number, has_small_number
@@ -29,14 +33,14 @@ class BlockRows:
     Attributes:
         batch: the rows.
         dead: the rows of rejected records in the dead letter; None if there are none.
-        foreign: the numbers, in the piece, of lines that are no record of the stream.
+        foreign_lines: the numbers, in the piece, of lines that are no record of the stream.
         changed: the number of rows with changes.
         undeclared: how many records have each undeclared field.
     """
 
     batch: pa.RecordBatch
     dead: pa.RecordBatch | None
-    foreign: Sequence[int]
+    foreign_lines: Sequence[int]
     changed: int
     undeclared: Counter[str]
 
@@ -58,7 +62,12 @@ class BlockParser:
         self._schema = pa.schema([*map(pa.field, names, types), *job.metadata])
 
     def parse(
-        self, block: bytes, numbers: np.ndarray, part: LineRange, *, is_exact: bool = False
+        self,
+        block: bytes,
+        numbers: np.ndarray,
+        part: LineRange,
+        *,
+        keeps_number_texts: bool = False,
     ) -> BlockRows:
         """Parse a block of whole lines.
 
@@ -67,20 +76,24 @@ class BlockParser:
 
         Args:
             numbers: of its lines in the piece of the part.
-            is_exact: it may have such a number.
+            keeps_number_texts: it may have such a number.
         """
-        is_exact = is_exact or has_long_number(block)
-        records = self._reader.read(block, len(numbers), is_exact=is_exact)
+        keeps_number_texts = keeps_number_texts or has_long_number(block)
+        records = self._reader.read(block, len(numbers), keeps_number_texts=keeps_number_texts)
         positions = [number for number, line in enumerate(records.lines) if line is not None]
         lines = [records.lines[number] for number in positions]
         builder = ColumnBuilder(
-            records.changes.add, has_long_values=len(block) > MAX_BYTES, is_exact=is_exact
+            records.changes.add,
+            has_long_values=len(block) > MAX_BYTES,
+            keeps_number_texts=keeps_number_texts,
         )
         objects = list(map(self._envelope.data, lines))
-        arrays = builder.build(self._job.fields, objects, WHOLE_RECORD, positions, self._reader.raw)
+        arrays = builder.build(
+            self._job.fields, objects, WHOLE_RECORD, positions, self._reader.raw_fields
+        )
         # A number such as 1e-400 is not long, so only the double that it became, almost zero, shows it.
-        if builder.has_tiny and not is_exact and has_small_number(block):
-            return self.parse(block, numbers, part, is_exact=True)
+        if builder.has_tiny and not keeps_number_texts and has_small_number(block):
+            return self.parse(block, numbers, part, keeps_number_texts=True)
         head = self._envelope.read_heads(lines, numbers[positions], part)
         entries = _entries(head, positions, records)
         arrays += build_metadata_columns(self._job, head, entries)
@@ -94,7 +107,7 @@ class BlockParser:
         return BlockRows(
             batch,
             self._dead_letter.batch(block, numbers, part, rejects) if rejects else None,
-            numbers[records.foreign].tolist(),
+            numbers[records.foreign_lines].tolist(),
             sum(map(bool, entries or ())),
             records.undeclared,
         )

@@ -134,7 +134,7 @@ class SingerEnvelope(Envelope):
     def read_heads(self, lines: Sequence[Any], numbers: np.ndarray, part: LineRange) -> Heads:
         times = [line.time_extracted for line in lines]
         texts = [(time if isinstance(time, str) else None,) for time in times]
-        columns = ColumnBuilder(lambda *_: None, has_long_values=False, is_exact=False)
+        columns = ColumnBuilder(lambda *_: None, has_long_values=False, keeps_number_texts=False)
         (instants,) = columns.build([_TIME], texts, WHOLE_RECORD, range(len(texts)))
         micros = instants.cast(pa.int64()).fill_null(_NO_TIME).to_numpy()
         millis = np.rint(micros / 1000).astype(np.int64)

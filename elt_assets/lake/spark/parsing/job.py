@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from elt_assets.lake.spark.parsing.undeclared import DeclaredNames
+from elt_assets.lake.spark.parsing.undeclared_fields import DeclaredNames
 from elt_assets.lake.spark.types.fields import Field
 
 ROWS, AIRBYTE, SINGER = "rows", "airbyte", "singer"
@@ -55,8 +55,8 @@ class ParseJob:
         root: pyarrow's file system, and the path in it of the table.
         folder: the folder in the table that gets the files.
         key: one part at least must not be null, and no object that has one.
-        strict: the reasons to reject a record for a change of a value, by the number of its field.
-        stamp: the start of the rows' ids, the generation and the sync id.
+        strict_reasons: the reasons to reject a record for a change of a value, by the number of its field.
+        sync_ids: the start of the rows' ids, the generation and the sync id.
         partition: the value of `_elt_partition`; None if the table has no partitions.
         metadata: the names and types of the metadata columns, in their order.
         declared: all names that the stream's schema declares.
@@ -67,8 +67,8 @@ class ParseJob:
     folder: str
     fields: tuple[Field, ...]
     key: Sequence[KeyPart]
-    strict: Mapping[int, str]
-    stamp: tuple[str, int, int]
+    strict_reasons: Mapping[int, str]
+    sync_ids: tuple[str, int, int]
     partition: str | None
     metadata: pa.Schema
     declared: DeclaredNames
@@ -121,8 +121,8 @@ class ParseResult:
         changed: rows with changes.
         rejected_sequence: the positions of the rejected records in their stream.
         undeclared: how many records have each undeclared field.
-        foreign: pairs of numbers for each line that is no record of the stream: its piece, and its number
-            there.
+        foreign_lines: pairs of numbers for each line that is no record of the stream: its piece, and its
+            number there.
     """
 
     path: str = ""
@@ -136,4 +136,4 @@ class ParseResult:
     changed: int = 0
     rejected_sequence: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
-    foreign: array[int] = field(default_factory=lambda: array("q"))
+    foreign_lines: array[int] = field(default_factory=lambda: array("q"))

@@ -28,7 +28,7 @@ from msgspec import Raw
 
 from elt_assets.lake.spark.parsing.envelopes import Envelope
 from elt_assets.lake.spark.parsing.job import ROWS, ParseJob
-from elt_assets.lake.spark.parsing.undeclared import (
+from elt_assets.lake.spark.parsing.undeclared_fields import (
     Extra,
     count_names,
     find_undeclared,
@@ -55,18 +55,19 @@ class BlockRecords:
 
     Attributes:
         changes: of the records' values.
-        is_exact: numbers that become doubles stand as in the line, in lines that are decoded at once.
+        keeps_number_texts: numbers that become doubles stand as in the line, in lines that are decoded at
+            once.
         lines: the decoded lines, with their envelopes; None for a line without a record.
         rejected: the reasons for which lines have no row, by the position of the line.
-        foreign: the positions of lines that are no record of the stream.
+        foreign_lines: the positions of lines that are no record of the stream.
         undeclared: how many records have each undeclared field.
     """
 
     changes: BlockChanges
-    is_exact: bool
+    keeps_number_texts: bool
     lines: list[Any] = field(default_factory=list)
     rejected: dict[int, str] = field(default_factory=dict)
-    foreign: list[int] = field(default_factory=list)
+    foreign_lines: list[int] = field(default_factory=list)
     undeclared: Counter[str] = field(default_factory=Counter)
 
 
@@ -74,13 +75,13 @@ class RecordReader:
     """Reads the lines of one stream in one form.
 
     Attributes:
-        raw: the converters of the fields that are taken as they stand in the line, by the numbers of the
-            fields.
+        raw_fields: the converters of the fields that are taken as they stand in the line, by the numbers of
+            the fields.
     """
 
     def __init__(self, job: ParseJob, form: str, envelope: Envelope):
         self._job, self._form, self._envelope = job, form, envelope
-        self.raw: dict[int, Converter] = {}
+        self.raw_fields: dict[int, Converter] = {}
         self._converters = {
             number: Converter(field) for number, field in enumerate(job.fields) if field.is_read
         }
@@ -92,14 +93,14 @@ class RecordReader:
         numbers = {field.source: number for number, field in enumerate(job.fields)}
         self._extra = f"f{numbers[job.extra]}" if job.extra in numbers else None
 
-    def read(self, block: bytes, count: int, *, is_exact: bool) -> BlockRecords:
+    def read(self, block: bytes, count: int, *, keeps_number_texts: bool) -> BlockRecords:
         """Return the records of a block of `count` lines.
 
         Args:
-            is_exact: numbers that become doubles are taken as they stand in the line.
+            keeps_number_texts: numbers that become doubles are taken as they stand in the line.
         """
         self._seen += count
-        records = BlockRecords(BlockChanges(self._job.key_paths), is_exact)
+        records = BlockRecords(BlockChanges(self._job.key_paths), keeps_number_texts)
         if self._read_lines(block, count, records):
             return records
         lines = _lines(block)
@@ -107,9 +108,9 @@ class RecordReader:
             chunk = lines[start : start + _CHUNK]
             if self._read_lines(b"\n".join(chunk) + b"\n", len(chunk), records):
                 continue
-            for number, line in enumerate(chunk, start):
+            for position, line in enumerate(chunk, start):
                 if not self._read_lines(line + b"\n", 1, records):
-                    records.lines.append(self._read_alone(line, number, records))
+                    records.lines.append(self._read_alone(line, position, records))
         return records
 
     def _read_lines(self, block: bytes, count: int, records: BlockRecords) -> bool:
@@ -119,7 +120,7 @@ class RecordReader:
         try:
             if not block.isascii():
                 block.decode()  # the decoder does not check texts that it skips, or returns as `Raw`
-            lines = self._decode(block, records.is_exact)
+            lines = self._decode(block, records.keeps_number_texts)
         except DECODING_ERRORS:
             return False
         if (
@@ -129,24 +130,24 @@ class RecordReader:
         first = len(records.lines)
         records.lines += lines
         if self._has_undeclared:
-            for number, line in enumerate(_lines(block), first):
-                self._read_undeclared(line, number, records)
+            for position, line in enumerate(_lines(block), first):
+                self._read_undeclared(line, position, records)
         return True
 
-    def _decode(self, block: bytes, is_exact: bool) -> list[Any]:
+    def _decode(self, block: bytes, keeps_number_texts: bool) -> list[Any]:
         # Few streams have undeclared fields. A decoder that refuses them costs nothing, while to look for
         # them costs a second decoding of each line; so that begins with the first one, for good.
         if not self._has_undeclared:
             try:
-                return self._decoder(is_exact, is_closed=True)(block)
+                return self._decoder(keeps_number_texts, is_closed=True)(block)
             except msgspec.ValidationError as error:
                 if "unknown field" not in str(error):
                     raise
                 self._has_undeclared = True
-        return self._decoder(is_exact, is_closed=False)(block)
+        return self._decoder(keeps_number_texts, is_closed=False)(block)
 
-    def _decoder(self, is_exact: bool, is_closed: bool) -> Callable[[bytes], list[Any]]:
-        decoder = self._decoders.get((is_exact, is_closed))
+    def _decoder(self, keeps_number_texts: bool, is_closed: bool) -> Callable[[bytes], list[Any]]:
+        decoder = self._decoders.get((keeps_number_texts, is_closed))
         if decoder is None:
             fields = [
                 replace(field, source=_HIDDEN) if field.source == self._job.extra else field
@@ -154,36 +155,39 @@ class RecordReader:
             ]
             try:
                 data = object_type(
-                    fields, frozenset(self.raw), is_closed=is_closed, is_exact=is_exact
+                    fields,
+                    frozenset(self.raw_fields),
+                    is_closed=is_closed,
+                    keeps_number_texts=keeps_number_texts,
                 )
                 decoder = msgspec.json.Decoder(self._envelope.line_type(data)).decode_lines
             except ValueError:
                 decoder = decode_nothing
-            self._decoders[is_exact, is_closed] = decoder
+            self._decoders[keeps_number_texts, is_closed] = decoder
         return decoder
 
-    def _read_alone(self, line: bytes, number: int, records: BlockRecords) -> Any:
+    def _read_alone(self, line: bytes, position: int, records: BlockRecords) -> Any:
         """Return a decoded line, each of its values decoded alone; None if it has no record."""
         try:
             whole, data, marks = self._open_line(line)
         except DECODING_ERRORS:
             if self._form == ROWS:
-                records.rejected[number] = UNREADABLE
+                records.rejected[position] = UNREADABLE
             else:
-                records.foreign.append(number)
+                records.foreign_lines.append(position)
             return None
         try:
             values = self._fields(data)
         except DECODING_ERRORS:
-            records.rejected[number] = UNREADABLE
+            records.rejected[position] = UNREADABLE
             return None
         values = self._split(values, data, marks, records)
         if marks is not None:
             values = marks.unmark_names(values)
-        change = partial(records.changes.add, number)
+        change = partial(records.changes.add, position)
         tree = tuple(
-            converter.convert(values.get(name), WHOLE_RECORD.child(position, name), change, marks)
-            for position, converter in self._converters.items()
+            converter.convert(values.get(name), WHOLE_RECORD.child(number, name), change, marks)
+            for number, converter in self._converters.items()
             for name in (converter.field.source,)
         )
         self._envelope.put_data(whole, tree)
@@ -198,8 +202,8 @@ class RecordReader:
         """
         limit = max(_FEW, self._seen // _SHARE)
         for number, converter in self._converters.items():
-            if converter.misfits > limit and number not in self.raw:
-                self.raw[number] = converter
+            if converter.misfits > limit and number not in self.raw_fields:
+                self.raw_fields[number] = converter
                 self._decoders.clear()
 
     def _open_line(self, line: bytes) -> tuple[Any, bytes, Marks | None]:
@@ -231,17 +235,17 @@ class RecordReader:
         count_names(records.undeclared, extra)
         return values if self._extra is None else {**values, str(self._job.extra): _encode(extra)}
 
-    def _read_undeclared(self, line: bytes, number: int, records: BlockRecords) -> None:
+    def _read_undeclared(self, line: bytes, position: int, records: BlockRecords) -> None:
         """Count and keep the undeclared fields of a decoded line; read it alone if fields were renamed."""
         extra = find_undeclared(self._envelope.data(self._whole(line)), self._job.declared)
         if extra is None:
             return
         if has_variant(extra, self._job.declared):
-            records.lines[number] = self._read_alone(line, number, records)
+            records.lines[position] = self._read_alone(line, position, records)
             return
         count_names(records.undeclared, extra)
         if self._extra is not None:
-            setattr(self._envelope.data(records.lines[number]), self._extra, _encode(extra))
+            setattr(self._envelope.data(records.lines[position]), self._extra, _encode(extra))
 
 
 def _encode(extra: Extra) -> Raw:

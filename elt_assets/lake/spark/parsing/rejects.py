@@ -32,14 +32,14 @@ def find_rejects(
     Args:
         positions: the positions of the rows' lines.
     """
-    if not job.key and not job.strict:
+    if not job.key and not job.strict_reasons:
         return {}
     reasons = _find_missing_keys(job.key, batch, positions)
     misfits = {path: part.misfit for part in reversed(job.key) for path in part.fields}
     for line, entries in changes.by_line.items():
         for entry in entries:
-            if entry.order[0] in job.strict:
-                reasons[line] = job.strict[entry.order[0]]
+            if entry.order[0] in job.strict_reasons:
+                reasons[line] = job.strict_reasons[entry.order[0]]
                 break
             if entry.field in misfits:
                 reasons[line] = misfits[entry.field]
@@ -100,7 +100,7 @@ class DeadLetterRows:
         return {
             "record": data.decode("utf-8", "replace"),
             "place": sequence,
-            "row_id": f"{self._job.stamp[0]}{sequence:012x}"
+            "row_id": f"{self._job.sync_ids[0]}{sequence:012x}"
             if head.row_ids is None
             else head.row_ids[0] or None,
             "extracted_at": int(head.times[0]) * 1000 if is_object else None,

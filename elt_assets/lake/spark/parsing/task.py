@@ -44,7 +44,7 @@ def make_runner(
         gc.disable()  # it would search millions of values for cycles, and there are none
         try:
             for number in numbers:
-                result = run(job, tasks[number])
+                result = parse_lines(job, tasks[number])
                 yield tuple(getattr(result, attribute.name) for attribute in fields(result))
         finally:
             gc.enable()
@@ -68,7 +68,7 @@ def make_batch_runner(
     return run_batches
 
 
-def run(job: ParseJob, task: ParseTask) -> ParseResult:
+def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
     """Parse the parts of a task."""
     raw_id = job.metadata.names[0]
     writer = FileWriter(job.root, job.folder, group_bytes=_GROUP_BYTES, options=_encodings(raw_id))
@@ -93,8 +93,8 @@ def run(job: ParseJob, task: ParseTask) -> ParseResult:
                         dead_writer.write(rows.dead)
                     result.changed += rows.changed
                     result.undeclared.update(rows.undeclared)
-                    for number in rows.foreign:
-                        result.foreign.extend((part.number, number))
+                    for number in rows.foreign_lines:
+                        result.foreign_lines.extend((part.number, number))
         writer.close()
         dead_writer.close()
     result.path, result.size, result.rows, result.stats = _describe(writer)

@@ -31,7 +31,7 @@ Report = Callable[[str, str], object]
 _RESPELLED = RESPELLED[0]
 
 
-class Misfit(Exception):
+class BecomesNull(Exception):
     """A value that becomes null. args: the kind of the change, and its reason."""
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.types.changes import MISFIT, OVERSIZE, FieldPath, Misfit, Report
+from elt_assets.lake.spark.types.changes import MISFIT, OVERSIZE, BecomesNull, FieldPath, Report
 from elt_assets.lake.spark.types.conversion import AddChange, Converter
 from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, Field
 from elt_assets.lake.spark.types.json_texts import JsonTexts
@@ -40,16 +40,16 @@ class ColumnBuilder:
     Args:
         add: gets the changes of values.
         has_long_values: a value may be longer than `MAX_BYTES`.
-        is_exact: numbers that become doubles stand as in the line.
+        keeps_number_texts: numbers that become doubles stand as in the line.
 
     Attributes:
         has_tiny: a double is zero, or so small that a number may have been rounded to it.
     """
 
-    def __init__(self, add: AddChange, *, has_long_values: bool, is_exact: bool):
+    def __init__(self, add: AddChange, *, has_long_values: bool, keeps_number_texts: bool):
         self._add, self._has_long_values = add, has_long_values
         self._texts = JsonTexts()
-        self._doubles = Converter(_DOUBLE) if is_exact else None
+        self._doubles = Converter(_DOUBLE) if keeps_number_texts else None
         self.has_tiny = False
 
     def build(
@@ -57,15 +57,15 @@ class ColumnBuilder:
         fields: Sequence[Field],
         objects: Sequence[Any],
         path: FieldPath,
-        rows: Sequence[int],
-        raw: Mapping[int, Converter] = MappingProxyType({}),
+        positions: Sequence[int],
+        raw_fields: Mapping[int, Converter] = MappingProxyType({}),
     ) -> list[pa.Array]:
         """Return the columns of the fields of objects, none of which is null.
 
         Args:
             objects: decoded ones, or tuples of their values.
-            rows: the positions of the objects' records.
-            raw: converters for the fields that are taken as they stand, by the numbers of the fields.
+            positions: the positions of the objects' records.
+            raw_fields: converters for the fields that are taken as they stand, by the numbers of the fields.
         """
         read = [number for number, field in enumerate(fields) if field.is_read]
         to_tuple = msgspec.structs.astuple
@@ -73,26 +73,30 @@ class ColumnBuilder:
         # Of objects, only the fields that are read have a value; the columns of the others are null.
         columns = zip(*tuples, strict=True) if tuples else [()] * len(read)
         values: dict[int, Sequence[Any]] = dict(zip(read, columns, strict=True))
-        for number, converter in raw.items():
+        for number, converter in raw_fields.items():
             field_path = path.child(number, fields[number].source)
-            values[number] = converter.convert_column(values[number], field_path, rows, self._add)
+            values[number] = converter.convert_column(
+                values[number], field_path, positions, self._add
+            )
         return [
-            self._column(field, values.get(number, objects), path.child(number, field.source), rows)
+            self._column(
+                field, values.get(number, objects), path.child(number, field.source), positions
+            )
             for number, field in enumerate(fields)
         ]
 
     def _column(
-        self, field: Field, values: Sequence[Any], path: FieldPath, rows: Sequence[int]
+        self, field: Field, values: Sequence[Any], path: FieldPath, positions: Sequence[int]
     ) -> pa.Array:
         if not field.is_read:
             return pa.nulls(len(values), field.type)
         if field.kind == STRUCT:
-            return self._struct(field, values, path, rows)
+            return self._struct(field, values, path, positions)
         if field.kind == ARRAY:
-            return self._list(field, values, path, rows)
-        kind, reader = KINDS[field.kind], _ValueReader(self._add, path, rows)
+            return self._list(field, values, path, positions)
+        kind, reader = KINDS[field.kind], _ValueReader(self._add, path, positions)
         if self._doubles is not None and kind.is_double:
-            values = self._doubles.convert_column(values, path, rows, self._add)
+            values = self._doubles.convert_column(values, path, positions, self._add)
         elif kind.opening is not None:
             values = self._json(kind.opening, values, reader)
         if kind.form is None:
@@ -104,24 +108,24 @@ class ColumnBuilder:
             self.has_tiny = bool((numbers < _TINY).any())
         if kind.is_sized and self._has_long_values:
             is_long = pc.fill_null(pc.greater(pc.binary_length(column), MAX_BYTES), False)
-            for number in _positions(is_long):
+            for number in _find_positions(is_long):
                 reader.add(number, *OVERSIZE)
             column = pc.if_else(is_long, pa.scalar(None, field.type), column)
         return column
 
     def _struct(
-        self, field: Field, values: Sequence[Any], path: FieldPath, rows: Sequence[int]
+        self, field: Field, values: Sequence[Any], path: FieldPath, positions: Sequence[int]
     ) -> pa.Array:
         mask = None
         if None in values:
             nothing = (None,) * sum(inner.is_read for inner in field.inner)
             mask = pa.array([value is None for value in values], pa.bool_())
             values = [nothing if value is None else value for value in values]
-        children = self.build(field.inner, values, path, rows)
+        children = self.build(field.inner, values, path, positions)
         return pa.StructArray.from_arrays(children, fields=list(field.type), mask=mask)
 
     def _list(
-        self, field: Field, values: Sequence[Any], path: FieldPath, rows: Sequence[int]
+        self, field: Field, values: Sequence[Any], path: FieldPath, positions: Sequence[int]
     ) -> pa.Array:
         mask = None
         if None in values:
@@ -129,7 +133,7 @@ class ColumnBuilder:
             values = [() if value is None else value for value in values]
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         flat = [item for value in values for item in value]
-        owners = np.repeat(np.asarray(rows), sizes).tolist()
+        owners = np.repeat(np.asarray(positions), sizes).tolist()
         items = self._column(field.inner[0], flat, path.items, owners)
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
         return pa.ListArray.from_arrays(offsets, items, type=field.type, mask=mask)
@@ -149,23 +153,23 @@ class ColumnBuilder:
         if raw == b"null":
             return None
         if not raw.startswith(opening):
-            raise Misfit(*MISFIT)
+            raise BecomesNull(*MISFIT)
         try:
             if not is_too_deep(raw):
                 return self._texts.normalize([raw])[0]
         except DECODING_ERRORS:  # a number of too many digits
             pass
-        raise Misfit(*OVERSIZE)
+        raise BecomesNull(*OVERSIZE)
 
 
 class _ValueReader:
     """Reads values of one column alone, and adds their changes."""
 
-    def __init__(self, add: AddChange, path: FieldPath, rows: Sequence[int]):
-        self._add, self._path, self._rows = add, path, rows
+    def __init__(self, add: AddChange, path: FieldPath, positions: Sequence[int]):
+        self._add, self._path, self._positions = add, path, positions
 
     def add(self, number: int, change: str, reason: str) -> None:
-        self._add(self._rows[number], self._path, change, reason)
+        self._add(self._positions[number], self._path, change, reason)
 
     def read(self, read: Reader, value: Any, number: int) -> Any:
         """Return a value that is read alone; null if it does not fit."""
@@ -173,8 +177,8 @@ class _ValueReader:
             return None
         try:
             return read(value, partial(self.add, number))
-        except Misfit as misfit:
-            self.add(number, *misfit.args)
+        except BecomesNull as reason:
+            self.add(number, *reason.args)
             return None
 
 
@@ -196,9 +200,9 @@ def _cast_texts(
     if all_fit:
         return clean
     is_odd = pc.invert(fits)
-    odd = [reader.read(form.finish, values[number], number) for number in _positions(is_odd)]
+    odd = [reader.read(form.finish, values[number], number) for number in _find_positions(is_odd)]
     return pc.replace_with_mask(clean, is_odd, pa.array(odd, type_))
 
 
-def _positions(flags: pa.Array) -> list[int]:
+def _find_positions(flags: pa.Array) -> list[int]:
     return list(np.flatnonzero(flags.to_numpy(zero_copy_only=False)).tolist())

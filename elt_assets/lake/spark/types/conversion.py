@@ -16,8 +16,8 @@ from elt_assets.lake.spark.types.changes import (
     MISFIT,
     OVERSIZE,
     REPLACED,
+    BecomesNull,
     FieldPath,
-    Misfit,
     Report,
 )
 from elt_assets.lake.spark.types.fields import ARRAY, DECODING_ERRORS, STRUCT, Field, value_type
@@ -54,7 +54,7 @@ class Converter:
             self._decode = self._decode_all = decode_nothing
 
     def convert_column(
-        self, values: Sequence[Any], path: FieldPath, rows: Sequence[int], add: AddChange
+        self, values: Sequence[Any], path: FieldPath, positions: Sequence[int], add: AddChange
     ) -> list[Any]:
         """Return values of which those that are taken as they stand are converted.
 
@@ -62,18 +62,18 @@ class Converter:
         and again (`""`, `"unknown"`), so that each text of a block is converted once.
 
         Args:
-            rows: the positions of the values' records.
+            positions: the positions of the values' records.
         """
         result: list[Any] = []
         conversions: dict[bytes, tuple[Any, list[tuple[FieldPath, str, str]]]] = {}
         for start in range(0, len(values), _CHUNK):
-            chunk, owners = values[start : start + _CHUNK], rows[start : start + _CHUNK]
+            chunk, owners = values[start : start + _CHUNK], positions[start : start + _CHUNK]
             try:
                 result += self._decode_clean(chunk, path, owners, add)
                 continue
             except (*DECODING_ERRORS, TypeError):  # a misfit, or a value that is converted already
                 pass
-            for value, row in zip(chunk, owners, strict=True):
+            for value, position in zip(chunk, owners, strict=True):
                 if type(value) is Raw:
                     text = bytes(value)
                     if text not in conversions:
@@ -82,14 +82,14 @@ class Converter:
                         conversions[text] = (converted, changes)
                     converted, changes = conversions[text]
                     for change in changes:
-                        add(row, *change)
+                        add(position, *change)
                     result.append(converted)
                 else:
                     result.append(value)
         return result
 
     def _decode_clean(
-        self, values: Sequence[Any], path: FieldPath, rows: Sequence[int], add: AddChange
+        self, values: Sequence[Any], path: FieldPath, positions: Sequence[int], add: AddChange
     ) -> Sequence[Any]:
         """Return clean values that are decoded at once; raise an error if they are not all clean."""
         # `has_long_number` looks at every second byte: a comma alone would join two numbers into a long one.
@@ -100,9 +100,9 @@ class Converter:
         if self._has_double and may_round_any(text):
             if self.field.inner:
                 raise ValueError("a number in a value may be rounded")
-            for raw, number, row in zip(values, decoded, rows, strict=True):
+            for raw, number, position in zip(values, decoded, positions, strict=True):
                 if number is not None and may_round(bytes(raw)):
-                    report_lost_digits(bytes(raw), number, partial(add, row, path))
+                    report_lost_digits(bytes(raw), number, partial(add, position, path))
         return decoded
 
     def convert(
@@ -149,8 +149,8 @@ class Converter:
                     for item in self._items(text)
                 ]
             return _convert_scalar(KINDS[field.kind], text, partial(add, path), marks)
-        except Misfit as misfit:
-            add(path, *misfit.args)
+        except BecomesNull as reason:
+            add(path, *reason.args)
             return None
 
 
@@ -158,11 +158,11 @@ def _convert_scalar(kind: Kind, text: bytes, report: Report, marks: Marks | None
     is_replaced = False
     if marks is not None and not text.isascii():
         if marks.value in text:
-            raise Misfit(*OVERSIZE)
+            raise BecomesNull(*OVERSIZE)
         is_replaced = marks.text in text
         text = text.replace(marks.text, b"")
     if kind.is_sized and is_too_deep(text):
-        raise Misfit(*OVERSIZE)
+        raise BecomesNull(*OVERSIZE)
     value = kind.read(text, report)
     if is_replaced and kind.is_sized:  # in a value of any other type, it is a misfit
         report(*REPLACED)

@@ -50,17 +50,17 @@ class Field:
 
 def object_type(
     fields: Sequence[Field],
-    raw: frozenset[int] = frozenset(),
+    raw_fields: frozenset[int] = frozenset(),
     *,
     is_closed: bool = False,
-    is_exact: bool = False,
+    keeps_number_texts: bool = False,
 ) -> Any:
     """Return the type that decodes an object.
 
     Args:
-        raw: numbers of fields that are taken as they stand in the line.
+        raw_fields: numbers of fields that are taken as they stand in the line.
         is_closed: an object with another name is refused.
-        is_exact: numbers that become doubles are taken as they stand in the line, at any depth.
+        keeps_number_texts: numbers that become doubles are taken as they stand in the line, at any depth.
 
     Raises:
         ValueError: the decoder supports no name with a backslash, a quote or a control character.
@@ -68,7 +68,9 @@ def object_type(
     types, names = [], {}
     for number, field in enumerate(fields):
         if field.is_read:
-            type_ = Raw if number in raw else value_type(field, is_closed, is_exact)
+            type_ = (
+                Raw if number in raw_fields else value_type(field, is_closed, keeps_number_texts)
+            )
             types.append((f"f{number}", type_, None))
             names[f"f{number}"] = field.source
     return msgspec.defstruct(
@@ -76,12 +78,15 @@ def object_type(
     )
 
 
-def value_type(field: Field, is_closed: bool = False, is_exact: bool = False) -> Any:
+def value_type(field: Field, is_closed: bool = False, keeps_number_texts: bool = False) -> Any:
     """Return the type that decodes a value of a field, see `object_type`."""
     if field.kind == ARRAY:
-        return list[value_type(field.inner[0], is_closed, is_exact)] | None  # type: ignore[misc]
+        return list[value_type(field.inner[0], is_closed, keeps_number_texts)] | None  # type: ignore[misc]
     if field.kind == STRUCT:
-        return object_type(field.inner, is_closed=is_closed, is_exact=is_exact) | None
+        return (
+            object_type(field.inner, is_closed=is_closed, keeps_number_texts=keeps_number_texts)
+            | None
+        )
     kind = KINDS[field.kind]
-    type_ = Raw if is_exact and kind.is_double else kind.decoder_type
+    type_ = Raw if keeps_number_texts and kind.is_double else kind.decoder_type
     return Raw if type_ is Raw else type_ | None  # `Raw` also takes null, and cannot be in a union

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from elt_assets.lake.spark.types.changes import MISFIT, Misfit, Report
+from elt_assets.lake.spark.types.changes import MISFIT, BecomesNull, Report
 from elt_assets.lake.spark.types.numbers import (
     read_big_integer,
     read_big_number,
@@ -45,7 +45,7 @@ from elt_assets.lake.spark.types.times import (
 )
 
 Reader = Callable[[Any, Report], Any]
-"""Returns a value; records a change of it, or raises `Misfit` if it becomes null."""
+"""Returns a value; records a change of it, or raises `BecomesNull` if it becomes null."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Kind:
 
 def _read_string(raw: bytes, _: Report) -> str:
     if raw[:1] != b'"':
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     return str(msgspec.json.decode(raw))
 
 
@@ -104,7 +104,7 @@ def _read_text(raw: bytes, _: Report) -> str:
 
 def _read_boolean(raw: bytes, _: Report) -> bool:
     if raw not in (b"true", b"false"):
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     return raw == b"true"
 
 
@@ -123,7 +123,7 @@ def _read_bytes(text: str, _: Report) -> bytes:
     try:
         return b64decode(text, validate=True)
     except ValueError:
-        raise Misfit(*MISFIT) from None
+        raise BecomesNull(*MISFIT) from None
 
 
 def _cast_numbers(texts: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -11,7 +11,7 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_UP, Context, Decima
 
 import numpy as np
 
-from elt_assets.lake.spark.types.changes import MISFIT, RESPELLED, ROUNDED, Misfit, Report
+from elt_assets.lake.spark.types.changes import MISFIT, RESPELLED, ROUNDED, BecomesNull, Report
 
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?").fullmatch
 _INTEGER = re.compile(rb"-?\d+").fullmatch
@@ -48,10 +48,10 @@ def read_big_number(raw: bytes, report: Report) -> Decimal:
     """Return a decimal with nine digits after the point; further digits are rounded half up."""
     number = _decimal(_unquote(raw))
     if number.adjusted() > 28:
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     rounded = number.quantize(Decimal("1e-9"), ROUND_HALF_UP, context=_EXACT)
     if rounded.adjusted() > 28:
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     if rounded != number:
         report(*ROUNDED)
     return rounded
@@ -59,10 +59,10 @@ def read_big_number(raw: bytes, report: Report) -> Decimal:
 
 def read_double(raw: bytes, report: Report) -> float:
     if not _NUMBER(raw):
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     number = 0.0 if raw == b"-0" else float(raw)  # the decoder takes the text -0 as an integer
     if math.isinf(number):
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     report_lost_digits(raw, number, report)
     return number
 
@@ -147,7 +147,7 @@ def _unquote(raw: bytes) -> bytes:
 
 def _decimal(text: bytes) -> Decimal:
     if not _NUMBER(text):
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     return Decimal(text.decode()) or Decimal(0)  # a zero may have any exponent
 
 
@@ -155,8 +155,8 @@ def _whole(number: Decimal, limit: int) -> int:
     """Return a number that has no fraction, between -limit and limit, which the upper bound of a machine's
     integer does not reach."""
     if number.adjusted() > 40 or number != number.to_integral_value(context=_EXACT):
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     whole = int(number)
     if not -limit <= whole <= limit - (limit == 2**63):
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     return whole

@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from elt_assets.lake.spark.types.changes import MISFIT, ROUNDED, Misfit, Report
+from elt_assets.lake.spark.types.changes import MISFIT, ROUNDED, BecomesNull, Report
 
 _CLEAN_DAY = r"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
 _CLEAN_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?"
@@ -71,7 +71,7 @@ def read_date(text: str, report: Report) -> int:
     days, clock, zone, is_cut = _split_instant(text)
     _offset(zone, days * _DAY)
     if text[4] != "-":
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     if clock or is_cut:
         report(*ROUNDED)
     return days
@@ -104,7 +104,7 @@ def read_time_of_day(text: str, _: Report) -> str:
 def read_time_with_zone(text: str, _: Report) -> str:
     clock, zone = _split_time(text)
     if not zone:
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     return clock + zone
 
 
@@ -139,7 +139,7 @@ def _split_time(text: str) -> tuple[str, str]:
     """Return a time, with two digits of its hour, and its zone."""
     match = _TIME(text)
     if not match:
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     clock, zone = match.groups("")
     return clock if clock[2] == ":" else f"0{clock}", zone
 
@@ -149,23 +149,23 @@ def _split_instant(text: str) -> tuple[int, int, str, bool]:
     the text of its zone, and whether these are not the whole time."""
     match = _INSTANT(text)
     if not match:
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     year, month, day_, basic_month, basic_day = match.group(1, 2, 3, 4, 5)
     hour, minute, second, basic_minute, basic_second, fraction, zone = match.groups()[5:]
     if hour is None and zone:
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     try:
         date_ = day(int(year), int(month or basic_month), int(day_ or basic_day))
     except ValueError:
-        raise Misfit(*MISFIT) from None
+        raise BecomesNull(*MISFIT) from None
     h, m = int(hour or 0), int(minute or basic_minute or 0)
     s = int(second or basic_second or 0)
     is_leap_second = m == 59 and s == 60
     is_end_of_day = h == 24 and not (m or s or int(fraction or 0))
     if m > 59 or (s > 59 and not is_leap_second) or (h > 23 and not is_end_of_day):
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     if fraction and second is None and basic_second is None:
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     fraction = fraction or ""
     clock = (h * 3600 + m * 60 + s) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
     is_cut = is_leap_second or fraction[6:].strip("0") != ""
@@ -174,7 +174,7 @@ def _split_instant(text: str) -> tuple[int, int, str, bool]:
 
 def _require_years(micros: int) -> int:
     if micros not in _YEARS:
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     return micros
 
 
@@ -191,15 +191,15 @@ def _offset(zone: str, local: int) -> int:
         hours, minutes, seconds = int(match[2]), int(match[3] or 0), int(match[4] or 0)
         offset = hours * 3600 + minutes * 60 + seconds
         if max(minutes, seconds) > 59 or offset > _MAX_OFFSET:
-            raise Misfit(*MISFIT)
+            raise BecomesNull(*MISFIT)
         return -offset if match[1] == "-" else offset
     if not _REGION(zone):
-        raise Misfit(*MISFIT)
+        raise BecomesNull(*MISFIT)
     try:
         region = ZoneInfo(zone)
         clock = datetime.fromtimestamp(local // 1_000_000, timezone.utc).replace(tzinfo=region)
     except (KeyError, ValueError, OSError, OverflowError):
-        raise Misfit(*MISFIT) from None
+        raise BecomesNull(*MISFIT) from None
     ahead = clock.utcoffset()
     assert ahead is not None
     return int(ahead.total_seconds())

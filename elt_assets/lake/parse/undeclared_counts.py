@@ -9,10 +9,9 @@ ignore them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from elt_assets.lake.schema.logical_types import Column, Struct, core
-from elt_assets.lake.spark.parsing.undeclared import MAX_NAMES, OTHERS, DeclaredNames
+from elt_assets.lake.spark.parsing.undeclared_fields import MAX_NAMES, OTHERS
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
@@ -31,11 +30,3 @@ def limit_counts(counts: Mapping[str, int]) -> dict[str, int]:
     most = [item for item in most if item[0] != OTHERS]
     rest = sum(records for _, records in most[MAX_NAMES:]) + counts.get(OTHERS, 0)
     return {**dict(most[:MAX_NAMES]), OTHERS: rest}
-
-
-def collect_names(columns: Sequence[Column]) -> DeclaredNames:
-    inner = {column.source: core(column.kind) for column in columns}
-    objects = {
-        name: collect_names(kind.fields) for name, kind in inner.items() if isinstance(kind, Struct)
-    }
-    return DeclaredNames(frozenset(inner), objects)

@@ -29,7 +29,7 @@ def build_metadata_columns(
     Args:
         changes: those of each row; None if there are none.
     """
-    prefix, generation, sync = job.stamp
+    prefix, generation, sync = job.sync_ids
     rows, meta = len(head.times), job.metadata.field(3).type
     ids = _ids(prefix, head.sequence)
     if head.row_ids is not None:
