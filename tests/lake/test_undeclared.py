@@ -184,3 +184,14 @@ def _expected(value: Any, schema: Any, prefix: str) -> list[str]:
         known = schema["properties"].get(name)
         found += [path] if known is None else _expected(inner, known, path)
     return found
+
+
+def test_undeclared_fields_are_found_in_a_field_that_many_values_do_not_fit(
+    conformer: Conformer,
+) -> None:
+    segment = stage(
+        conformer.folder, [{"address": 5}] * 40 + [{"address": {"City": "x", "zip": 1}}]
+    )
+    rows, _ = conformer.parse(segment, {"address": ADDRESS})
+    assert rows[-1]["address"] == {"city": "x"}
+    assert dict(conformer.results[0].undeclared) == {"address.zip": 1}

@@ -204,6 +204,9 @@ class RecordReader:
         for number, converter in self._converters.items():
             if converter.misfits > limit and number not in self.raw_fields:
                 self.raw_fields[number] = converter
+                # The decoder does not look into a raw field, so that it would not refuse an object there
+                # for an undeclared field: each line is searched for these from now on.
+                self._has_undeclared |= converter.field.source in self._job.declared.objects
                 self._decoders.clear()
 
     def _open_line(self, line: bytes) -> tuple[Any, bytes, Marks | None]:
