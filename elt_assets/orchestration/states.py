@@ -14,8 +14,8 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.write import state_log
-from elt_assets.lake.write.state_log import PastCommit
+from elt_assets.lake.delta.commit_metadata import PastCommit
+from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import declared_schema
 from elt_assets.orchestration.events.metadata import commit_metadata
@@ -27,7 +27,7 @@ from elt_assets.protocol.airbyte.states import STREAM, kind_of
 
 def history(asset: StreamAsset, lake_uri: str, partition: str | None = None) -> list[PastCommit]:
     """Return the acknowledged states, the newest first. States that a restore undid are left out."""
-    return state_log.history(asset.tables(lake_uri, partition).main)
+    return list(asset.tables(lake_uri, partition).main.past_commits())
 
 
 def set_state(
@@ -66,7 +66,7 @@ def rewind(
     """
     refuse_stateless(asset)
     tables = asset.tables(lake_uri, partition)
-    commits = state_log.history(tables.main)
+    commits = list(tables.main.past_commits())
     chosen = next((commit for commit in commits if commit.metadata.sequence == sequence), None)
     if chosen is None or chosen.metadata.state is None:
         sequences = [
@@ -106,7 +106,7 @@ def _commit_state(
     asset.refuse_foreign(tables.main)
     tables.roll_back_companions(run_id)
     schema = declared_schema(asset.make_stored_stream(), partitioned=asset.partitions is not None)
-    state_log.set_state(tables, state, run_id, schema, str(asset.stream.id))
+    state_commit.set_state(tables, state, run_id, schema, str(asset.stream.id))
     metadata = {**commit_metadata(tables.metadata, tables.main.version), "elt/set_by_hand": True}
     instance.report_runless_asset_event(
         dg.AssetObservation(asset.key, metadata=metadata, partition=partition)

@@ -24,7 +24,6 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.write import state_log
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, StreamId
 from elt_assets.protocol.airbyte.messages import State, StreamState
@@ -178,7 +177,7 @@ def _past_states(read: StreamPlan) -> dict[bytes, tuple[State, float]]:
     refresh in progress only its own states count.
     """
     past: dict[bytes, tuple[State, float]] = {}
-    for commit in state_log.history(read.tables.main):
+    for commit in read.tables.main.past_commits():
         refresh = commit.metadata.refresh if _resumes_refresh(read) else commit.metadata
         if refresh is None or refresh.state is None:
             break

@@ -28,7 +28,7 @@ from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta import attachments, opening
 from elt_assets.lake.merge import file_splitting
-from elt_assets.lake.write import state_log
+from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.state_only_writer import StateOnlyWriter
 from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.lake.write.write_spec import WriteSpec, declared_schema
@@ -316,9 +316,11 @@ def test_a_reset_of_the_state_survives_a_kill_at_any_point(lake: Lake, prove: Pr
 def prove_state(lake: Lake, prove: Prove, value: str | None) -> None:
     def run(lake: Lake, seen: Callable[[], None]) -> None:
         tables = lake.tables()
-        if all(commit.metadata.run_id != "hand" for commit in state_log.history(tables.main)):
+        if all(commit.metadata.run_id != "hand" for commit in tables.main.past_commits()):
             tables.roll_back_companions("hand")
-            state_log.set_state(tables, value, "hand", declared_schema(configured(lake)), "users")
+            state_commit.set_state(
+                tables, value, "hand", declared_schema(configured(lake)), "users"
+            )
             seen()
         sync(lake, [*batches, [event(8, 80)]], seen=seen)
 
@@ -339,7 +341,7 @@ def test_a_restore_and_a_sync_survive_a_kill_at_any_point(lake: Lake, prove: Pro
     sync(lake, SCRIPT)
     restored = next(
         commit.version
-        for commit in state_log.history(lake.table)
+        for commit in lake.table.past_commits()
         if position(commit.metadata.state) == 2
     )
     prove(run)

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from elt_assets.failpoints import armed
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
-from elt_assets.lake.write import state_log
+from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.stored_stream import RefreshMode
 from elt_assets.lake.write.write_spec import WriteSpec, declared_schema
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
@@ -117,10 +117,10 @@ class Script:
 
         def run(lake: Lake, seen: Callable[[], None]) -> None:
             tables = lake.tables()
-            if all(commit.metadata.run_id != name for commit in state_log.history(tables.main)):
+            if all(commit.metadata.run_id != name for commit in tables.main.past_commits()):
                 tables.roll_back_companions(name)
                 schema = declared_schema(self._configured(lake))
-                state_log.set_state(tables, value, name, schema, "users")
+                state_commit.set_state(tables, value, name, schema, "users")
             seen()
             go_on(lake, seen)
 
@@ -163,7 +163,7 @@ class Script:
 
 def version_at(lake: Lake, restored: int) -> int:
     """Return the newest version with a position."""
-    past = state_log.history(lake.table)
+    past = list(lake.table.past_commits())
     return next(each.version for each in past if position(each.metadata.state) == restored)
 
 

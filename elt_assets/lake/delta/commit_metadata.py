@@ -13,7 +13,7 @@ import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta import attachments, log
@@ -187,10 +187,16 @@ def commits_of(delta: Snapshot, storage: TableStorage, app_id: str) -> Iterator[
     return (entry for entry in effective_commits(delta, storage) if is_commit_of(entry, app_id))
 
 
-def past_commits(
-    delta: Snapshot, storage: TableStorage, app_id: str
-) -> Iterator[tuple[dt.datetime, int, CommitMetadata]]:
-    """Yield time, version and metadata of a writer's effective commits, the newest first.
+class PastCommit(NamedTuple):
+    """A commit of one writer: its time, the version of the table that it made, and its metadata."""
+
+    time: dt.datetime
+    version: int
+    metadata: CommitMetadata
+
+
+def past_commits(delta: Snapshot, storage: TableStorage, app_id: str) -> Iterator[PastCommit]:
+    """Yield a writer's effective commits, the newest first: without those that a restore undid.
 
     Ends at the first commit whose metadata is no longer complete.
     """
@@ -200,7 +206,7 @@ def past_commits(
             metadata = metadata_of(storage, entry)
         except SystemFailure:  # vacuum has removed an attachment that is older than the retention
             return
-        yield time, int(entry["version"]), metadata
+        yield PastCommit(time, int(entry["version"]), metadata)
 
 
 def newest_writer(delta: Snapshot) -> str | None:

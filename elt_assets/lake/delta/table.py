@@ -23,6 +23,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import commits, features, log, opening
 from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
+    PastCommit,
     companions_of,
     content_commit,
     current_metadata,
@@ -34,12 +35,14 @@ from elt_assets.lake.delta.commit_metadata import (
 )
 from elt_assets.lake.delta.commits import Basis
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange, TableStorage
+from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED
 from elt_assets.lake.delta.rollback import rollback, version_of
 from elt_assets.lake.spark import parquet_files
 from elt_assets.lake.spark.session import STRICT_READ
 from elt_assets.storage.location import Location
 
+_NO_FILES = pa.table({"path": pa.array([], pa.string()), "size_bytes": [], "num_records": []})
 Bounds = tuple[object, object]
 """The minimum and the maximum of a column in a file."""
 
@@ -131,10 +134,7 @@ class Table:
     def content_commits(self) -> Mapping[str, str | None]:
         """The name of the commit whose contents the table has, for each writer, by its `app_id`; after a
         rollback it is an earlier one than the newest."""
-        if self._delta is None:
-            return {}
-        entries = newest_commit_by_writer(self._delta, self.storage).items()
-        return {app: content_commit(entry) for app, entry in entries}
+        return {app: content_commit(entry) for app, entry in self._newest_commits().items()}
 
     @property
     def companions_by_writer(self) -> Mapping[str, Mapping[str, str | None] | None]:
@@ -142,18 +142,16 @@ class Table:
 
         None if the newest commit does not record them.
         """
-        if self._delta is None:
-            return {}
-        entries = newest_commit_by_writer(self._delta, self.storage).items()
-        return {app: companions_of(entry) for app, entry in entries}
+        return {app: companions_of(entry) for app, entry in self._newest_commits().items()}
 
     def dead_letter_files_of_refreshes(self) -> set[str]:
         """Return the paths, in the dead letter table, of files of unfinished refreshes of any writer."""
-        if self._delta is None:
-            return set()
-        entries = newest_commit_by_writer(self._delta, self.storage).values()
+        entries = self._newest_commits().values()
         refreshes = (metadata_of(self.storage, entry).refresh for entry in entries)
         return {file.path for refresh in refreshes if refresh for file in refresh.dead}
+
+    def _newest_commits(self) -> Mapping[str, Entry]:
+        return {} if self._delta is None else newest_commit_by_writer(self._delta, self.storage)
 
     @property
     def version(self) -> int:
@@ -181,7 +179,7 @@ class Table:
     def files(self) -> list[DataFile]:
         """The files of the snapshot: one object for each. A commit that needs only some of them selects
         those by their statistics (`files_overlapping`)."""
-        return [] if self._delta is None else commits.files_of(self._delta)
+        return commits.list_files(self._actions())
 
     def files_since(self, version: int) -> list[DataFile]:
         """Return the files of the snapshot that commits after a version added.
@@ -189,8 +187,6 @@ class Table:
         Raises:
             SystemFailure: the log no longer contains one of these commits.
         """
-        if self._delta is None:
-            return []
         if version < 0:
             return self.files
         added: set[str] = set()
@@ -203,18 +199,16 @@ class Table:
     @property
     def file_count(self) -> int:
         """The number of files of the snapshot."""
-        return 0 if self._delta is None else int(self._actions().num_rows)
+        return int(self._actions().num_rows)
 
     @property
     def records(self) -> int:
         """The number of rows of the snapshot, from the log."""
-        if self._delta is None:
-            return 0
         return int(pc.sum(self._actions().column("num_records")).as_py() or 0)
 
     def _actions(self) -> pa.Table:
-        assert self._delta is not None
-        return commits.add_actions(self._delta)
+        """Return the files of the snapshot with their statistics; no files if the table does not exist."""
+        return _NO_FILES if self._delta is None else commits.add_actions(self._delta)
 
     def _statistic(self, actions: pa.Table, name: str) -> pa.ChunkedArray:
         """Return a statistic of each file; null for all files if the log has it for none."""
@@ -227,7 +221,7 @@ class Table:
 
         Files without them are left out. Only bounds of strings and integers are returned: they are exact.
         """
-        return {} if self._delta is None else self._bounds(self._actions(), column)
+        return self._bounds(self._actions(), column)
 
     def _bounds(self, actions: pa.Table, column: Sequence[str]) -> dict[str, Bounds]:
         least, most = (
@@ -244,8 +238,6 @@ class Table:
 
         Each comes with its bounds of the column; None if the log has none.
         """
-        if self._delta is None:
-            return []
         actions = self._actions()
         low, high = (
             self._statistic(actions, f"{side}.{'.'.join(column)}") for side in ("min", "max")
@@ -259,8 +251,6 @@ class Table:
 
     def files_before(self, column: str, time: dt.datetime) -> list[DataFile]:
         """Return the files that may have a time before `time` in a column, by their statistics."""
-        if self._delta is None:
-            return []
         actions = self._actions()
         times = self._statistic(actions, f"min.{column}").to_pylist()
         return [
@@ -271,8 +261,6 @@ class Table:
 
     def paths_lacking_nulls(self, column: Sequence[str]) -> set[str]:
         """Return the paths of the files whose statistics show that a column has no null."""
-        if self._delta is None:
-            return set()
         actions = self._actions()
         nulls = self._statistic(actions, f"null_count.{'.'.join(column)}").to_pylist()
         paths = actions.column("path").to_pylist()
@@ -474,8 +462,8 @@ class Table:
         assert self._delta is not None
         return version_of(self._delta, self.storage, self.app_id, commit)
 
-    def past_commits(self) -> Iterable[tuple[dt.datetime, int, CommitMetadata]]:
-        """Return time, version and metadata of this writer's effective commits, the newest first."""
+    def past_commits(self) -> Iterable[PastCommit]:
+        """Return this writer's effective commits, the newest first: without those that a restore undid."""
         return [] if self._delta is None else past_commits(self._delta, self.storage, self.app_id)
 
     def advance(self) -> None:

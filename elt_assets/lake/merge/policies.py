@@ -7,13 +7,14 @@ of older generations: the commit does this, not the merge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
+from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import append, dedup
+from elt_assets.lake.merge import dedup
 from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.protocol.airbyte.sync_modes import (
@@ -28,18 +29,32 @@ Merge = Callable[[SparkSession, Table, MergeTarget, Batch, Ordering, t.StructTyp
 """Merges a batch, which has rows, into the files of a target. The files that it writes are not visible before
 a commit. A checkpoint without rows needs no merge."""
 
-_MODULES: Mapping[str, ModuleType] = MappingProxyType(
-    {APPEND: append, OVERWRITE: append, APPEND_DEDUP: dedup, OVERWRITE_DEDUP: dedup}
+
+def _append(
+    _spark: SparkSession,
+    _table: Table,
+    target: MergeTarget,
+    batch: Batch,
+    _by: Ordering,
+    _schema: t.StructType,
+) -> MergeResult:
+    """Add the batch's files to the files of the target: every row becomes a row of the table."""
+    return MergeResult(TableChange(batch.files), target.tombstones)
+
+
+_MERGES: Mapping[str, Merge] = MappingProxyType(
+    {APPEND: _append, OVERWRITE: _append, APPEND_DEDUP: dedup.merge, OVERWRITE_DEDUP: dedup.merge}
 )
 
 
 def reads_table(mode: str) -> bool:
     """Return whether the merge of a destination sync mode looks at the files of the table."""
-    return _MODULES.get(mode) is not append
+    return _MERGES.get(mode) is not _append
 
 
 def load_merge(mode: str) -> Merge:
     """Return the merge of a destination sync mode."""
-    module = _MODULES[mode] if mode in _MODULES else find_added_modes()[mode].load()
-    merge: Merge = module.merge
+    if mode in _MERGES:
+        return _MERGES[mode]
+    merge: Merge = find_added_modes()[mode].load().merge
     return merge

@@ -1,4 +1,4 @@
-"""The states in a table's log, and a commit that sets the state to resume from without a change of rows.
+"""A commit that sets the state to resume from without a change of rows.
 
 A kill at STATE_SET leaves the new state in one commit; a kill before it, the old one. The companions stay as
 the table named them, so a change that a killed run left in one is rolled back by the next run.
@@ -7,30 +7,13 @@ the table named them, so a change that a killed run left in one is rolled back b
 
 from __future__ import annotations
 
-import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import TableChange
-from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stream_tables import StreamTables
-
-
-@dataclass(frozen=True)
-class PastCommit:
-    """A commit of one writer: its time, the version of the table that it made, and its metadata."""
-
-    time: dt.datetime
-    version: int
-    metadata: CommitMetadata
-
-
-def history(table: Table) -> list[PastCommit]:
-    """Return the effective commits of a writer, the newest first: without those that a restore undid."""
-    return [PastCommit(*commit) for commit in table.past_commits()]
 
 
 def set_state(
