@@ -134,15 +134,15 @@ class Carrier(ManifestSource):
 
     def __init__(self) -> None:
         super().__init__(FOLDER / "manifest.yaml")
-        self._opened: list[ManifestStream] = []
+        self._open: list[ManifestStream] = []
 
     def streams(self, config: Any) -> list[ManifestStream]:
         found = super().streams(config)
-        self._opened += found
+        self._open += found
         return found
 
     def close(self) -> None:
-        for stream in self._opened:
+        for stream in self._open:
             stream._readers.environment.close()
 
 

@@ -18,7 +18,7 @@ from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.requests.stopping import Stopped, stopped_by
 from connectors.sdk.http.failures import AccessRefused
 from connectors.sdk.items import Checkpoint, Item, Page, Record, Warn
-from connectors.sdk.reports import report_wait, reporting_waits
+from connectors.sdk.reports import listen_to_waits, report_wait
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 
 MAX_FAILURES = 10
@@ -208,7 +208,7 @@ class _Team:
     def _work(self) -> None:
         """Read slices until there are no more of them."""
         try:
-            with reporting_waits(self._wait), stopped_by(self._has_stopped):
+            with listen_to_waits(self._wait), stopped_by(self._has_stopped):
                 while (stream_slice := self._take()) is not None:
                     for step in _steps(self._progress, stream_slice, self._pages):
                         self._put(step)

@@ -38,7 +38,7 @@ class Subscriptions(ShopStream):
             DELETED_AT: self.shop.time(end * 86_400_000_000) if day >= end else None,
         }
 
-    def _changed(self, day: int) -> Sequence[int]:
+    def _list_changed(self, day: int) -> Sequence[int]:
         recent = self.created(day - self.days_of_life, day - 1)
         return [number for number in recent if self._end(number) == day]
 

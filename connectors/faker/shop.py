@@ -187,12 +187,12 @@ class ShopStream(Stream, ABC):
         """Return the numbers of the rows that are created or changed on a day, in the order of events."""
         if day == 0:
             return range(self.initial)
-        changed, created = self._changed(day), self.created(day, day)
+        changed, created = self._list_changed(day), self.created(day, day)
         # Both are mixed evenly. Of two rows at the same time, the older one is first: see `created_at`.
         mix = [(n / len(rows), row) for rows in (changed, created) for n, row in enumerate(rows, 1)]
         return [row for _, row in sorted(mix)]
 
-    def _changed(self, day: int) -> Sequence[int]:
+    def _list_changed(self, day: int) -> Sequence[int]:
         rng = random.Random(f"{self.shop.seed}:{self.seed}:{day}")
         return rng.sample(range(self.created(0, day - 1).stop), max(1, round(self.initial / 10)))
 

@@ -93,7 +93,7 @@ class Orders(ShopStream):
             "ordered_at": self.created_at(number),
         }
 
-    def _changed(self, day: int) -> Sequence[int]:
+    def _list_changed(self, day: int) -> Sequence[int]:
         """Return the orders, among those that can still be open, whose status changes on this day."""
         recent = self.created(day - self.days_open, day - 1)
         ages = ((number, day - self.creation_day(number)) for number in recent)

@@ -48,14 +48,14 @@ def run(source: Source, argv: Sequence[str], stdout: BinaryIO | None = None) -> 
 def _exit_code(command: Callable[[], int], output: Output) -> int:
     """Run a command, which returns the number of failures, and report its error."""
     try:
-        failures = _reported(command, output)
+        failures = _report_errors(command, output)
         output.flush()
     except OutputClosedError:
         return 1
     return 1 if failures else 0
 
 
-def _reported(command: Callable[[], int], output: Output) -> int:
+def _report_errors(command: Callable[[], int], output: Output) -> int:
     try:
         return command()
     except OutputClosedError:

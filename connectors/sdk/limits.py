@@ -74,7 +74,7 @@ class Deadline(threading.local):
     _end = math.inf
 
     @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
+    def limit_to(self, seconds: float) -> Iterator[None]:
         """Return a context in which `check` fails after some seconds."""
         self._end = time.monotonic() + seconds
         try:

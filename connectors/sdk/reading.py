@@ -82,7 +82,7 @@ def read_with_bookmarks(
         fields: the declared fields of the records: those that are in the context are added to a record that
             lacks them.
     """
-    peeked, first = _peeked(contexts)
+    peeked, first = _peek(contexts)
     has_many = state.bookmarks_with(first) > MANY_PARTITIONS
     schedule = StateSchedule(has_many=has_many, size=state.size)
     send = partial(_checkpoint, state, schedule, with_progress=not has_many)
@@ -92,7 +92,7 @@ def read_with_bookmarks(
     first_bad_value = None
     for context in peeked:
         bookmark = state.begin(context)
-        added = declared_values(context, fields)
+        added = find_declared_values(context, fields)
         for item in records(None if context is None else dict(context), bookmark.start):
             record = {**added, **item} if added else item
             if bookmark.see(record):
@@ -131,7 +131,7 @@ def read_in_full(
 ) -> Iterator[tuple[Record, Context | None]]:
     """Yield the records of each partition with its context, without states."""
     for context in [None] if contexts is None else distinct(contexts):
-        added = declared_values(context, fields)
+        added = find_declared_values(context, fields)
         for record in records(None if context is None else dict(context), start):
             yield ({**added, **record} if added else record), context
 
@@ -195,7 +195,7 @@ def _checkpoint(state: StreamState, schedule: StateSchedule, *, with_progress: b
     return Checkpoint(encoded)
 
 
-def _peeked(
+def _peek(
     contexts: Iterable[Context] | None,
 ) -> tuple[Iterable[Context | None], Sequence[Context]]:
     """Return the contexts, and those of them that come first, to know whether they are many."""
@@ -206,6 +206,6 @@ def _peeked(
     return itertools.chain(first, rest), first
 
 
-def declared_values(context: Context | None, fields: Mapping[str, Any]) -> Record:
+def find_declared_values(context: Context | None, fields: Mapping[str, Any]) -> Record:
     """Return the values of a context that are fields of the records."""
     return {} if context is None else {name: context[name] for name in context if name in fields}

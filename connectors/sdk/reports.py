@@ -34,7 +34,7 @@ _WARNINGS: ContextVar[WarningListener | None] = ContextVar("warnings", default=N
 
 
 @contextmanager
-def holding(variable: ContextVar[T], value: T) -> Iterator[None]:
+def hold_value(variable: ContextVar[T], value: T) -> Iterator[None]:
     """Let a variable of this thread have a value while the context is open."""
     token = variable.set(value)
     try:
@@ -50,9 +50,9 @@ def report_wait(seconds: float, reason: str) -> None:
         listener(seconds, reason)
 
 
-def reporting_waits(listener: WaitListener) -> AbstractContextManager[None]:
+def listen_to_waits(listener: WaitListener) -> AbstractContextManager[None]:
     """Pass the waits of this thread to a listener while the context is open."""
-    return holding(_WAITS, listener)
+    return hold_value(_WAITS, listener)
 
 
 def report_config(config: Mapping[str, Any]) -> None:
@@ -62,9 +62,9 @@ def report_config(config: Mapping[str, Any]) -> None:
         listener(config)
 
 
-def reporting_config(listener: ConfigListener) -> AbstractContextManager[None]:
+def listen_to_config(listener: ConfigListener) -> AbstractContextManager[None]:
     """Pass the changes of the config in this thread to a listener while the context is open."""
-    return holding(_CONFIGS, listener)
+    return hold_value(_CONFIGS, listener)
 
 
 def report_warning(text: str) -> None:
@@ -74,6 +74,6 @@ def report_warning(text: str) -> None:
         listener(text)
 
 
-def reporting_warnings(listener: WarningListener) -> AbstractContextManager[None]:
+def listen_to_warnings(listener: WarningListener) -> AbstractContextManager[None]:
     """Pass the warnings of this thread to a listener while the context is open."""
-    return holding(_WARNINGS, listener)
+    return hold_value(_WARNINGS, listener)

@@ -11,13 +11,13 @@ import msgspec
 from connectors.sdk.items import Context, Estimate, Item, Record, Records
 from connectors.sdk.reading import (
     StartDate,
-    declared_values,
+    find_declared_values,
     read_in_full,
     read_with_bookmarks,
     records_since,
 )
 from connectors.sdk.state.bookmark import KEEP, BookmarkRules
-from connectors.sdk.state.parents import ContextCollector, shared_contexts
+from connectors.sdk.state.parents import ContextCollector, share_contexts
 from connectors.sdk.state.replication_key import DATE, DATE_TIME, NUMBER, ReplicationKey
 from connectors.sdk.state.stream_state import StreamState
 from elt_assets.errors import ConfigError
@@ -142,7 +142,7 @@ class Stream:
     def child_contexts(self) -> Iterator[Context]:
         """Yield the contexts of the child streams' partitions: one for each record of this stream, whatever
         its age, since the records of a child may be new also if their parent has not changed."""
-        yield from shared_contexts(self, self._read_child_contexts)
+        yield from share_contexts(self, self._read_child_contexts)
 
     def _read_child_contexts(self) -> Iterator[Context]:
         fields = self.json_schema.get("properties") or {}
@@ -331,7 +331,9 @@ class Stream:
             return None
 
         def context_of(record: Record, context: Context | None) -> Context | None:
-            return self.get_child_context({**declared_values(context, fields), **record}, context)
+            return self.get_child_context(
+                {**find_declared_values(context, fields), **record}, context
+            )
 
         return ContextCollector(self, context_of)
 

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Raw
 
 from connectors.sdk.items import Checkpoint, Estimate, Page, Record, Warn
-from connectors.sdk.reports import reporting_waits
+from connectors.sdk.reports import listen_to_waits
 from connectors.sdk.schema_sample import RECORDS, SchemaSample
-from connectors.sdk.state.parents import sharing_parents
+from connectors.sdk.state.parents import share_parents
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
@@ -66,7 +66,7 @@ def read_streams(jobs: Iterable[Job], output: Callable[[ConfiguredStream], Strea
     Raises:
         OutputClosedError: the reader of the messages has closed the output.
     """
-    with sharing_parents():
+    with share_parents():
         return sum(not _read(job, output(job[1])) for job in sorted(jobs, key=_ancestors))
 
 
@@ -84,7 +84,7 @@ def _read(job: Job, output: StreamOutput) -> bool:
     try:
         _require_mode(stream, configured)
         resumes = configured.sync_mode == INCREMENTAL or stream.is_resumable
-        with reporting_waits(output.wait):
+        with listen_to_waits(output.wait):
             _copy(stream, configured, state if resumes else None, output)
     except OutputClosedError:
         raise

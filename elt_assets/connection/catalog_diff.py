@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, StreamId
-from elt_assets.sync.selection.fields import dotted, properties
+from elt_assets.sync.selection.fields import join_path, properties
 
 Kind = Literal["stream", "column", "type", "sync_modes", "primary_key", "cursor_field"]
 
@@ -69,9 +69,9 @@ def _stream_changes(old: AirbyteStream, new: AirbyteStream) -> Iterator[Change]:
             # A field that was added or removed with its parent object is reported with the parent.
             parent = path[:-1]
             if not parent or (parent in before and parent in after):
-                yield Change(old.id, "column", dotted(path), was_type, is_type)
+                yield Change(old.id, "column", join_path(path), was_type, is_type)
         elif was_type != is_type:
-            yield Change(old.id, "type", dotted(path), was_type, is_type)
+            yield Change(old.id, "type", join_path(path), was_type, is_type)
     for kind, read in _READ.items():
         if read(old) != read(new):
             yield Change(old.id, kind, None, read(old), read(new))
@@ -107,12 +107,13 @@ def _modes(stream: AirbyteStream) -> str:
 
 def _key(stream: AirbyteStream) -> str | None:
     return (
-        ", ".join(sorted(dotted(tuple(p)) for p in stream.source_defined_primary_key or [])) or None
+        ", ".join(sorted(join_path(tuple(p)) for p in stream.source_defined_primary_key or []))
+        or None
     )
 
 
 def _cursor(stream: AirbyteStream) -> str | None:
-    path = dotted(tuple(stream.default_cursor_field or []))
+    path = join_path(tuple(stream.default_cursor_field or []))
     own = "defined by the source" if stream.source_defined_cursor else ""
     return " ".join(filter(None, [path, f"({own})" if own else ""])) or None
 

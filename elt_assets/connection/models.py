@@ -213,7 +213,7 @@ class _Connector(ConfigModel):
             raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
         options = ("install", "container", "user", "trust", "engine")
         present = {option for option in options if getattr(self, option) is not None}
-        if misplaced := kind.misplaced(self.value, present):
+        if misplaced := kind.find_misplaced(self.value, present):
             raise ValueError(misplaced)
         try:
             check_references(self.config, self.environment)

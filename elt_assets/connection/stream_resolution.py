@@ -29,11 +29,11 @@ from elt_assets.sync.selection.fields import (
     FieldSelection,
     Path,
     case_variants,
-    dotted,
-    landed,
+    join_path,
+    keep_undeclared,
+    land_stream,
     lies_in,
     properties,
-    with_undeclared,
 )
 
 _MAX_NAMES = 20
@@ -251,8 +251,8 @@ def _is_unknown(path: Sequence[str], stream: AirbyteStream) -> bool:
 def _unknown_field(field: str, path: Sequence[str], stream: AirbyteStream) -> str:
     depth, names = _find_unknown(path, stream) or (0, [])
     near = difflib.get_close_matches(path[depth], names, n=1)
-    hint = f"did you mean {dotted((*path[:depth], *near))!r}?" if near else ""
-    parent = f"{dotted(tuple(path[:depth]))!r} has" if depth else "it has"
+    hint = f"did you mean {join_path((*path[:depth], *near))!r}?" if near else ""
+    parent = f"{join_path(tuple(path[:depth]))!r} has" if depth else "it has"
     return f"{field}: the stream has no field {'.'.join(path)!r}; {hint or f'{parent} {_join_names(names)}'}"
 
 
@@ -297,8 +297,8 @@ def as_landed(
         described = copy.copy(configured)
         described.stream = stream
     settings = connection.settings_of(configured.id)
-    described = landed(described, _selection(settings, configured))
-    return with_undeclared(described) if settings.on_undeclared == "keep" else described
+    described = land_stream(described, _selection(settings, configured))
+    return keep_undeclared(described) if settings.on_undeclared == "keep" else described
 
 
 def _selection(settings: Stream, configured: ConfiguredStream) -> FieldSelection | None:
@@ -353,7 +353,7 @@ def _field_problems(settings: Stream, configured: ConfiguredStream) -> list[str]
         if _is_unknown(path, stream)
     ]
     unhashable = ((path, _explain_unhashable(path, fields)) for path in fields.hashed)
-    return problems + [f"fields.hash: {dotted(path)!r} {why}" for path, why in unhashable if why]
+    return problems + [f"fields.hash: {join_path(path)!r} {why}" for path, why in unhashable if why]
 
 
 def _explain_unhashable(path: Path, fields: FieldSelection) -> str | None:
@@ -361,13 +361,13 @@ def _explain_unhashable(path: Path, fields: FieldSelection) -> str | None:
     cursor, others = fields.cursor, [other for other in fields.hashed if other != path]
     if cursor and _overlaps(path, cursor):
         return (
-            f"is or holds part of the cursor {dotted(cursor)!r}, and hashes have no order; "
+            f"is or holds part of the cursor {join_path(cursor)!r}, and hashes have no order; "
             "leave it out, or write another `cursor_field`"
         )
     if beneath := [key for key in fields.key if key != path and lies_in(key, [path])]:
-        return f"holds the primary key {dotted(beneath[0])!r}; write `hash: [{dotted(beneath[0])}]`"
+        return f"holds the primary key {join_path(beneath[0])!r}; write `hash: [{join_path(beneath[0])}]`"
     if excluded := [other for other in fields.exclude if _overlaps(path, other)]:
-        return f"is both hashed and excluded ({dotted(excluded[0])!r}); keep one of the two"
+        return f"is both hashed and excluded ({join_path(excluded[0])!r}); keep one of the two"
     if not fields.covers(path):
         return "is not among `include`; write it there too, or leave it out"
     if lies_in(path, others):

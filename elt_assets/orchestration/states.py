@@ -17,7 +17,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import PastCommit
 from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import declared_schema
+from elt_assets.lake.write.write_spec import make_declared_schema
 from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.given_state import as_message, refuse_stateless
@@ -105,7 +105,9 @@ def _commit_state(
     run_id = str(uuid.uuid4())
     asset.refuse_foreign(tables.main)
     tables.roll_back_companions(run_id)
-    schema = declared_schema(asset.make_stored_stream(), partitioned=asset.partitions is not None)
+    schema = make_declared_schema(
+        asset.make_stored_stream(), partitioned=asset.partitions is not None
+    )
     state_commit.set_state(tables, state, run_id, schema, str(asset.stream.id))
     metadata = {**commit_metadata(tables.metadata, tables.main.version), "elt/set_by_hand": True}
     instance.report_runless_asset_event(

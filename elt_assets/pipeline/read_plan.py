@@ -25,7 +25,7 @@ from elt_assets.runner.connector_log import LogFunction
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.events import Logged
-from elt_assets.sync.selection.fields import landed, notices
+from elt_assets.sync.selection.fields import land_stream, notices
 from elt_assets.sync.session import Threshold
 from elt_assets.sync.streams import StreamRules
 
@@ -88,10 +88,12 @@ class ReadPlan:
 
     def _send_to(self, destination: Connector, plan: SyncPlan) -> None:
         """Change the plan of a sync so that another destination than the lake gets the records."""
-        streams = [remove_entries(landed(read.stream, read.asset.fields)) for read in self.streams]
+        streams = [
+            remove_entries(land_stream(read.stream, read.asset.fields)) for read in self.streams
+        ]
         catalog = ConfiguredCatalog(streams=streams)
         # Before the sinks store the start of a refresh: a later sync would resume it.
-        plan.check = partial(destination.supported_catalog, catalog)
+        plan.check = partial(destination.adapt_catalog, catalog)
         plan.send = partial(destination.write, catalog, stop=self.connector.cancel)
 
     def _own_states(self) -> Collection[StreamId]:

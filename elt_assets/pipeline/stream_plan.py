@@ -122,7 +122,7 @@ def plan_stream(
     start = None if is_continued else request.state
     if request.is_beside or start is not None:
         _refuse_during_refresh(asset, metadata)
-    state = stored.starting_state(mode)
+    state = stored.find_starting_state(mode)
     if start is not None and not asset.connection.read_together:
         state = json.dumps(as_message(start, asset.stream))
     generations = current_generation(metadata) if request.is_beside else stored.generations(mode)

@@ -43,7 +43,7 @@ from elt_assets.runner.failures import (
     connector_failure,
     deadline_failure,
 )
-from elt_assets.runner.process.account import shared_workdir
+from elt_assets.runner.process.account import make_shared_workdir
 from elt_assets.runner.process.argument_files import private_files, state_file
 from elt_assets.runner.process.child import DeadlineError, Process
 from elt_assets.runner.process.container import Image
@@ -96,7 +96,7 @@ class Connector:
         self._deadlines = deadlines
         self._heartbeat = heartbeat
         self._program = Program(command, image, environment or Environment(), user)
-        self._workdir = workdir if user is None else shared_workdir()
+        self._workdir = workdir if user is None else make_shared_workdir()
         self._deadline: float | None = None
         self._running: set[Process] = set()
         self.name = name
@@ -206,18 +206,18 @@ class Connector:
                 from this thread if the destination ends before `lines`.
 
         Raises:
-            ConfigError: as `supported_catalog`; `lines` is not consumed.
+            ConfigError: as `adapt_catalog`; `lines` is not consumed.
             EltError: as for `read`; or the destination ended with exit code 0 before it read all lines.
             Exception: the error that `lines` raised.
 
         Spec: `write(Config, ConfiguredAirbyteCatalog, Stream<AirbyteMessage>(stdin))`.
         """
-        files = {"config": self.config, "catalog": self.supported_catalog(catalog).to_json()}
+        files = {"config": self.config, "catalog": self.adapt_catalog(catalog).to_json()}
         for message in self._messages("write", files, lines=lines, stop=stop):
             if isinstance(message, Message):
                 yield message
 
-    def supported_catalog(self, catalog: ConfiguredCatalog) -> ConfiguredCatalog:
+    def adapt_catalog(self, catalog: ConfiguredCatalog) -> ConfiguredCatalog:
         """Return a catalog as this destination supports it.
 
         Raises:
@@ -244,7 +244,7 @@ class Connector:
         Raises:
             EltError: the connector cannot be probed; a TransientError if it exceeds the time limit.
         """
-        with self.limited(seconds):
+        with self.read_within(seconds):
             message = self._answer(
                 "probe", self._read_files(catalog, states), lambda message: message.news
             )
@@ -252,7 +252,7 @@ class Connector:
         return message.news
 
     @contextlib.contextmanager
-    def limited(self, seconds: float) -> Iterator[None]:
+    def read_within(self, seconds: float) -> Iterator[None]:
         """Limit the time of the verbs that are called in the context, all together.
 
         A verb that exceeds it raises a TransientError. An earlier limit stays in force.
@@ -283,7 +283,7 @@ class Connector:
             ConfigError: the connector does not have this verb.
             EltError: as for `read`; a TransientError if the connector exceeds the time limit.
         """
-        with contextlib.nullcontext() if seconds is None else self.limited(seconds):
+        with contextlib.nullcontext() if seconds is None else self.read_within(seconds):
             files = self._read_files(catalog, states)
             with contextlib.closing(self._messages("partitions", files)) as messages:
                 try:
@@ -360,7 +360,7 @@ class Connector:
         log = ConnectorLog(self.mask, self.name)
         with (
             private_files(self._workdir, files) as arguments,
-            self._started(verb, arguments, **stdin) as process,
+            self._start(verb, arguments, **stdin) as process,
         ):
             try:
                 for decoded in decoder(process):
@@ -376,7 +376,7 @@ class Connector:
                         message = self._apply_control(message.control, files["config"])
                     if withhold and isinstance(message, UndecodedLine) and message.log is not None:
                         message.log.message = _WITHHELD
-                    yield from log.filtered(message)
+                    yield from log.filter_message(message)
                     yield from log.stderr(*process.new_stderr())
                 process.wait()
                 yield from log.stderr(*process.new_stderr())
@@ -406,7 +406,7 @@ class Connector:
         return [verb, *files]
 
     @contextlib.contextmanager
-    def _started(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:
+    def _start(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:
         limit = self._deadlines.get(verb)
         deadline = self._deadline
         if deadline is None and limit is not None:

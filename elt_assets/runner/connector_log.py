@@ -92,7 +92,7 @@ class ConnectorLog:
             detail=self._optional(failure.detail),
         )
 
-    def filtered(self, message: Message) -> Iterator[Message]:
+    def filter_message(self, message: Message) -> Iterator[Message]:
         """Yield the message masked and cut, after a summary of the lines that were dropped before it.
 
         A log line that exceeds the limit of its minute is dropped: nothing is yielded. A trace with an
@@ -108,7 +108,7 @@ class ConnectorLog:
         elif trace is not None and trace.stream_status is not None:
             if trace.stream_status.reasons and not self._limits[True].take():
                 trace.stream_status.reasons = None
-        elif (line := _for_log(message)) is not None:
+        elif (line := _format_line(message)) is not None:
             severe = line[0] in _SEVERE
             if not self._limits[severe].take():
                 return
@@ -126,7 +126,7 @@ class ConnectorLog:
         self._limits[False].dropped += lost
         for line in lines:
             log = Log(level=level_of(line) or "DEBUG", message=line)
-            yield from self.filtered(Message(type="LOG", log=log))
+            yield from self.filter_message(Message(type="LOG", log=log))
 
     def end(self) -> Iterator[Message]:
         """Yield summaries of the lines that were dropped since the last summary."""
@@ -222,7 +222,7 @@ def _level(name: str) -> str:
     return level if level in _LEVELS else "INFO"
 
 
-def _for_log(message: Message) -> tuple[str, str] | None:
+def _format_line(message: Message) -> tuple[str, str] | None:
     """Return the level and text of a message that counts towards the limit; None if it does not count.
 
     These are the messages that `log_line` returns a line for, and estimates. An estimate counts as an INFO

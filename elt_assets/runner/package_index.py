@@ -8,7 +8,7 @@ import sys
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.runner.config.environment import INSTALLER
-from elt_assets.runner.packages import masked_output
+from elt_assets.runner.packages import mask_output
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION_LINE = re.compile(r"^\S+ \((?P<version>[^)]+)\)", re.MULTILINE)
@@ -63,5 +63,5 @@ def newest_version(name: str) -> str:
     raise TransientError(
         f"pip cannot look up the newest version of {name} in the package index",
         guidance=f"check that this machine is online, {remedy}",
-        detail=masked_output(done.stderr),
+        detail=mask_output(done.stderr),
     )

@@ -102,7 +102,7 @@ def package_name(requirement: str) -> str:
     Raises:
         ConfigError: the requirement has another form.
     """
-    return _pinned(requirement)[0]
+    return _split_pin(requirement)[0]
 
 
 def install(requirement: str, home: Path, options: Installation | None = None) -> Path:
@@ -117,7 +117,7 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
         TransientError: the installation failed for another reason, or exceeded its time limit.
     """
     options = options or Installation()
-    name, version = _pinned(requirement)
+    name, version = _split_pin(requirement)
     make_private(home)
     environment = _environment(requirement, home, options)
     done = environment / _DONE
@@ -164,7 +164,7 @@ def is_installed(requirement: str, home: Path, options: Installation | None = No
     return (_environment(requirement, home, options or Installation()) / _DONE).exists()
 
 
-def installed(home: Path) -> list[str]:
+def list_installed(home: Path) -> list[str]:
     """Return the packages, as `name==version`, that `install` has installed under `home`."""
     folders = [path.parent.name for path in home.glob(f"*/{_DONE}")]
     environments = (_ENVIRONMENT.fullmatch(name) for name in folders)
@@ -176,7 +176,7 @@ def _environment(requirement: str, home: Path, options: Installation) -> Path:
     return home / f"{requirement}-{python}{options.key()}"
 
 
-def _pinned(requirement: str) -> tuple[str, str]:
+def _split_pin(requirement: str) -> tuple[str, str]:
     match = _PINNED.fullmatch(requirement)
     if match is None:
         raise ConfigError(
@@ -208,7 +208,7 @@ def _run_pip(environment: Path, requirement: str, options: Installation) -> None
 
 def _failure(requirement: str, output: str) -> ConfigError | TransientError:
     """Return the error for a failed pip, with pip's output masked."""
-    detail = masked_output(output)
+    detail = mask_output(output)
     message = f"installing {requirement} failed"
     missing = _MISSING.search(output)
     if missing is not None and "connection broken" not in output:
@@ -233,7 +233,7 @@ def _failure(requirement: str, output: str) -> ConfigError | TransientError:
     )
 
 
-def masked_output(output: str) -> str:
+def mask_output(output: str) -> str:
     """Return the end of pip's output, with the secrets of this process's variables masked."""
     secret_texts = (text for name, value in os.environ.items() for text in secrets_in(name, value))
     return Masker(secret_texts)(output)[-_MAX_OUTPUT:]

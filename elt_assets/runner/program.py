@@ -56,7 +56,7 @@ class Program:
         """
         command: Sequence[str] = self.command()
         removal: Sequence[str] = ()
-        account = None if self.user is None else Account.named(self.user)
+        account = None if self.user is None else Account.find(self.user)
         if account is not None and folder is not None:
             account.take_ownership(folder)
         if self.image is not None:

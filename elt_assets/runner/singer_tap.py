@@ -151,19 +151,19 @@ class SingerTap(Connector):
     def _help(self) -> str:
         """The output of `--help`; empty if the program does not support it."""
         try:
-            with self.limited(_HELP_SECONDS):
+            with self.read_within(_HELP_SECONDS):
                 return self._output("help", {}).decode(errors="replace")
         except EltError:
             return ""
 
     @contextmanager
-    def _started(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:
+    def _start(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:
         """Start the tap, and store what it changes in its config file: a renewed single-use credential."""
         files = dict(zip(arguments[::2], arguments[1::2], strict=True))
         path = files.get("--config")
         before = None if path is None else _json_object(Path(path))
         try:
-            with super()._started(verb, arguments, **stdin) as process:
+            with super()._start(verb, arguments, **stdin) as process:
                 yield process
         finally:
             if path is not None and before is not None:
@@ -201,7 +201,7 @@ class SingerTap(Connector):
             TransientError: the tap cannot be started, or takes too long: its secret settings are unknown.
         """
         try:
-            with self.limited(_ABOUT_SECONDS):
+            with self.read_within(_ABOUT_SECONDS):
                 about = json.loads(as_read(_document(self._output("about", {}))))
             settings = about.get("settings")
         except (SystemFailure, ValueError, AttributeError, RecursionError):
@@ -213,10 +213,10 @@ class SingerTap(Connector):
         log = ConnectorLog(self.mask, self.name)
         with (
             private_files(self._workdir, files) as arguments,
-            self._started(verb, arguments) as running,
+            self._start(verb, arguments) as running,
         ):
             try:
-                text = b"\n".join(_bounded(running.lines()))
+                text = b"\n".join(_limit_bookmarks(running.lines()))
                 running.wait()
             except SystemFailure as failed:
                 raise log.failure(failed) from None
@@ -250,7 +250,7 @@ class _Reading:
 
     def messages(self, process: Process) -> Iterator[Received]:
         try:
-            for message in self._decoded(process):
+            for message in self._decode(process):
                 if type(message) is RawRecord and self._whole:
                     yield _whole_record(message)
                     continue
@@ -261,7 +261,7 @@ class _Reading:
         except ConfigError as error:
             raise ConfigError(self._mask(error.message), guidance=error.guidance) from None
 
-    def _decoded(self, process: Process) -> Iterator[Received]:
+    def _decode(self, process: Process) -> Iterator[Received]:
         if self._runs is not None:
             for block in process.blocks():
                 yield from self._runs.messages(block)
@@ -317,7 +317,7 @@ def _json_object(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _limit_bookmarks(lines: Iterable[bytes]) -> Iterator[bytes]:
     size = 0
     for line in lines:
         size += len(line)

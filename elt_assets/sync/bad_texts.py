@@ -39,11 +39,11 @@ def replace_bad_texts(record: Record, key: Collection[str]) -> list[str]:
             changed.append(name)
     if changed:
         record.data = Raw(_encode(fields))
-        record.meta = _with_changes(record.meta, changed)
+        record.meta = _record_changes(record.meta, changed)
     return changed
 
 
-def _with_changes(meta: Raw | None, names: Collection[str]) -> Raw:
+def _record_changes(meta: Raw | None, names: Collection[str]) -> Raw:
     """Return a record's `meta` with a change of each field."""
     try:
         own = _decode_fields(meta or b"{}")

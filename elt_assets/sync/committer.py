@@ -179,7 +179,7 @@ class Committer:
 
         self._submit(run, change_now)
 
-    def completed_events(self, *, wait: bool = False) -> Iterator[SessionEvent]:
+    def take_events(self, *, wait: bool = False) -> Iterator[SessionEvent]:
         """Yield the events of the tasks that are done, in order; raise the error of a sink that failed.
 
         Blocks while too many tasks wait for the sinks.
@@ -197,7 +197,7 @@ class Committer:
             committed = work.future.result()
             self._work.popleft()
             if work.commit is not None and committed is not None:
-                acknowledged = _acknowledged(work.commit, committed)
+                acknowledged = _acknowledge(work.commit, committed)
                 reach(Failpoint.ACKNOWLEDGED)
                 yield acknowledged
             elif work.event is not None:
@@ -235,7 +235,7 @@ class Committer:
             after: tasks, of any stream, that must be done before.
         """
 
-        def guarded() -> Committed | None:
+        def guard() -> Committed | None:
             for earlier in after:
                 earlier.exception()  # raises an error if the task was cancelled
             if self._is_stopped.is_set():
@@ -249,7 +249,7 @@ class Committer:
                 raise
 
         thread = self._thread_for(run)
-        future = self._threads[thread].submit(guarded)
+        future = self._threads[thread].submit(guard)
         self._queues[thread].append(future)
         self._newest[run] = _Work(future, run, thread, segment, commit)
         self._work.append(self._newest[run])
@@ -299,7 +299,7 @@ def _write(run: StreamRun, segment: Segment) -> None:
         segment.path.unlink(missing_ok=True)
 
 
-def _acknowledged(commit: _Commit, committed: Committed) -> Acknowledged:
+def _acknowledge(commit: _Commit, committed: Committed) -> Acknowledged:
     """Return the event of a commit that is done.
 
     Raises:

@@ -223,7 +223,7 @@ class ReadStatus:
         Spec: AirbyteErrorTraceMessage.
         """
         descriptor = error.stream_descriptor
-        failed = [] if descriptor is None else self._named(descriptor.id)
+        failed = [] if descriptor is None else self._quote_streams(descriptor.id)
         if not failed:
             self._error = root_error(self._error, error)
             is_any = isinstance(error, UnreadableError)
@@ -242,7 +242,7 @@ class ReadStatus:
         text = f"the source could not complete stream {str(stream.id)!r}, which is not configured"
         return ErrorTrace(message=text, stream_descriptor=stream)
 
-    def _named(self, stream: StreamId) -> list[StreamRun]:
+    def _quote_streams(self, stream: StreamId) -> list[StreamRun]:
         """Return the streams that a failure may mean: the one of this name, or else those of this name in any
         namespace."""
         run = self.routes.get(stream)

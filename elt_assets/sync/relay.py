@@ -48,7 +48,7 @@ from elt_assets.sync.events import (
 )
 from elt_assets.sync.read_status import ReadStatus, as_failure
 from elt_assets.sync.selection.filters import RecordFilter
-from elt_assets.sync.shared_state import covered_streams, is_stopped, named_streams
+from elt_assets.sync.shared_state import is_stopped, list_covered, list_named
 from elt_assets.sync.source_events import events_from
 from elt_assets.sync.states.sent import SentState, SentStates
 from elt_assets.sync.streams import StreamRules, StreamRun, record_count_error
@@ -134,7 +134,7 @@ class Relay:
         """
         try:
             for answer in send(self._lines(messages)):
-                yield from self._queued_events()
+                yield from self._take_events()
                 if answer.state is not None:
                     yield from self._handle_echo(answer.state)
                     continue
@@ -142,13 +142,13 @@ class Relay:
                     self._fail(answer.reported_error)
                 yield from events_from(answer, {})
         except EltError:
-            yield from self._queued_events()
+            yield from self._take_events()
             yield from self._finish_early()
             raise
-        yield from self._queued_events()
+        yield from self._take_events()
         yield from self._finish()
 
-    def _queued_events(self) -> Iterator[SessionEvent]:
+    def _take_events(self) -> Iterator[SessionEvent]:
         while not self._events.empty():
             yield self._events.get_nowait()
 
@@ -257,12 +257,12 @@ class Relay:
         return True
 
     def _accept_shared_state(self, state: State) -> bool:
-        covered = covered_streams(state, self._runs)
+        covered = list_covered(state, self._runs)
         if is_stopped(covered):
             self._events.put(Logged("WARN", "ignoring a state: one of its streams has failed"))
             return False
         counts = _counts(covered)
-        named = named_streams(state, self._runs) or covered
+        named = list_named(state, self._runs) or covered
         before = self._records_at_shared_state
         received = (
             sum(run.records_received - before.get(run.configured.id, 0) for run in runs)
@@ -386,7 +386,7 @@ class Relay:
             raise self._destination_failure(failed)
         # A stream that failed in the destination also keeps it from sending shared states back.
         excused = {None, *(relayed.run.configured.id for relayed in failed)} if failed else set()
-        lost = [stream for stream in self._sent.unacknowledged() if stream not in excused]
+        lost = [stream for stream in self._sent.list_unacknowledged() if stream not in excused]
         if lost:
             yield from self._finish_early()
             names = ", ".join(

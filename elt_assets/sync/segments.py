@@ -86,7 +86,7 @@ def refuse_foreign(segment: Segment, number: int, line: int) -> None:
     with segment.path.open("rb") as source:
         source.seek(piece.offset)
         text = next(itertools.islice(source, line, None))
-    _decoded(piece.form, text[:-1], piece.stream, piece.namespace)
+    _decode(piece.form, text[:-1], piece.stream, piece.namespace)
     raise SystemFailure(
         f"a RECORD line of stream {piece.stream!r} cannot be decoded: {text[:200]!r}",
         guidance="this is a defect of the connector; the sync stops so that no data is lost",
@@ -100,12 +100,12 @@ def records(run: RecordLines) -> Iterator[RawRecord]:
         SystemFailure, ConfigError: as `refuse_foreign`.
     """
     for line in run.lines.split(b"\n")[:-1]:
-        record = _decoded(run.form, line, run.sent_name, run.namespace)
+        record = _decode(run.form, line, run.sent_name, run.namespace)
         record.stream = run.stream
         yield record
 
 
-def _decoded(form: Form, line: bytes, stream: str, namespace: str | None) -> RawRecord:
+def _decode(form: Form, line: bytes, stream: str, namespace: str | None) -> RawRecord:
     record = decode_record(line) if form is Form.SINGER else decode(line)
     if isinstance(record, RawRecord) and (record.stream, record.namespace) == (stream, namespace):
         return record

@@ -42,9 +42,9 @@ from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.read_status import ReadStatus
 from elt_assets.sync.shared_state import (
     SharedState,
-    covered_streams,
     is_stopped,
-    named_streams,
+    list_covered,
+    list_named,
 )
 from elt_assets.sync.streams import StreamRules, StreamRun
 
@@ -184,7 +184,7 @@ class Session:
             writer = run.writer or run.open_segment()
             if writer.append(message):
                 self._overflow(run)
-                yield from self._committer.completed_events()
+                yield from self._committer.take_events()
 
     def _append_run(self, lines: RecordLines) -> Iterator[SessionEvent]:
         run = self._find(lines)
@@ -197,7 +197,7 @@ class Session:
             rest = writer.append_run(rest)
             if rest is not None:
                 self._overflow(run)
-                yield from self._committer.completed_events()
+                yield from self._committer.take_events()
 
     def _find(self, record: RawRecord | RecordLines) -> StreamRun | None:
         return self._streams.get(StreamId(record.stream, record.namespace))
@@ -211,7 +211,7 @@ class Session:
         elif message.generation is not None:
             self._update_generation(message.generation)
         yield from self._status.note(message)
-        yield from self._committer.completed_events()
+        yield from self._committer.take_events()
 
     def _handle_state(self, state: State) -> Iterator[SessionEvent]:
         check_contents(state)
@@ -239,11 +239,11 @@ class Session:
             self._committer.commit(run, final=False)
 
     def _handle_shared_state(self, state: State) -> Iterator[SessionEvent]:
-        covered = covered_streams(state, self._streams)
+        covered = list_covered(state, self._streams)
         if is_stopped(covered):
             yield Logged("WARN", "ignoring a shared state: one of its streams has failed")
             return
-        named = named_streams(state, self._streams)
+        named = list_named(state, self._streams)
         error = self._shared.record_count_error(state, covered, named)
         if error is not None:
             for run in covered:
@@ -287,7 +287,7 @@ class Session:
                 added = self._add(changes.configure(stream), None)
                 self._committer.replace_sink(added, changes.open_sink)
             return
-        configured = _with_schema(run.configured, stream)
+        configured = _replace_schema(run.configured, stream)
         if configured is None:
             return
         is_same_key = configured.key == run.configured.key
@@ -377,7 +377,7 @@ class Session:
             for run in (*completed, *cut):
                 self._rotate(run)
             self._shared.commit(completed, cut)
-        yield from self._committer.completed_events(wait=True)
+        yield from self._committer.take_events(wait=True)
 
     def _finish(self) -> Iterator[SessionEvent]:
         incomplete = self._status.incomplete_runs()
@@ -395,7 +395,7 @@ def _close(messages: Iterable[Received]) -> None:
         close()
 
 
-def _with_schema(configured: ConfiguredStream, stream: AirbyteStream) -> ConfiguredStream | None:
+def _replace_schema(configured: ConfiguredStream, stream: AirbyteStream) -> ConfiguredStream | None:
     """Return a stream with the fields and key of a new schema; None if they change nothing.
 
     Fields that the new schema does not declare stay, except for one that it declares with a name that differs

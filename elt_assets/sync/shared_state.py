@@ -25,7 +25,7 @@ from elt_assets.sync.states.pending import PendingStates
 from elt_assets.sync.streams import StreamRun, record_count_error
 
 
-def covered_streams(state: State, streams: Mapping[StreamId, StreamRun]) -> list[StreamRun]:
+def list_covered(state: State, streams: Mapping[StreamId, StreamRun]) -> list[StreamRun]:
     """Return the streams that a shared state is a state of.
 
     A LEGACY state is the state of all streams. A GLOBAL state is the state of the streams that it names, and
@@ -36,7 +36,7 @@ def covered_streams(state: State, streams: Mapping[StreamId, StreamRun]) -> list
     """
     if state.global_ is None:
         return list(streams.values())
-    named = named_streams(state, streams)
+    named = list_named(state, streams)
     covered = [run for run in streams.values() if run in named or not run.has_own_state]
     if not covered:
         raise SystemFailure(
@@ -47,7 +47,7 @@ def covered_streams(state: State, streams: Mapping[StreamId, StreamRun]) -> list
     return covered
 
 
-def named_streams(state: State, streams: Mapping[StreamId, StreamRun]) -> list[StreamRun]:
+def list_named(state: State, streams: Mapping[StreamId, StreamRun]) -> list[StreamRun]:
     """Return the streams that a GLOBAL state names."""
     entries = [] if state.global_ is None else state.global_.stream_states
     named = (streams.get(entry.stream_descriptor.id) for entry in entries)

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.sdk.http import HttpClient, RetryPolicy
-from connectors.sdk.http.addresses import AddressGuard, is_internal, resolved
+from connectors.sdk.http.addresses import AddressGuard, is_internal, resolve
 from elt_assets.errors import ConfigError, EltError
 from tests.programs.json_api import Answer, JsonApi, serving
 
@@ -179,7 +179,7 @@ def test_a_name_without_an_address_is_an_error_of_the_network() -> None:
     client = HttpClient("http://no-such-host.invalid", retry=ONCE)
     with client, pytest.raises(EltError, match=r"no-such-host\.invalid"):
         client.get()
-    assert set(resolved("localhost", 80)) <= {"127.0.0.1", "::1"}
+    assert set(resolve("localhost", 80)) <= {"127.0.0.1", "::1"}
 
 
 def certificate(folder: Path, name: str) -> Path:

@@ -383,7 +383,7 @@ def test_a_body_that_ends_within_a_value_is_a_temporary_error() -> None:
     ],
 )
 def test_a_path_continues_the_base_url(base: str, path: str, url: str) -> None:
-    assert str(urls.joined(urls.base(base), path)) == url
+    assert str(urls.join_path(urls.base(base), path)) == url
 
 
 @pytest.mark.parametrize(
@@ -396,26 +396,26 @@ def test_a_base_url_is_absolute(url: str) -> None:
 
 def test_a_malformed_url_of_a_request_is_an_error_that_does_not_quote_it() -> None:
     with pytest.raises(SystemFailure) as caught:
-        urls.joined(urls.base("https://api.example"), "https://user:hunter2@api.example:x/")
+        urls.join_path(urls.base("https://api.example"), "https://user:hunter2@api.example:x/")
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_path_template_is_filled_from_the_context() -> None:
     context = {"store_id": 7, "name": "a/b c?d", "open": True}
-    path = urls.filled("stores/{store_id}/{name}?open={open}", context)
+    path = urls.fill_path("stores/{store_id}/{name}?open={open}", context)
     assert path == "stores/7/a%2Fb%20c%3Fd?open=true"
-    assert str(urls.joined(urls.base("https://a.example"), path)) == f"https://a.example/{path}"
-    assert urls.filled("orders", None) == "orders"
+    assert str(urls.join_path(urls.base("https://a.example"), path)) == f"https://a.example/{path}"
+    assert urls.fill_path("orders", None) == "orders"
 
 
 @pytest.mark.parametrize("context", [None, {}, {"id": None}, {"id": ""}, {"id": ".."}, {"id": "."}])
 def test_a_context_value_that_is_invalid_in_a_path_is_an_error(context: Any) -> None:
     with pytest.raises(SystemFailure, match=r"'stores/\{id\}' cannot be filled"):
-        urls.filled("stores/{id}", context)
+        urls.fill_path("stores/{id}", context)
 
 
 def test_parameters_are_formatted_by_their_type() -> None:
-    url = urls.with_params(
+    url = urls.add_params(
         httpx.URL("https://a.example/x?kept=1"),
         {
             "none": None,
@@ -439,7 +439,7 @@ def test_parameters_are_formatted_by_their_type() -> None:
 
 def test_a_url_without_parameters_keeps_its_bytes() -> None:
     url = httpx.URL("https://a.example/x?sig=a%2Bb%20c&t=1+2")
-    assert str(urls.with_params(url, {"none": None})) == "https://a.example/x?sig=a%2Bb%20c&t=1+2"
+    assert str(urls.add_params(url, {"none": None})) == "https://a.example/x?sig=a%2Bb%20c&t=1+2"
 
 
 @pytest.mark.parametrize(

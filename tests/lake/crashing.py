@@ -76,7 +76,7 @@ def sync(
 ) -> list[Committed]:
     """A run: from the table's state to the end, a checkpoint for each batch; `seen` after each."""
     wanted = wanted or configured(lake, refresh=refresh)
-    begin = position(StoredStream(wanted, lake.tables().metadata).starting_state(refresh)) or 0
+    begin = position(StoredStream(wanted, lake.tables().metadata).find_starting_state(refresh)) or 0
     writer, done, records = lake.writer(wanted), [], 0
     for number, batch in enumerate(batches[begin:], begin + 1):
         writer.write(stage(lake.folder / "staging", batch, first=records))

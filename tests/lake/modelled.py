@@ -41,8 +41,8 @@ from elt_assets.lake.write.stream_tables import (
     NOT_KEPT,
     SUFFIXES,
     StreamTables,
+    find_named_commit,
     is_named,
-    named_commit,
 )
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
@@ -99,7 +99,7 @@ def begin(world: World, uri: str, part: str | None, run: Run, run_id: str) -> Op
     intent = None if run.intent is None else str(run.intent)
     if StoredStream(wanted, tables.metadata).continues(intent):
         mode = "none"
-    start = StoredStream(wanted, tables.metadata).starting_state(mode)
+    start = StoredStream(wanted, tables.metadata).find_starting_state(mode)
     take_generations(wanted, tables.metadata, mode)
     wanted.sync_id = tables.metadata.sync_id + 1
     spec = WriteSpec(wanted, run_id, world.history, partition=part, intent=intent)
@@ -655,7 +655,7 @@ class Machine(RuleBasedStateMachine):
             current = Counter(sign_of(row) for row in found if row["_is_current"])
             assert current == signs(self.parts[name].rows), "other current rows in the history"
         versions = Counter((sign_of(row), row["_is_current"]) for row in found)
-        before = self.histories.setdefault(named_commit(companions, HISTORY), versions)
+        before = self.histories.setdefault(find_named_commit(companions, HISTORY), versions)
         assert versions == before, "the table names the same commit of the history, with other rows"
 
     def _companion(self, main: Table, name: str | None, kind: str) -> list[dict[str, Any]] | None:
@@ -664,7 +664,7 @@ class Machine(RuleBasedStateMachine):
         table = Table(self.uri + SUFFIXES[kind], f"{main.app_id}|{kind}")
         if not is_named(companions, kind) or not table.exists:
             return None
-        stands_for = named_commit(companions, kind)
+        stands_for = find_named_commit(companions, kind)
         if stands_for != table.metadata.stands_for:
             version = 0 if stands_for is None else table.version_of(stands_for)
             table = Table(table.uri, table.app_id, version)

@@ -17,7 +17,7 @@ from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.schema.logical_types import Array, Column, LogicalType, Struct
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream
-from elt_assets.sync.selection.fields import FieldSelection, landed, with_undeclared
+from elt_assets.sync.selection.fields import FieldSelection, keep_undeclared, land_stream
 
 Schema = dict[str, Any]
 NAMES = st.sampled_from(["a", "b", "c", "$ref", "allOf", "items"])
@@ -159,7 +159,7 @@ def test_a_stream_that_would_lose_all_its_fields_is_refused() -> None:
     stream = configured({"$ref": "orders.json"})
     with pytest.raises(ConfigError, match=r"stream 's': .* no column .* 'orders.json'"):
         check_columns(stream)
-    check_columns(with_undeclared(stream))
+    check_columns(keep_undeclared(stream))
     check_columns(configured({"type": "object", "additionalProperties": True}))
 
 
@@ -168,7 +168,7 @@ def test_fields_of_a_reference_are_selected_like_others() -> None:
     user = {"type": "object", "properties": {"name": {"type": "string"}, "ssn": {"type": "string"}}}
     stream = configured({"allOf": [{"$ref": "#/$defs/row"}], "$defs": {"row": row, "user": user}})
     [number, person] = columns(
-        landed(stream, FieldSelection(exclude=(("user", "ssn"),))).stream.json_schema
+        land_stream(stream, FieldSelection(exclude=(("user", "ssn"),))).stream.json_schema
     )
     assert (number.name, person.type.simpleString()) == ("id", "struct<name:string>")
 
@@ -190,5 +190,5 @@ def test_a_schema_of_any_depth_has_columns(wrapping: str) -> None:
         assert [column.name for column in columns(stream.json_schema)] == ["id", "deep", "chain"]
         assert changes(catalog, copy.deepcopy(catalog)) == []
         excluded = FieldSelection(exclude=(("deep", *"aaaa"), ("chain", "a")))
-        found = landed(ConfiguredStream(stream=stream), excluded)
+        found = land_stream(ConfiguredStream(stream=stream), excluded)
         assert json.loads(json.dumps(found.stream.json_schema)) == found.stream.json_schema

@@ -31,7 +31,7 @@ from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.state_only_writer import StateOnlyWriter
 from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
-from elt_assets.lake.write.write_spec import WriteSpec, declared_schema
+from elt_assets.lake.write.write_spec import WriteSpec, make_declared_schema
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import Form, RawRecord, RecordLines
 from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
@@ -205,7 +205,7 @@ def test_states_alone_survive_a_kill_at_any_point(lake: Lake, prove: Prove) -> N
         begins = head.refresh is None and head.generation < 2
         refresh: RefreshMode = "truncate" if begins else "none"
         stream = configured(lake, APPEND, refresh)
-        begin = position(StoredStream(stream, head).starting_state(refresh)) or 0
+        begin = position(StoredStream(stream, head).find_starting_state(refresh)) or 0
         writer = StateOnlyWriter(lake.tables(), WriteSpec(stream, "run-1"))
         for number in range(begin + 1, 4):
             writer.commit(checkpoint(number))
@@ -319,7 +319,7 @@ def prove_state(lake: Lake, prove: Prove, value: str | None) -> None:
         if all(commit.metadata.run_id != "hand" for commit in tables.main.past_commits()):
             tables.roll_back_companions("hand")
             state_commit.set_state(
-                tables, value, "hand", declared_schema(configured(lake)), "users"
+                tables, value, "hand", make_declared_schema(configured(lake)), "users"
             )
             seen()
         sync(lake, [*batches, [event(8, 80)]], seen=seen)

@@ -24,7 +24,7 @@ from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.stored_stream import RefreshMode
-from elt_assets.lake.write.write_spec import WriteSpec, declared_schema
+from elt_assets.lake.write.write_spec import WriteSpec, make_declared_schema
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.camera import Run
@@ -119,7 +119,7 @@ class Script:
             tables = lake.tables()
             if all(commit.metadata.run_id != name for commit in tables.main.past_commits()):
                 tables.roll_back_companions(name)
-                schema = declared_schema(self._configured(lake))
+                schema = make_declared_schema(self._configured(lake))
                 state_commit.set_state(tables, value, name, schema, "users")
             seen()
             go_on(lake, seen)

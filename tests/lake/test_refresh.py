@@ -106,7 +106,7 @@ def test_a_resumable_refresh_is_resumed(lake: Lake, kind: str) -> None:
     interrupted(lake, started, NEW[:2])
     again = configured(lake) if kind == "incremental" else resumable(lake)
     assert (again.generation_id, again.minimum_generation_id) == (2, 2)
-    assert position(StoredStream(again, lake.tables().metadata).starting_state()) == 2
+    assert position(StoredStream(again, lake.tables().metadata).find_starting_state()) == 2
     done = sync(lake, NEW, again)
     assert [each.records for each in done] == [2]
     found = rows(lake.spark, lake.table, "id", "at")
@@ -118,7 +118,7 @@ def test_a_refresh_that_cannot_be_resumed_restarts(lake: Lake) -> None:
     sync(lake, OLD[:1], configured(lake, OVERWRITE))
     interrupted(lake, configured(lake, OVERWRITE), NEW[:2])
     again = configured(lake, OVERWRITE)
-    assert StoredStream(again, lake.tables().metadata).starting_state() is None
+    assert StoredStream(again, lake.tables().metadata).find_starting_state() is None
     sync(lake, NEW[2:], again)
     assert rows(lake.spark, lake.table, "id", "at") == [(1, 40), (5, 40)]
     assert {number for _, number in generation(lake)} == {again.generation_id}
@@ -155,7 +155,7 @@ def test_a_resumed_refresh_keeps_its_rows_when_the_table_gets_wider_types(
     if dies:  # once history and table have the types: neither has the rows yet
         killed_at(Failpoint.COMMIT_READY, 3, lambda: lake.sync(wide, *NEW[1], *NEW[2]))
         assert [row[0] for row in read(lake, "", "typeof(at)")] == ["double"] * 3
-    assert position(StoredStream(wide, lake.table.metadata).starting_state()) == 1
+    assert position(StoredStream(wide, lake.table.metadata).find_starting_state()) == 1
     lake.sync(wide, *NEW[1], *NEW[2])
     assert read(lake, "", "id", "cast(at as int)", "typeof(at)") == [
         (*row, "double") for row in WHOLE
@@ -171,10 +171,10 @@ def test_an_appending_refresh_is_resumed(lake: Lake) -> None:
         return found
 
     interrupted(lake, wanted(), NEW[:2])
-    assert position(StoredStream(wanted(), lake.tables().metadata).starting_state()) == 2
+    assert position(StoredStream(wanted(), lake.tables().metadata).find_starting_state()) == 2
     sync(lake, NEW, wanted())
     assert rows(lake.spark, lake.table, "id", "at") == sorted([*WHOLE, (1, 30)])
-    assert StoredStream(wanted(), lake.tables().metadata).starting_state() is None
+    assert StoredStream(wanted(), lake.tables().metadata).find_starting_state() is None
 
 
 # What is kept
@@ -189,7 +189,9 @@ def test_retain_keeps_both_generations(lake: Lake) -> None:
         *[(1, 1), (1, 2), (1, 2), (2, 1), (2, 2), (3, 1), (4, 2), (5, 2)],
     ]
     assert (
-        position(StoredStream(configured(lake, APPEND), lake.tables().metadata).starting_state())
+        position(
+            StoredStream(configured(lake, APPEND), lake.tables().metadata).find_starting_state()
+        )
         == 3
     )
 

@@ -252,7 +252,7 @@ class World:
         configured.stream.name = name
         take_generations(configured, tables.metadata, refresh)
         configured.sync_id = tables.metadata.sync_id + 1
-        start = StoredStream(configured, tables.metadata).starting_state(refresh)
+        start = StoredStream(configured, tables.metadata).find_starting_state(refresh)
         return StreamPlan(cast(Any, None), configured, tables, start)
 
     def _check_start(self, source: Source, reads: Sequence[StreamPlan]) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received
-from elt_assets.runner.config.updates import ConfigStore, changed_config, differences, merged
+from elt_assets.runner.config.updates import ConfigStore, apply_changes, differences, merge_values
 from elt_assets.runner.config.updates import change as stored_change
 from elt_assets.runner.connector import Connector
 from tests.programs.hostile_source import gone, hostile_source
@@ -325,7 +325,7 @@ def test_concurrent_updates_are_not_lost(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(rotate, range(8)))
-    config = changed_config(written, ConfigStore(path).changes(written))
+    config = apply_changes(written, ConfigStore(path).changes(written))
     assert {name: config[name] for name in config if name != "token"} == {
         f"name-{number}": 4 for number in range(8)
     }
@@ -341,9 +341,9 @@ configs = st.dictionaries(st.sampled_from("abc"), values)
 
 @given(configs, configs)
 def test_a_changed_config_can_be_rebuilt_from_its_differences(old: Any, update: Any) -> None:
-    new = merged(old, update)
+    new = merge_values(old, update)
     changes = [stored_change(place, value, "") for place, value in differences(old, new)]
-    rebuilt = changed_config(old, changes)
+    rebuilt = apply_changes(old, changes)
     assert json.dumps(rebuilt, sort_keys=True) == json.dumps(new, sort_keys=True)
     assert not list(differences(new, new))
 
@@ -352,8 +352,8 @@ def test_a_changed_config_can_be_rebuilt_from_its_differences(old: Any, update: 
 def test_a_store_keeps_any_sequence_of_updates(written: Any, updates: list[Any]) -> None:
     store, config = ConfigStore(None), dict(written)
     for update in updates:
-        new = merged(config, update)
+        new = merge_values(config, update)
         store.keep(written, dict(differences(config, new)))
         config = new
-    kept = changed_config(written, store.changes(written))
+    kept = apply_changes(written, store.changes(written))
     assert json.dumps(kept, sort_keys=True) == json.dumps(config, sort_keys=True)

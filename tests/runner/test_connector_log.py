@@ -220,7 +220,7 @@ def test_escape_sequences_are_shown_as_text(tmp_path: Path) -> None:
 )
 def test_an_unknown_level_becomes_a_level_of_the_protocol(level: str, shown: str) -> None:
     message = Message(type="LOG", log=Log(level=level, message="x"))
-    [found] = ConnectorLog(Masker(), "x").filtered(message)
+    [found] = ConnectorLog(Masker(), "x").filter_message(message)
     assert found.log and found.log.level == shown
 
 

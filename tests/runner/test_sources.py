@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import ConfigError
-from elt_assets.runner.kinds.builtin import built_in
+from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.registry import KINDS, open_connector
 from elt_assets.runner.kinds.source_kind import Installed
 from elt_assets.runner.singer_tap import SingerTap
@@ -19,8 +19,8 @@ from tests.plugin import plugin
 
 
 def test_built_in_connectors_are_found_without_loading_them() -> None:
-    assert "faker" in built_in()
-    assert "sdk" not in built_in()
+    assert "faker" in list_built_in()
+    assert "sdk" not in list_built_in()
 
 
 def test_a_built_in_connector_runs_by_this_python(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_two_packages_that_register_one_name_are_refused(
     with pytest.raises(
         ConfigError, match=r"two packages register the connector 'crm': \w+ and \w+"
     ):
-        built_in()
+        list_built_in()
 
 
 def test_an_unknown_built_in_connector_is_refused(tmp_path: Path) -> None:

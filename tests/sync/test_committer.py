@@ -88,7 +88,7 @@ class Lanes:
 
     def events(self) -> list[object]:
         try:
-            return list(self.committer.completed_events(wait=True))
+            return list(self.committer.take_events(wait=True))
         finally:
             self.close()
 
@@ -125,7 +125,7 @@ def test_events_keep_their_order_if_a_later_stream_is_faster(tmp_path: Path) -> 
     assert slow.entered.wait(PATIENCE)
     while len(fast.commits) < 2:
         threading.Event().wait(0.001)
-    assert list(lanes.committer.completed_events()) == []
+    assert list(lanes.committer.take_events()) == []
     slow.may.set()
     assert streams(lanes.events()) == ["a", "b", "b"]
 
@@ -187,7 +187,7 @@ def test_a_stream_that_is_behind_pauses_reading(tmp_path: Path) -> None:
         lanes.write("a")
     releases = threading.Thread(target=met.wait)
     releases.start()
-    assert list(lanes.committer.completed_events()) == []
+    assert list(lanes.committer.take_events()) == []
     releases.join()
     met.abort()
     lanes.close()
@@ -209,8 +209,8 @@ def test_each_stream_keeps_its_order(
         try:
             for name, is_write in script:
                 lanes.write(name) if is_write else lanes.commit(name)
-                events += lanes.committer.completed_events()
-            events += lanes.committer.completed_events(wait=True)
+                events += lanes.committer.take_events()
+            events += lanes.committer.take_events(wait=True)
         except SystemFailure:
             assert fails_at is not None
         finally:

@@ -10,10 +10,10 @@ from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.sync.selection.fields import (
     FieldSelection,
     Path,
-    landed,
-    landed_schema,
+    land_schema,
+    land_stream,
+    narrow_schema,
     narrowed,
-    narrowed_schema,
     notices,
     properties,
 )
@@ -75,20 +75,20 @@ WHOLE = shape(SCHEMA)
 )  # fmt: skip
 def test_excluded_fields_are_removed_from_the_schema(fields: FieldSelection, left: Json) -> None:
     expected = {name: inner for name, inner in left.items() if inner is not ...}
-    assert shape(narrowed_schema(SCHEMA, fields)) == expected
-    assert shape(landed_schema(SCHEMA, fields)) == expected
+    assert shape(narrow_schema(SCHEMA, fields)) == expected
+    assert shape(land_schema(SCHEMA, fields)) == expected
 
 
 def test_excluded_fields_are_not_required() -> None:
-    found = narrowed_schema(SCHEMA, FieldSelection(exclude=paths("ssn", "address.zip")))
+    found = narrow_schema(SCHEMA, FieldSelection(exclude=paths("ssn", "address.zip")))
     assert (found["required"], found["additionalProperties"]) == (["id"], True)
     assert found["properties"]["address"]["required"] == []
 
 
 def test_a_hashed_field_is_stored_as_text_and_requested_with_its_type() -> None:
     fields = FieldSelection(hashed=paths("id", "address.zip", "contacts.email", "pet.age", "tags"))
-    assert narrowed_schema(SCHEMA, fields) == SCHEMA
-    found = landed_schema(SCHEMA, fields)["properties"]
+    assert narrow_schema(SCHEMA, fields) == SCHEMA
+    found = land_schema(SCHEMA, fields)["properties"]
     assert found["id"] == HASHED | {"description": "of the user"}
     assert found["tags"] == HASHED
     assert properties(found["address"]) == {"city": TEXT, "zip": HASHED}
@@ -99,7 +99,7 @@ def test_a_hashed_field_is_stored_as_text_and_requested_with_its_type() -> None:
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": True}}])
 def test_a_schema_without_the_selected_fields_is_not_changed(schema: Json) -> None:
     fields = FieldSelection(exclude=paths("x.y"), hashed=paths("a.b"))
-    assert landed_schema(schema, fields) == schema
+    assert land_schema(schema, fields) == schema
 
 
 @pytest.mark.spec("protocol.51")
@@ -108,12 +108,12 @@ def test_only_the_schema_of_a_stream_is_changed() -> None:
         stream=AirbyteStream(name="a", json_schema=SCHEMA), sync_mode="incremental", generation_id=3
     )
     fields = FieldSelection(exclude=paths("ssn"), hashed=paths("id"))
-    asking, landing = narrowed(stream, fields), landed(stream, fields)
+    asking, landing = narrowed(stream, fields), land_stream(stream, fields)
     assert stream.stream.json_schema == SCHEMA
-    assert asking.stream.json_schema == narrowed_schema(SCHEMA, fields)
-    assert landing.stream.json_schema == landed_schema(SCHEMA, fields)
+    assert asking.stream.json_schema == narrow_schema(SCHEMA, fields)
+    assert landing.stream.json_schema == land_schema(SCHEMA, fields)
     assert (asking.id, landing.sync_mode, landing.generation_id) == (stream.id, "incremental", 3)
-    assert narrowed(stream, None) == landed(stream, None) == stream
+    assert narrowed(stream, None) == land_stream(stream, None) == stream
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ class Budget:
     ):
         self._policies = [policy(each, config, time_now) for each in component.policies]
         self._reset = component.ratelimit_reset_header or "ratelimit-reset"
-        self._remaining = component.ratelimit_remaining_header or "ratelimit-remaining"
+        self._compute_remaining = component.ratelimit_remaining_header or "ratelimit-remaining"
         self._limited = frozenset(component.status_codes_for_ratelimit_hit or (429,))
 
     def reserve(self, request: Request) -> float:
@@ -213,7 +213,7 @@ class Budget:
                 return
 
     def _calls(self, response: Response) -> int | None:
-        found = _number(response.headers.get(self._remaining))
+        found = _number(response.headers.get(self._compute_remaining))
         if found is not None:
             return int(found)
         return 0 if response.status_code in self._limited else None

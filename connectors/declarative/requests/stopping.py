@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from threading import Event
 
-from connectors.sdk.reports import holding
+from connectors.sdk.reports import hold_value
 
 _STOPPED: ContextVar[Event | None] = ContextVar("stopped", default=None)
 
@@ -42,4 +42,4 @@ def pause(seconds: float) -> None:
 
 def stopped_by(event: Event | None) -> AbstractContextManager[None]:
     """Let an event stop this thread while the context is open; with None, nothing stops it."""
-    return holding(_STOPPED, event)
+    return hold_value(_STOPPED, event)

@@ -18,7 +18,7 @@ from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
 from connectors.sdk.airbyte.state_file import load_states
 from connectors.sdk.encoding import encode
 from connectors.sdk.refused_stream import RefusedStream
-from connectors.sdk.reports import reporting_config, reporting_warnings
+from connectors.sdk.reports import listen_to_config, listen_to_warnings
 from connectors.sdk.source import Source
 from connectors.sdk.state.partitions import distinct, partition_name
 from connectors.sdk.stream import Stream
@@ -59,7 +59,7 @@ def run_command(source: Source, arguments: argparse.Namespace, output: SourceOut
         output.config_update(config)
 
     warn = partial(output.log, "WARN")
-    with reporting_config(report), reporting_warnings(warn), closing(source):
+    with listen_to_config(report), listen_to_warnings(warn), closing(source):
         return run(source, arguments, output) or 0
 
 

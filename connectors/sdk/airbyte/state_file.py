@@ -32,7 +32,7 @@ def load_states(path: str | None) -> dict[StreamId, dict[str, Any]]:
     data = read_file(path, "state")
     states: States = {}
     if data.lstrip().startswith(b"{"):
-        states = _by_name(data)
+        states = _group_by_name(data)
     else:
         for item in decode_json(data, list[Raw], "state"):
             states |= _states(item)
@@ -49,13 +49,13 @@ def _states(item: Raw) -> States:
         what = f"state of {stream}"
         return {stream: None if blob is None else decode_json(blob, dict[str, Any], what)}
     if message.data is not None:
-        return _by_name(message.data)
+        return _group_by_name(message.data)
     raise ConfigError(
         f"the state file contains a state of type {message.type or 'LEGACY'}, not STREAM",
         guidance="reset the state: this source has one state per stream",
     )
 
 
-def _by_name(legacy: bytes | Raw) -> States:
+def _group_by_name(legacy: bytes | Raw) -> States:
     states = decode_json(legacy, dict[str, dict[str, Any] | None], "state")
     return {StreamId(name): state for name, state in states.items()}

@@ -137,7 +137,7 @@ class _GuardedBackend:
     def connect_tcp(self, host: str, port: int, *arguments: Any, **settings: Any) -> Any:
         core = _core()
         try:
-            addresses = resolved(host, port)
+            addresses = resolve(host, port)
         except (OSError, UnicodeError) as error:
             raise core.ConnectError(str(error)) from error
         self._guard.check(host, addresses)
@@ -177,7 +177,7 @@ def _core() -> Any:
     return import_module("httpcore")
 
 
-def resolved(host: str, port: int) -> Sequence[str]:
+def resolve(host: str, port: int) -> Sequence[str]:
     """Return the addresses of a host, in the order in which they are tried.
 
     IPv6 addresses that are link-local are left out if there are others: they are of the own network.
@@ -219,10 +219,10 @@ def _address(host: str) -> _Address | None:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except (ValueError, OSError):
         return None
-    return (_embedded(address) or address) if address.version == 6 else address
+    return (_find_embedded(address) or address) if address.version == 6 else address
 
 
-def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _find_embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     """Return the IPv4 address for which an IPv6 address stands; None if there is none."""
     number = int(address)
     if number >> 32 == _NAT64 or (number >> 32 == 0 and number > 1):

@@ -48,7 +48,7 @@ def decoded(response: httpx.Response) -> Any:
     """
     if _DECODED not in response.extensions:
         try:
-            response.extensions[_DECODED] = json_value(in_utf8(response))
+            response.extensions[_DECODED] = json_value(convert_to_utf8(response))
         except ValueError as error:
             raise not_json(response, error) from None
     return response.extensions[_DECODED]
@@ -119,7 +119,7 @@ def _values(body: Any, parts: Sequence[str]) -> Iterator[Any]:
             yield from _values(body[number], rest)
 
 
-def in_utf8(response: httpx.Response) -> bytes:
+def convert_to_utf8(response: httpx.Response) -> bytes:
     """Return a body in UTF-8."""
     is_utf8 = response.charset_encoding in _UTF8
     return response.content if is_utf8 else response.text.encode()
@@ -141,7 +141,7 @@ def json_value(content: bytes, decode: Decode = _decode, repair: Decode = _decod
         try:
             return decode(content)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return repair(_without_half_pairs(content))
+            return repair(_replace_half_pairs(content))
     except (InvalidOperation, OverflowError):
         raise ValueError("it has a number that is too large") from None
     except RecursionError:
@@ -175,7 +175,7 @@ def not_json(
     )
 
 
-def _without_half_pairs(content: bytes) -> bytes:
+def _replace_half_pairs(content: bytes) -> bytes:
     """Return JSON with U+FFFD in place of each half of a surrogate pair. Such a half is left of an emoji if a
     text was cut, and no text in UTF-8 can have it."""
     if not _HALF.search(content):

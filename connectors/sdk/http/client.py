@@ -149,7 +149,7 @@ class HttpClient:
             TransientError: the request failed in all attempts, or the API asks for too long a wait.
             SystemFailure: the API rejects the request.
         """
-        url = urls.with_params(urls.joined(self._base, path), params or {})
+        url = urls.add_params(urls.join_path(self._base, path), params or {})
         body, content_type = _body(json, data, content)
         call = _Call(method.upper(), url, dict(headers or {}), body, content_type, timeout)
         if body is not None and not urls.is_within(url, self._trusted):
@@ -159,7 +159,7 @@ class HttpClient:
                 guidance="if it may get the body and the credentials, trust its origin: with "
                 "`trusted_origins` of the client, or with `trust` for a manifest",
             )
-        return self._with_retries(lambda: self._send(call), self._retry, self._authenticator)
+        return self._send_with_retries(lambda: self._send(call), self._retry, self._authenticator)
 
     def get(self, path: str = "", *, params: Mapping[str, Any] | None = None) -> httpx.Response:
         """Send a GET request, and return its response; errors are those of `request`."""
@@ -182,7 +182,9 @@ class HttpClient:
             hide(request, wanted.secrets)
             return self._connections.send(request)
 
-        return self._with_retries(send, RetryPolicy(accepted_statuses=wanted.accepted_statuses))
+        return self._send_with_retries(
+            send, RetryPolicy(accepted_statuses=wanted.accepted_statuses)
+        )
 
     def close(self) -> None:
         """Close the connections, unless other clients may share them. A later request opens new ones. They
@@ -196,7 +198,7 @@ class HttpClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _with_retries(
+    def _send_with_retries(
         self,
         send: Callable[[], httpx.Response],
         policy: Policy,
@@ -207,7 +209,7 @@ class HttpClient:
         attempt = 1
         while True:
             outcome = _outcome(send)
-            if authenticator is not None and self._renewed(outcome, authenticator):
+            if authenticator is not None and self._send_renewed(outcome, authenticator):
                 authenticator = None
                 continue
             action = policy.decide(outcome, attempt)
@@ -232,7 +234,7 @@ class HttpClient:
         """
         url = call.url
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._connections.send(self._with_credentials(call, url))
+            response = self._connections.send(self._send_with_credentials(call, url))
             if self._rate_limit is not None:
                 self._rate_limit.observe(response)
             following = response.next_request
@@ -254,7 +256,7 @@ class HttpClient:
         is_free = call.method in _REDIRECTED and call.content is None
         return is_free or (is_kept and urls.is_within(url, self._trusted))
 
-    def _with_credentials(self, call: _Call, url: httpx.URL) -> httpx.Request:
+    def _send_with_credentials(self, call: _Call, url: httpx.URL) -> httpx.Request:
         is_trusted = urls.is_within(url, self._trusted)
         if not is_trusted:
             call = _Call(call.method, url, {}, timeout=call.timeout)
@@ -283,7 +285,7 @@ class HttpClient:
         hide_headers(request, headers)
         return request
 
-    def _renewed(self, outcome: Outcome, authenticator: Authenticator) -> bool:
+    def _send_renewed(self, outcome: Outcome, authenticator: Authenticator) -> bool:
         """Return whether the credentials were refused, and have been renewed."""
         return (
             isinstance(outcome, httpx.Response)

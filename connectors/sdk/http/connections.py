@@ -103,8 +103,8 @@ class Connections:
             TransientError: the response takes too long.
         """
         try:
-            with self._deadline.within(self._limits.seconds):
-                return self._received(request)
+            with self._deadline.limit_to(self._limits.seconds):
+                return self._wrap_response(request)
         except ResponseIsLate:
             raise TransientError(
                 f"the response to {place(request)} was not complete after "
@@ -113,7 +113,7 @@ class Connections:
                 f"environment variable {SECONDS_VARIABLE}",
             ) from None
 
-    def _received(self, request: httpx.Request) -> httpx.Response:
+    def _wrap_response(self, request: httpx.Request) -> httpx.Response:
         received = self.open().send(request, stream=True)
         raw = _TimedStream(received, self._deadline)
         received.stream = raw

@@ -84,8 +84,8 @@ def failure(outcome: Outcome, attempts: int = 1) -> EltError:
         attempts: the number of attempts that were made.
     """
     if isinstance(outcome, httpx.Response):
-        return _of_response(outcome, attempts)
-    return _of_transport(outcome, attempts)
+        return _describe_response(outcome, attempts)
+    return _describe_transport(outcome, attempts)
 
 
 def is_permanent(error: httpx.RequestError) -> bool:
@@ -94,13 +94,13 @@ def is_permanent(error: httpx.RequestError) -> bool:
     return never_sent or _is_of_certificate(error)
 
 
-def _of_response(response: httpx.Response, attempts: int) -> EltError:
+def _describe_response(response: httpx.Response, attempts: int) -> EltError:
     status, where = response.status_code, place(response.request)
     text = excerpt(response)
     body = f": {text}" if text else ""
     after = f" in {attempts} attempts" if attempts > 1 else ""
     if status in (401, 403):
-        return _refused(response, body)
+        return _describe_refusal(response, body)
     if status == 402:
         return ConfigError(
             f"{where} is refused until the account pays for it (402){body}",
@@ -131,7 +131,7 @@ def _of_response(response: httpx.Response, attempts: int) -> EltError:
     )
 
 
-def _refused(response: httpx.Response, body: str) -> EltError:
+def _describe_refusal(response: httpx.Response, body: str) -> EltError:
     status, host, where = response.status_code, response.url.host, place(response.request)
     if not has_credentials(response.request):
         return SystemFailure(
@@ -151,7 +151,7 @@ def _refused(response: httpx.Response, body: str) -> EltError:
     )
 
 
-def _of_transport(error: httpx.RequestError, attempts: int) -> EltError:
+def _describe_transport(error: httpx.RequestError, attempts: int) -> EltError:
     where = place(error.request)
     if isinstance(error, httpx.LocalProtocolError):
         # The text of the error quotes the header, which may be a secret.

@@ -186,10 +186,12 @@ def _answer(response: httpx.Response) -> dict[str, Any]:
     if isinstance(answer, dict) and answer.get("error"):
         raise refusal(response)
     guidance = "check that the URL is that of the API's token endpoint"
-    raise missing_token(response, answer, "access_token", guidance)
+    raise describe_missing_token(response, answer, "access_token", guidance)
 
 
-def missing_token(response: httpx.Response, answer: Any, name: str, guidance: str) -> SystemFailure:
+def describe_missing_token(
+    response: httpx.Response, answer: Any, name: str, guidance: str
+) -> SystemFailure:
     """Return the error for the answer of a token endpoint that has no token at a name."""
     # The answer is not quoted: it may contain a token by another name.
     names = ", ".join(map(repr, answer)) if isinstance(answer, dict) else type(answer).__name__

@@ -13,7 +13,7 @@ import httpx
 
 from connectors.sdk.http.body import Path, decoded, steps, value_at
 from connectors.sdk.http.failures import place
-from connectors.sdk.http.urls import link, linked, text
+from connectors.sdk.http.urls import link, resolve_link, text
 from elt_assets.errors import SystemFailure
 
 In = Literal["params", "headers", "json"]
@@ -238,7 +238,7 @@ class NextUrl(Paginator):
     path: Path
 
     def following(self, page: Page) -> PageRequest | None:
-        return _linked(page, value_at(page.body, self.path))
+        return _find_link(page, value_at(page.body, self.path))
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class LinkHeader(Paginator):
 
     def following(self, page: Page) -> PageRequest | None:
         links = ", ".join(page.response.headers.get_list("Link"))
-        return _linked(page, link(links, self.relation))
+        return _find_link(page, link(links, self.relation))
 
 
 class PageTrail:
@@ -335,7 +335,7 @@ class LoopGuard(PageTrail):
         self.count(page.response, is_equal=is_equal, limit=limit)
 
 
-def _linked(page: Page, target: Any) -> PageRequest | None:
+def _find_link(page: Page, target: Any) -> PageRequest | None:
     """Return the request for a page by its URL, which may be relative to the URL of the page before it.
 
     Raises:
@@ -348,7 +348,7 @@ def _linked(page: Page, target: Any) -> PageRequest | None:
             f"the URL of the page after {place(page.response.request)} is not a text",
             guidance="correct the path of the URL; for a value that is not a URL, use the paginator `Cursor`",
         )
-    url = str(linked(page.response.url, target))
+    url = str(resolve_link(page.response.url, target))
     return PageRequest(url=url, position=url)
 
 

@@ -10,7 +10,7 @@ import httpx
 from connectors.sdk.http.body import Path, records_at
 from connectors.sdk.http.client import HttpClient, is_ignored
 from connectors.sdk.http.paginators import LoopGuard, Page, PageRequest, Paginator, SinglePage
-from connectors.sdk.http.urls import filled
+from connectors.sdk.http.urls import fill_path
 from connectors.sdk.items import Context, Record
 from connectors.sdk.stream import Stream
 
@@ -130,7 +130,7 @@ class HttpStream(Stream):
         if page.url is not None:
             return self.client.request(self.method, page.url, headers=headers, json=json)
         params = {**self.url_params(context, start), **page.params}
-        path = filled(self.path, context)
+        path = fill_path(self.path, context)
         return self.client.request(self.method, path, params=params, headers=headers, json=json)
 
     def _knows_start(self) -> bool:

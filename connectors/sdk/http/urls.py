@@ -53,10 +53,10 @@ def parsed(url: str) -> httpx.URL:
     try:
         return httpx.URL(url)
     except httpx.InvalidURL:
-        raise _malformed() from None
+        raise _describe_malformed() from None
 
 
-def linked(page: httpx.URL, target: str) -> httpx.URL:
+def resolve_link(page: httpx.URL, target: str) -> httpx.URL:
     """Return the absolute URL of a link that is at a URL.
 
     Raises:
@@ -65,13 +65,13 @@ def linked(page: httpx.URL, target: str) -> httpx.URL:
     try:
         target_url = page.join(target)
     except (httpx.InvalidURL, ValueError):
-        raise _malformed() from None
+        raise _describe_malformed() from None
     if not target_url.host:
-        raise _malformed()
+        raise _describe_malformed()
     return target_url
 
 
-def joined(base_url: httpx.URL, path: str) -> httpx.URL:
+def join_path(base_url: httpx.URL, path: str) -> httpx.URL:
     """Return the URL of a path below a base URL, or an absolute URL as it is.
 
     A path always follows the path of the base URL, also if it begins with a slash.
@@ -84,7 +84,7 @@ def joined(base_url: httpx.URL, path: str) -> httpx.URL:
     return base_url.copy_with(raw_path=base_url.raw_path.rstrip(b"/") + relative.raw_path)
 
 
-def filled(path: str, context: Mapping[str, Any] | None) -> str:
+def fill_path(path: str, context: Mapping[str, Any] | None) -> str:
     """Return a path whose placeholders, `{name}`, are replaced by values of a context.
 
     Raises:
@@ -105,7 +105,7 @@ def filled(path: str, context: Mapping[str, Any] | None) -> str:
     return _PLACEHOLDER.sub(value, path)
 
 
-def with_params(url: httpx.URL, params: Mapping[str, Any]) -> httpx.URL:
+def add_params(url: httpx.URL, params: Mapping[str, Any]) -> httpx.URL:
     """Return a URL with further parameters of the query; those that are None are left out."""
     texts = {
         name: [text(item) for item in value]
@@ -140,7 +140,7 @@ def is_within(url: httpx.URL, origins: Sequence[Origin]) -> bool:
     return own_origin in [*origins, *upgraded]
 
 
-def _malformed() -> SystemFailure:
+def _describe_malformed() -> SystemFailure:
     return SystemFailure(
         "a URL of the API is malformed",
         guidance="correct the URL; if the API has sent it, as a link to the next page, report it there",

@@ -80,7 +80,7 @@ def catalog_entry(stream: Stream) -> Entry:
     return entry
 
 
-def selected_streams(
+def select_streams(
     entries: Sequence[Entry], streams: Sequence[Stream]
 ) -> Iterator[SelectedStream | str]:
     """Yield the streams that a catalog selects; for a stream that the source does not have, its name.
@@ -94,20 +94,22 @@ def selected_streams(
         if not _is_stream_selected(entry, metadata.get((), {})):
             continue
         name = str(entry.get("tap_stream_id") or entry.get("stream"))
-        yield _selected(streams_by_name[name], entry, metadata) if name in streams_by_name else name
+        yield _select(streams_by_name[name], entry, metadata) if name in streams_by_name else name
 
 
-def without(record: Record, excluded: Excluded) -> Record:
+def remove_fields(record: Record, excluded: Excluded) -> Record:
     """Return a record without the fields that are not selected."""
     result = {}
     for name, value in record.items():
         inner = excluded.get(name, {})
         if inner is not None:
-            result[name] = without(value, inner) if inner and isinstance(value, dict) else value
+            result[name] = (
+                remove_fields(value, inner) if inner and isinstance(value, dict) else value
+            )
     return result
 
 
-def _selected(
+def _select(
     stream: Stream, entry: Entry, metadata: Mapping[Breadcrumb, Mapping[str, Any]]
 ) -> SelectedStream:
     root = metadata.get((), {})
@@ -124,7 +126,7 @@ def _selected(
         )
     configured = ConfiguredStream(stream=stream.describe(), sync_mode=_METHODS[method])
     always_kept = {*_key_properties(stream), cursor}
-    excluded = _excluded(stream.json_schema, metadata, ())
+    excluded = _find_excluded(stream.json_schema, metadata, ())
     return SelectedStream(
         stream,
         configured,
@@ -156,7 +158,7 @@ def _is_stream_selected(entry: Entry, root: Mapping[str, Any]) -> bool:
     return bool(next((choice for choice in choices if choice is not None), False))
 
 
-def _excluded(
+def _find_excluded(
     schema: Any, metadata: Mapping[Breadcrumb, Mapping[str, Any]], place: Breadcrumb
 ) -> Excluded:
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
@@ -165,7 +167,7 @@ def _excluded(
         path = (*place, "properties", name)
         if not _is_field_selected(metadata.get(path, {})):
             excluded[name] = None
-        elif inner := _excluded(part, metadata, path):
+        elif inner := _find_excluded(part, metadata, path):
             excluded[name] = inner
     return excluded
 

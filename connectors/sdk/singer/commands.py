@@ -15,8 +15,8 @@ from typing import Any
 
 from connectors.sdk.items import Item, Page
 from connectors.sdk.refused_stream import RefusedStream
-from connectors.sdk.reports import reporting_config, reporting_warnings
-from connectors.sdk.singer.catalog import SelectedStream, catalog_entry, selected_streams
+from connectors.sdk.reports import listen_to_config, listen_to_warnings
+from connectors.sdk.singer.catalog import SelectedStream, catalog_entry, select_streams
 from connectors.sdk.singer.output import TapOutput, TapStreamOutput
 from connectors.sdk.singer.state import TapState, load_state_file, require_standard_format
 from connectors.sdk.source import Source
@@ -61,7 +61,7 @@ def run_tap(source: Source, arguments: argparse.Namespace, output: TapOutput) ->
     command = next((run for name, run in _COMMANDS.items() if getattr(arguments, name)), _sync)
     save = partial(_save_config, source, arguments.config, output)
     warn = partial(output.log, "WARNING")
-    with reporting_config(save), reporting_warnings(warn), closing(source):
+    with listen_to_config(save), listen_to_warnings(warn), closing(source):
         return command(source, arguments, output) or 0
 
 
@@ -85,7 +85,7 @@ def _version(source: Source, _: argparse.Namespace, output: TapOutput) -> None:
 
 
 def _about(source: Source, arguments: argparse.Namespace, output: TapOutput) -> None:
-    settings = _with_secrets(source.specification())
+    settings = _mark_secrets(source.specification())
     if arguments.format == "json":
         about = {
             "name": source.name,
@@ -103,13 +103,13 @@ def _about(source: Source, arguments: argparse.Namespace, output: TapOutput) -> 
         output.line(f"  {name}{'*' * (name in required)}: {text}".rstrip().encode())
 
 
-def _with_secrets(schema: Any) -> Any:
+def _mark_secrets(schema: Any) -> Any:
     """Return a specification in which secrets are marked as taps mark them, too."""
     if isinstance(schema, list):
-        return [_with_secrets(part) for part in schema]
+        return [_mark_secrets(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    marked = {name: _with_secrets(part) for name, part in schema.items()}
+    marked = {name: _mark_secrets(part) for name, part in schema.items()}
     return {**marked, "secret": True, "writeOnly": True} if marked.get("airbyte_secret") else marked
 
 
@@ -149,14 +149,14 @@ def _sync(source: Source, arguments: argparse.Namespace, output: TapOutput) -> i
         selection.configured.id: selection
         for selection in _selection(source, config, arguments, output)
     }
-    jobs = [(s.stream, s.configured, _saved(s, state)) for s in selection.values()]
+    jobs = [(s.stream, s.configured, _save(s, state)) for s in selection.values()]
     failures = read_streams(jobs, partial(_stream_output, output, state, selection))
     if state.is_pending:
         output.state(state)
     return failures
 
 
-def _saved(selected: SelectedStream, state: TapState) -> dict[str, Any] | None:
+def _save(selected: SelectedStream, state: TapState) -> dict[str, Any] | None:
     """Return the bookmark that a stream is read from; a full table is read as a whole."""
     is_full = selected.configured.sync_mode == FULL_REFRESH
     return None if is_full else state.saved.get(selected.name)
@@ -184,7 +184,7 @@ def _selection(
     entries = [catalog_entry(stream) for stream in streams]
     if arguments.catalog:
         entries = _entries(arguments.catalog)
-    for selected in selected_streams(entries, streams):
+    for selected in select_streams(entries, streams):
         if isinstance(selected, SelectedStream):
             yield selected
         elif (reason := source.refusal(selected)) is not None:

@@ -15,7 +15,7 @@ from msgspec import Raw
 from connectors.sdk.encoding import encode
 from connectors.sdk.items import Record
 from connectors.sdk.output import TimedOutput, encode_record
-from connectors.sdk.singer.catalog import SelectedStream, without
+from connectors.sdk.singer.catalog import SelectedStream, remove_fields
 from connectors.sdk.singer.state import TapState
 from connectors.sdk.sync import StreamOutput
 from elt_assets.errors import EltError
@@ -103,7 +103,7 @@ class TapStreamOutput(StreamOutput):
 
     def record(self, record: Record) -> None:
         excluded = self._selected.excluded
-        stored = without(record, excluded) if excluded else record
+        stored = remove_fields(record, excluded) if excluded else record
         self._output.record(self._head, stored, self._tail)
 
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:

@@ -111,7 +111,7 @@ class Bookmark:
         self._field = key.field
         self._is_sorted = rules.is_sorted
         self._named_by = rules.named_by
-        self._saved = saved_value(key, saved)
+        self._saved = read_saved_value(key, saved)
         values = {
             *(*OF_ONE_SYNC, PARTITIONS, CONTEXT, REPLICATION_KEY, VALUE, key.field),
             *(SENT, SENT_NULLS),
@@ -133,7 +133,7 @@ class Bookmark:
         self._on_bad_value = rules.on_bad_value
         self._bad_values = 0
         self._first_bad_value: Any = None
-        self._checked: Any = None
+        self._check: Any = None
         self._highest: Any = None
         self._shape: str | None = None
         self._zone = ""
@@ -197,16 +197,16 @@ class Bookmark:
 
         Spec: "Dealing with Unsorted Streams".
         """
-        saved, self._sent = self._reached(), self._sent_at_bookmark()
+        saved, self._sent = self._find_reached(), self._find_sent()
         self._saved = saved
-        self._highest = self._shape = self._checked = None
+        self._highest = self._shape = self._check = None
         self._ties = []
 
     def entry(self, *, with_progress: bool = True) -> dict[str, Any]:
         """Return the entry of the state; with the progress so far, which no sync resumes from."""
         entry: dict[str, Any] = {} if self.context is None else {CONTEXT: self.context}
-        value = self._reached() if self._is_sorted else self._saved
-        sent = self._sent_at_bookmark() if self._is_sorted else self._sent
+        value = self._find_reached() if self._is_sorted else self._saved
+        sent = self._find_sent() if self._is_sorted else self._sent
         if value is not None:
             entry |= {REPLICATION_KEY: self._field, VALUE: _exact(self._key, value)}
         entry |= self._others | sent.entry(SENT) | self._new_nulls.entry(SENT_NULLS)
@@ -226,25 +226,25 @@ class Bookmark:
             return self._on_bad_value == SKIP
         self._check_highest()
         if self._highest is None or order > self._key.order(self._highest):
-            self._highest = self._checked = value
+            self._highest = self._check = value
             self._ties = [record]
             self._remember_shape(value)
         elif order == self._key.order(self._highest):
             if len(self._ties) <= self._max_sent:
                 self._ties.append(record)
         elif self._is_sorted:
-            raise self._unsorted(value, record)
+            raise self._describe_unsorted(value, record)
         return False
 
-    def _sent_at_bookmark(self) -> SentRecords:
+    def _find_sent(self) -> SentRecords:
         """Return the records with the value of the bookmark that this sync has reached."""
-        reached = self._reached()
+        reached = self._find_reached()
         if reached is None or self._highest is None:
             return self._sent
         order, highest = self._key.order(reached), self._key.order(self._highest)
         is_moved = self._saved is None or self._key.is_larger(reached, self._saved)
         before = SentRecords(None, self._max_sent) if is_moved else self._sent
-        return before.with_records(self._ties) if order == highest else before
+        return before.add_records(self._ties) if order == highest else before
 
     def _see_bad_value(self, value: Any, error: SystemFailure) -> None:
         """Count a value that cannot be compared, or raise the error if it is one in this stream."""
@@ -257,16 +257,16 @@ class Bookmark:
     def _check_highest(self) -> None:
         """Replace a highest value that only looked like a date-time, such as one of month 13, by the last one
         that was compared: records may be repeated then, and none is lost."""
-        if self._highest is None or self._highest is self._checked:
+        if self._highest is None or self._highest is self._check:
             return
         try:
             self._key.order(self._highest)
         except SystemFailure as error:
             self._see_bad_value(self._highest, error)
-            self._highest, self._ties = self._checked, []
+            self._highest, self._ties = self._check, []
             self._remember_shape(self._highest)
         else:
-            self._checked = self._highest
+            self._check = self._highest
 
     def _remember_shape(self, value: Any) -> None:
         """Keep the notation of a date-time; None if texts of this notation do not sort as their values."""
@@ -278,7 +278,7 @@ class Bookmark:
                 self._zone_from = len(value) if sign < 0 else sign
                 self._zone = value[self._zone_from :]
 
-    def _reached(self) -> Any:
+    def _find_reached(self) -> Any:
         """Return the bookmark that this sync has reached; never before the last one, nor past the signpost.
 
         Spec: "Replication Key Signposts".
@@ -302,7 +302,7 @@ class Bookmark:
             return False
         return self._key.kind in (DATE, DATE_TIME) or not is_instant(self._signpost)
 
-    def _unsorted(self, value: Any, record: Record) -> InvalidStreamSortException:
+    def _describe_unsorted(self, value: Any, record: Record) -> InvalidStreamSortException:
         rest = [name for name in record if name != self._field and name not in self._named_by]
         names = [*(name for name in self._named_by if name in record), *rest][:3]
         values = ", ".join(f"{name}={record[name]!r}" for name in names)
@@ -342,7 +342,7 @@ class SentRecords:
             if len(self.hashes) > self._limit:
                 self.hashes, self._is_open = set(), False
 
-    def with_records(self, records: Sequence[Record]) -> SentRecords:
+    def add_records(self, records: Sequence[Record]) -> SentRecords:
         """Return these hashes and those of further records."""
         sent = SentRecords(None, self._limit)
         hashes = {*self.hashes, *map(_hash, records)} if len(records) <= self._limit else set()
@@ -359,11 +359,11 @@ def _hash(record: Record) -> bytes:
     return hashlib.blake2b(_encode_sorted(record), digest_size=_HASH_BYTES).digest()
 
 
-def without_progress(entry: Mapping[str, Any]) -> dict[str, Any]:
+def remove_progress(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in entry.items() if name not in OF_ONE_SYNC}
 
 
-def saved_value(key: ReplicationKey, saved: Mapping[str, Any]) -> Any:
+def read_saved_value(key: ReplicationKey, saved: Mapping[str, Any]) -> Any:
     """Return the bookmark of an entry; None if it has none, or one of another replication key.
 
     A state whose only property is the replication key, `{"updated_at": …}`, is the form of many other

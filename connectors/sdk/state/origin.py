@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from connectors.sdk.state.bookmark import PARTITIONS, saved_value
+from connectors.sdk.state.bookmark import PARTITIONS, read_saved_value
 from connectors.sdk.state.replication_key import ReplicationKey
 from elt_assets.errors import ConfigError
 
@@ -50,7 +50,7 @@ def check_origin(
             guidance=_GUIDANCE,
         )
     for entry in (saved, *(saved.get(PARTITIONS) or [])):
-        bookmark = saved_value(key, entry)
+        bookmark = read_saved_value(key, entry)
         if key.is_before(position, bookmark):
             raise ConfigError(
                 f"the state is at {bookmark!r}, and the log of the source ends at {position!r}: the source "

@@ -1,6 +1,6 @@
 """The partitions of child streams, which are read from their parent once in a read of all streams.
 
-A read opens a scope (`sharing_parents`). In it, the contexts that a parent has yielded are kept, for all of
+A read opens a scope (`share_parents`). In it, the contexts that a parent has yielded are kept, for all of
 its child streams; beyond `MEMORY` bytes they are in a temporary file. They are collected for the first child
 stream, or while the parent is read for itself, if that read has all of its records: it begins at no bookmark
 and no start date. Contexts of a parent that failed, or was not read to its end, are forgotten, and read again
@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from connectors.sdk.items import Context, Record, Records
-from connectors.sdk.reports import holding
+from connectors.sdk.reports import hold_value
 
 MEMORY = 8 << 20
 """Size in bytes of the contexts of one parent that are kept in memory; more of them are in a file."""
@@ -108,14 +108,14 @@ _SHARED: ContextVar[_Shared | None] = ContextVar("parents", default=None)
 
 
 @contextmanager
-def sharing_parents() -> Iterator[None]:
+def share_parents() -> Iterator[None]:
     """Let each parent stream be read once for all of its child streams while the scope is open."""
     shared = _Shared()
-    with shared.files, holding(_SHARED, shared):
+    with shared.files, hold_value(_SHARED, shared):
         yield
 
 
-def shared_contexts(parent: object, read: Callable[[], Iterable[Context]]) -> Iterator[Context]:
+def share_contexts(parent: object, read: Callable[[], Iterable[Context]]) -> Iterator[Context]:
     """Yield the contexts of the child streams of a parent, which `read` returns if they are not kept yet."""
     shared = _SHARED.get()
     if shared is None:

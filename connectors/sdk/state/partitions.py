@@ -37,11 +37,11 @@ def partition_name(context: Context) -> str:
     a context of several values. A text is in quotes where it could be taken for something else.
     """
     if len(context) == 1:
-        return "".join(map(_written, context.values()))
-    return ",".join(f"{_written(name)}={_written(context[name])}" for name in sorted(context))
+        return "".join(map(_encode_key, context.values()))
+    return ",".join(f"{_encode_key(name)}={_encode_key(context[name])}" for name in sorted(context))
 
 
-def _written(value: Any) -> str:
+def _encode_key(value: Any) -> str:
     if isinstance(value, str) and _is_plain(value):
         return value
     text = _encode_sorted(value).decode()

@@ -24,8 +24,8 @@ from connectors.sdk.state.bookmark import (
     SKIP,
     Bookmark,
     BookmarkRules,
-    saved_value,
-    without_progress,
+    read_saved_value,
+    remove_progress,
 )
 from connectors.sdk.state.origin import SOURCE_IDENTITY, check_origin
 from connectors.sdk.state.partitions import identity
@@ -86,8 +86,8 @@ class StreamState:
         self._open: dict[bytes, Bookmark] = {}
         self._entries: dict[bytes, bytes] = {}
         self._size = 0
-        for entry in _saved_partitions(saved):
-            without_own = without_progress(entry)
+        for entry in _read_partitions(saved):
+            without_own = remove_progress(entry)
             of_context = identity(entry[CONTEXT])
             if of_context not in self._entries or self._is_before(
                 without_own, self._entries[of_context]
@@ -156,7 +156,7 @@ class StreamState:
         whole = (
             self._whole.entry(with_progress=with_progress)
             if self._whole
-            else without_progress(self._others)
+            else remove_progress(self._others)
         )
         if not self._entries and not entry:
             return Raw(encode(whole))
@@ -185,7 +185,7 @@ class StreamState:
     def _is_before(self, entry: Mapping[str, Any], saved: bytes) -> bool:
         """Return whether an entry has an earlier bookmark than another one of the same context."""
         first, other = (
-            saved_value(self._key, entry_value)
+            read_saved_value(self._key, entry_value)
             for entry_value in (entry, msgspec.json.decode(saved))
         )
         return first is None or (other is not None and self._key.is_larger(other, first))
@@ -201,7 +201,7 @@ class StreamState:
         self._entries[of_context] = entry
 
 
-def _saved_partitions(saved: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _read_partitions(saved: Mapping[str, Any]) -> list[dict[str, Any]]:
     entries = saved.get(PARTITIONS) or []
     is_list = isinstance(entries, list)
     if not is_list or not all(
@@ -215,7 +215,7 @@ def _saved_partitions(saved: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _warnings(key: ReplicationKey, saved: Mapping[str, Any]) -> Iterator[str]:
-    entries = [saved, *_saved_partitions(saved)]
+    entries = [saved, *_read_partitions(saved)]
     others = {str(e[REPLICATION_KEY]) for e in entries if e.get(REPLICATION_KEY)} - {key.field}
     if others:
         yield (
@@ -223,7 +223,7 @@ def _warnings(key: ReplicationKey, saved: Mapping[str, Any]) -> Iterator[str]:
             f"{key.field!r}: they have no effect"
         )
     allowed = OF_ONE_SYNC | {PARTITIONS, REPLICATION_KEY}
-    if saved and not allowed & set(saved) and saved_value(key, saved) is None:
+    if saved and not allowed & set(saved) and read_saved_value(key, saved) is None:
         yield (
             f"the state has no bookmark, but {', '.join(map(repr, saved))}: it is of another source or "
             "version, and the stream is read from its beginning; `load_state` can translate it"

@@ -32,7 +32,7 @@ def bad_configs(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[Ba
         for place, rest in _incomplete(config)
         if violations(rest, schema)
     )
-    mistyped = [bad for bad in _mistyped(config, schema) if violations(bad.config, schema)]
+    mistyped = [bad for bad in _change_type(config, schema) if violations(bad.config, schema)]
     return [*islice(incomplete, MAX_MISSING), *mistyped]
 
 
@@ -45,7 +45,7 @@ def _incomplete(config: Mapping[str, Any]) -> Iterator[tuple[list[str], dict[str
                 yield [name, *place], {**config, name: inner}
 
 
-def _mistyped(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[BadConfig]:
+def _change_type(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[BadConfig]:
     """Return a config with a wrong type of the first field that has a type; fields in the config first."""
     properties = schema.get("properties")
     declared = list(properties) if isinstance(properties, Mapping) else []

@@ -75,7 +75,7 @@ class Commands:
     @cached_property
     def check(self) -> Run:
         """The check of the config."""
-        return self._with_secrets().run("check", "`check`").run
+        return self._mark_secrets().run("check", "`check`").run
 
     @cached_property
     def bad_checks(self) -> list[Run]:
@@ -96,18 +96,18 @@ class Commands:
     def without_config_file(self) -> Run:
         """A discovery whose config file does not exist."""
         purpose = "`discover` with a config file that does not exist"
-        connector = self._with_secrets()
+        connector = self._mark_secrets()
         return connector.run("discover", purpose, expected_end=FAILURE, without_file=True).run
 
     @cached_property
     def discover(self) -> Run:
         """The discovery of the streams."""
-        return self._with_secrets().run("discover", "`discover`").run
+        return self._mark_secrets().run("discover", "`discover`").run
 
     @cached_property
     def second_discovery(self) -> Run:
         """Another discovery with the same config."""
-        return self._with_secrets().run("discover", "a second `discover`").run
+        return self._mark_secrets().run("discover", "a second `discover`").run
 
     @cached_property
     def offered(self) -> list[AirbyteStream]:
@@ -145,7 +145,7 @@ class Commands:
         cursors = self.settings.cursors
         return next((cursors[name] for name in names_of(stream) if name in cursors), ())
 
-    def _with_secrets(self) -> Connector:
+    def _mark_secrets(self) -> Connector:
         """Return the connector; its specification is known then, so that secrets in its output are found."""
         self.spec  # noqa: B018 - starts the process
         return self.connector

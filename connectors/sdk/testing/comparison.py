@@ -132,7 +132,7 @@ def scalars(value: Any) -> Iterator[Any]:
         yield value
 
 
-def named_scalars(
+def list_scalars(
     value: Any, skipped: Collection[str] = (), name: str = ""
 ) -> Iterator[tuple[str, Any]]:
     """Yield every text and number in a JSON value with the name of the property that has it.
@@ -144,10 +144,10 @@ def named_scalars(
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if key not in skipped:
-                yield from named_scalars(inner, skipped, key)
+                yield from list_scalars(inner, skipped, key)
     elif isinstance(value, list):
         for inner in value:
-            yield from named_scalars(inner, skipped, name)
+            yield from list_scalars(inner, skipped, name)
     else:
         yield from ((name, scalar) for scalar in scalars(value))
 

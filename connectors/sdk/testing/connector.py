@@ -256,11 +256,11 @@ def _files(contents: Mapping[str, bytes]) -> Iterator[tuple[Path, dict[str, Path
         folder = Path(name)
         yield (
             folder,
-            {file: _written(folder / f"{file}.json", text) for file, text in contents.items()},
+            {file: _write(folder / f"{file}.json", text) for file, text in contents.items()},
         )
 
 
-def _written(path: Path, content: bytes) -> Path:
+def _write(path: Path, content: bytes) -> Path:
     """Write a file that only this user can read, and return its path."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

@@ -42,7 +42,7 @@ class Containers:
         name = f"elt-{uuid.uuid4().hex[:16]}"
         ended = None
         try:
-            ended = run_process(_named(command, name), stdout, stderr, seconds)
+            ended = run_process(_name(command, name), stdout, stderr, seconds)
         finally:
             if ended is None or ended.code is None or ended.code < 0:
                 self._remove(name)
@@ -51,7 +51,7 @@ class Containers:
     def _remove(self, name: str) -> None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run(
-                _named(self.removal, name),
+                _name(self.removal, name),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_REMOVAL_SECONDS,
@@ -59,7 +59,7 @@ class Containers:
             )
 
 
-def _named(command: Sequence[str], name: str) -> list[str]:
+def _name(command: Sequence[str], name: str) -> list[str]:
     return [word.replace(NAME, name) for word in command]
 
 

@@ -27,7 +27,7 @@ from connectors.sdk.testing.observations import Observations
 from connectors.sdk.testing.process import run_process, stop_process
 from connectors.sdk.testing.protocols.airbyte import Airbyte
 from connectors.sdk.testing.protocols.singer import Singer
-from connectors.sdk.testing.rules.registry import selected
+from connectors.sdk.testing.rules.registry import select_rules
 from connectors.sdk.testing.rules.rule import Rule
 from elt_assets.protocol.airbyte.log_text import printable
 
@@ -83,7 +83,7 @@ class Kit:
     ):
         if removal:
             execute, stop = Containers(removal).run, None
-        self.rules = selected(rules, skip)
+        self.rules = select_rules(rules, skip)
         self.protocol = Singer() if tap else Airbyte()
         bad = [BadConfig(text, dict(config)) for text, config in (bad_configs or {}).items()]
         paths = {name: path.split(".") for name, path in (cursors or {}).items()}
@@ -104,7 +104,7 @@ class Kit:
             ConfigError: the command cannot be started, or there is no stream of a given name.
         """
         if rule.name not in self._outcomes:
-            self._outcomes[rule.name] = self._masked(self._checked(rule))
+            self._outcomes[rule.name] = self._mask(self._check(rule))
         return self._outcomes[rule.name]
 
     def report(self) -> Report:
@@ -116,11 +116,11 @@ class Kit:
         begin = time.monotonic()
         outcomes = [self.outcome(rule) for rule in self.rules]
         # Again, since a later process may have shown a secret of a config that the connector changed.
-        masked = [self._masked(outcome) for outcome in outcomes]
+        masked = [self._mask(outcome) for outcome in outcomes]
         seconds = time.monotonic() - begin
         return Report(self.protocol.name, masked, len(self._connector.runs), seconds)
 
-    def _checked(self, rule: Rule) -> Outcome:
+    def _check(self, rule: Rule) -> Outcome:
         results: list[Finding | Note] = []
         status, reason = PASSED, ""
         try:
@@ -135,25 +135,25 @@ class Kit:
             rule.name, rule.summary, FAILED if findings else status, reason, findings, notes
         )
 
-    def _masked(self, outcome: Outcome) -> Outcome:
+    def _mask(self, outcome: Outcome) -> Outcome:
         """Return an outcome without secrets, and without characters that control a terminal."""
-        show = self._shown
+        show = self._format
         return replace(
             outcome,
             reason=show(outcome.reason),
             notes=[show(note) for note in outcome.notes],
-            findings=list(self._masked_findings(outcome.findings)),
+            findings=list(self._mask_findings(outcome.findings)),
         )
 
-    def _masked_findings(self, findings: Sequence[Finding]) -> Iterator[Finding]:
+    def _mask_findings(self, findings: Sequence[Finding]) -> Iterator[Finding]:
         for finding in findings:
             yield replace(
                 finding,
-                expected=self._shown(finding.expected),
-                seen=self._shown(finding.seen),
-                stream=None if finding.stream is None else self._shown(finding.stream),
-                run=None if finding.run is None else self._shown(finding.run),
+                expected=self._format(finding.expected),
+                seen=self._format(finding.seen),
+                stream=None if finding.stream is None else self._format(finding.stream),
+                run=None if finding.run is None else self._format(finding.run),
             )
 
-    def _shown(self, text: str) -> str:
+    def _format(self, text: str) -> str:
         return printable(self._connector.mask(text), keep="")

@@ -15,10 +15,10 @@ from connectors.sdk.testing.scopes import (
     Cut,
     Scope,
     SingleStream,
-    configured,
+    configure,
+    make_shared_scope,
     own_scope,
-    shared_scope,
-    without_field,
+    remove_field,
 )
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 from elt_assets.protocol.airbyte.messages import State
@@ -74,8 +74,8 @@ class Observations(Commands):
     @cached_property
     def first_read(self) -> Read:
         """A read of all streams from nothing: incremental where that is possible."""
-        streams = [configured(stream, INCREMENTAL, self._cursor(stream)) for stream in self.streams]
-        return self._with_secrets().run("read", "`read` of all streams", streams=streams)
+        streams = [configure(stream, INCREMENTAL, self._cursor(stream)) for stream in self.streams]
+        return self._mark_secrets().run("read", "`read` of all streams", streams=streams)
 
     @cached_property
     def single_stream(self) -> SingleStream | None:
@@ -96,7 +96,7 @@ class Observations(Commands):
         if len(self.offered) == 1 and not names:
             return None
         field = names[0] if names else None
-        selected = stream if field is None else without_field(stream, field)
+        selected = stream if field is None else remove_field(stream, field)
         run = self.connector.run(
             *("read", f"`read` of {stream.id} alone"),
             streams=[selected],
@@ -124,9 +124,9 @@ class Observations(Commands):
     @cached_property
     def refresh(self) -> Read:
         """A full refresh of all streams from nothing."""
-        streams = [configured(stream, FULL_REFRESH) for stream in self.streams]
+        streams = [configure(stream, FULL_REFRESH) for stream in self.streams]
         purpose = "`read` of all streams in full"
-        return self._with_secrets().run("read", purpose, streams=streams)
+        return self._mark_secrets().run("read", purpose, streams=streams)
 
     @cached_property
     def incremental_scopes(self) -> list[Scope]:
@@ -139,7 +139,7 @@ class Observations(Commands):
         incremental = [s for s in read.run.streams if s.sync_mode == INCREMENTAL]
         states = read.run.transcript.states
         if incremental and any(kind_of(state) != STREAM for state, _ in states):
-            return [shared_scope(read)]
+            return [make_shared_scope(read)]
         return [own_scope(read, stream) for stream in incremental]
 
     @cached_property
@@ -163,7 +163,7 @@ class Observations(Commands):
         _successful(self.refresh)
         scopes = [scope for scope in self.incremental_scopes if scope.states]
         streams = [
-            configured(stream.stream, FULL_REFRESH)
+            configure(stream.stream, FULL_REFRESH)
             for scope in scopes
             for stream in scope.streams
             if not stream.stream.is_resumable
@@ -189,7 +189,7 @@ class Observations(Commands):
         if not scope.states:
             return None
         if id(scope) not in self._finals:
-            self._finals[id(scope)] = self._resumed(scope, len(scope.states))
+            self._finals[id(scope)] = self._resume(scope, len(scope.states))
         return self._finals[id(scope)]
 
     def is_limited(self, scope: Scope) -> bool:
@@ -202,14 +202,14 @@ class Observations(Commands):
         for index in evenly_spread(len(scope.states), self.settings.cuts):
             state, number = scope.states[index], index + 1
             is_last = number == len(scope.states)
-            read = self.final(scope) if is_last else self._resumed(scope, number)
+            read = self.final(scope) if is_last else self._resume(scope, number)
             assert read is not None
             ids = {stream.id for stream in scope.streams}
             resumed = [identity(record) for record in read.records if record.stream in ids]
             lost = difference(whole, whole[: state.records_before], resumed)
             yield Cut(scope, number, state.line, read.run, lost)
 
-    def _resumed(self, scope: Scope, number: int) -> Read:
+    def _resume(self, scope: Scope, number: int) -> Read:
         is_refresh = all(stream.sync_mode == FULL_REFRESH for stream in scope.streams)
         what = f"{scope.name}{' in full' if is_refresh else ''}"
         purpose = f"`read` of {what} from state {number} of {len(scope.states)}"

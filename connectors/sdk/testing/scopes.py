@@ -102,7 +102,7 @@ class SingleStream:
     read: Read
 
 
-def without_field(stream: ConfiguredStream, field: str) -> ConfiguredStream:
+def remove_field(stream: ConfiguredStream, field: str) -> ConfiguredStream:
     """Return a stream without one field of its schema: the field is not selected."""
     schema = stream.stream.json_schema
     properties = {name: part for name, part in schema["properties"].items() if name != field}
@@ -115,7 +115,7 @@ def last_states(scope: Scope, run: Run) -> Sequence[State]:
     """Return the states that a platform has stored after another read of a scope; empty if it sent none."""
     ids = {stream.id for stream in scope.streams}
     states = [(s, line) for s, line in run.transcript.states if _stream_of(s) in {None, *ids}]
-    return [*_held(states)][-1][0] if states else []
+    return [*_hold(states)][-1][0] if states else []
 
 
 def names_of(stream: AirbyteStream) -> set[str]:
@@ -123,7 +123,7 @@ def names_of(stream: AirbyteStream) -> set[str]:
     return {stream.name, str(stream.id), stream.id.quoted}
 
 
-def configured(
+def configure(
     stream: AirbyteStream, sync_mode: str, cursor: Sequence[str] = ()
 ) -> ConfiguredStream:
     """Return a stream as it is read in a mode: in full if it cannot be read incrementally, or if no cursor
@@ -151,9 +151,9 @@ def own_scope(read: Read, stream: ConfiguredStream) -> Scope:
     return _scope(read, [stream], own)
 
 
-def shared_scope(read: Read) -> Scope:
+def make_shared_scope(read: Read) -> Scope:
     """Return what a read yielded, if the streams share states."""
-    return _scope(read, read.run.streams, _held(read.run.transcript.states))
+    return _scope(read, read.run.streams, _hold(read.run.transcript.states))
 
 
 def _scope(
@@ -168,7 +168,7 @@ def _scope(
     return Scope(streams, read.run, records, seen)
 
 
-def _held(states: Iterable[tuple[State, int]]) -> Iterator[tuple[Sequence[State], int]]:
+def _hold(states: Iterable[tuple[State, int]]) -> Iterator[tuple[Sequence[State], int]]:
     """Yield what a platform has stored after each state: the last GLOBAL state, and the last one of each
     stream. A LEGACY state is the state of all streams, and replaces all others.
 

@@ -55,7 +55,7 @@ def connector_tests(
     """
     kit = Kit(
         command,
-        _loaded(config) if isinstance(config, str | Path) else config or {},
+        _load(config) if isinstance(config, str | Path) else config or {},
         tap=tap,
         bad_configs=bad_configs,
         streams=streams,
@@ -71,7 +71,7 @@ def connector_tests(
     return type("ConnectorTests", (), {**members, "__doc__": "Conformance tests of a connector."})
 
 
-def _loaded(path: str | Path) -> dict[str, Any]:
+def _load(path: str | Path) -> dict[str, Any]:
     return dict(json.loads(Path(path).read_text(encoding="utf-8")))
 
 

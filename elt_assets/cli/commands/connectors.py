@@ -11,7 +11,7 @@ from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.errors import EltError
 from elt_assets.paths import DEFINITION_FILE
-from elt_assets.runner.kinds.builtin import built_in
+from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.registry import KINDS, open_connector
 
 _MANIFEST = re.compile(r"""^["']?type["']?:\s*["']?DeclarativeSource\b""", re.MULTILINE)
@@ -26,7 +26,7 @@ def command(out: Output) -> int:
     and manifests in Python packages and in the folders of connections. The third table shows how each kind of
     source is written. The exit code is 1 if a connector cannot be started.
     """
-    rows = [_describe(name) for name in built_in()]
+    rows = [_describe(name) for name in list_built_in()]
     out.table(
         ["connector", "description", "config (*: required)"],
         [(row["connector"], row["description"] or row["error"], _settings(row)) for row in rows],

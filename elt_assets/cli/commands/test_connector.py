@@ -29,7 +29,7 @@ from elt_assets.runner.config.secrets import is_reference, resolve_environment
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.kinds.source_kind import Installed
-from elt_assets.runner.process.account import shared_workdir
+from elt_assets.runner.process.account import make_shared_workdir
 from elt_assets.runner.process.argument_files import private_files
 from elt_assets.runner.process.container import Image
 from elt_assets.runner.program import Launch, Program
@@ -71,7 +71,7 @@ def command(
     connector = connect(loaded, paths.staging(), config_values, on_log=out.log)
     out.note(f"testing {connector.name}")
     resolved = _config(connector, config_values, out)
-    folder = paths.staging() if loaded.source.user is None else shared_workdir()
+    folder = paths.staging() if loaded.source.user is None else make_shared_workdir()
     with private_files(folder, {"config": resolved}) as files:
         words = [*files, *_words(loaded, options), *_secrets(config_values), *_flags()]
         launch = _launch(loaded.source, connector, words, Path(files[1]).parent)

@@ -53,7 +53,7 @@ def _replay(
     writer = TableWriter(spark, tables, spec, staging, arrival=dead_letter.arrival(table, files))
     try:
         with staging.session() as folder:
-            segment = dead_letter.staged(table, files, folder / "replay.rows")
+            segment = dead_letter.stage(table, files, folder / "replay.rows")
             reach(Failpoint.REPLAY_STAGED)
             writer.write(segment)
             return writer.commit_replay(files)

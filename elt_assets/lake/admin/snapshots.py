@@ -11,7 +11,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.write.stream_tables import SUFFIXES, is_named, named_commit
+from elt_assets.lake.write.stream_tables import SUFFIXES, find_named_commit, is_named
 from elt_assets.storage.location import Location
 
 
@@ -55,7 +55,7 @@ def _companion_version(location: Location, app_id: str) -> int | None:
         companion = Table(location, f"{main.app_id}|{kind}")
         if companions is None or not is_named(companions, kind) or not companion.exists:
             return None
-        commit = named_commit(companions, kind)
+        commit = find_named_commit(companions, kind)
         if commit != companion.metadata.stands_for:
             return 0 if commit is None else companion.version_of(commit)
     return None

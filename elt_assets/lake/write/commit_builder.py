@@ -115,13 +115,13 @@ class CommitBuilder:
         """Apply the policy: Spark writes the files that the commit names."""
         target = self._target(data)
         extended, merged = side_by_side(
-            lambda: self._extended_history(data),
-            lambda: self._merged(target, data.batch),
+            lambda: self._extend_history(data),
+            lambda: self._merge(target, data.batch),
         )
         files = target.apply(merged.change)
         epoch = self._refresh_time()
         whole = [*files, *merged.tombstones]
-        changed = extended or self._refreshed_history(target, whole, data, epoch)
+        changed = extended or self._refresh_history(target, whole, data, epoch)
         change = self._change(merged, files, final=data.final)
         present = {file.path for file in (*target.files, *target.tombstones)}
         new = {
@@ -161,9 +161,9 @@ class CommitBuilder:
         files = partition_files.files_of(main, [partition])
         return [*files.own, *files.mixed]
 
-    def _merged(self, target: MergeTarget, batch: Sequence[DataFile]) -> MergeResult:
+    def _merge(self, target: MergeTarget, batch: Sequence[DataFile]) -> MergeResult:
         if not batch:
-            return _unchanged(target)
+            return _build_unchanged(target)
         new, merge = Batch(self._tables.main, batch), load_merge(self._mode)
         return merge(self._spark.get(), self._tables.main, target, new, self._by, self._merged_by)
 
@@ -233,7 +233,7 @@ class CommitBuilder:
 
     def _dead_letter(self, data: CheckpointData) -> list[CompanionChange]:
         table = self._tables.dead_letter
-        change = TableChange(data.rejected_files, [*data.replayed, *self._outdated(data)])
+        change = TableChange(data.rejected_files, [*data.replayed, *self._list_outdated(data)])
         if not change.add and not change.remove:
             return []
         selection = table.metadata.salt if table.file_count else self._spec.selection
@@ -243,7 +243,7 @@ class CommitBuilder:
         metadata = replace(self._companion_metadata(table), salt=salt)
         return [CompanionChange(table, schema, change, metadata, data.rejected)]
 
-    def _outdated(self, data: CheckpointData) -> list[DataFile]:
+    def _list_outdated(self, data: CheckpointData) -> list[DataFile]:
         """Return the dead letter files of older generations: a refresh rejects again what still does not fit.
 
         If another engine has rewritten files with rejected records of this refresh, nothing is removed.
@@ -256,14 +256,14 @@ class CommitBuilder:
             return []
         return [file for file in present if file.path not in kept_paths]
 
-    def _extended_history(self, data: CheckpointData) -> MergeResult | None:
+    def _extend_history(self, data: CheckpointData) -> MergeResult | None:
         """Merge the batch into the history; None if there is no history, or it must be refreshed instead."""
         table = self._tables.history
         if table is None or self.is_building or not self._tables.is_history_current:
             return None
         present = MergeTarget(table.files, table.metadata.tombstones)
         if not data.batch:
-            return _unchanged(present)
+            return _build_unchanged(present)
         main, spark, schema = self._tables.main, self._spark.get(), self._merged_by
         batch = Batch(main, data.batch)
         if data.replayed:
@@ -277,7 +277,7 @@ class CommitBuilder:
         last = 0 if table is None else table.metadata.generation
         return max(time.time_ns() // 1000, last + 1)
 
-    def _refreshed_history(
+    def _refresh_history(
         self, target: MergeTarget, whole: Sequence[DataFile], data: CheckpointData, epoch: int
     ) -> MergeResult | None:
         """Refresh the history of a table that is replaced, or that the history did not follow until now.
@@ -291,7 +291,7 @@ class CommitBuilder:
         present = MergeTarget(table.files, table.metadata.tombstones)
         events = Batch(main, [*target.files, *target.tombstones, *data.batch])
         if not events.files and not present.files:
-            return _unchanged(present)
+            return _build_unchanged(present)
         refreshed = history.refresh(
             self._spark.get(),
             table,
@@ -336,6 +336,6 @@ class CommitBuilder:
         )
 
 
-def _unchanged(target: MergeTarget) -> MergeResult:
+def _build_unchanged(target: MergeTarget) -> MergeResult:
     """Return the result of a merge without rows."""
     return MergeResult(TableChange(), target.tombstones)

@@ -95,13 +95,13 @@ def arrival(table: Table, files: Sequence[DataFile]) -> Arrival:
     return "by_id" if lacks_nulls(table, files, ["row_id"]) else "by_time"
 
 
-def staged(table: Table, files: Sequence[DataFile], path: Path) -> Segment:
+def stage(table: Table, files: Sequence[DataFile], path: Path) -> Segment:
     """Write the records of some dead letter files as a segment.
 
     Each has the place and the id of its row, in the order in which records were rejected. A record that an
     earlier release rejected has a new place.
     """
-    rows = _sorted_rows(table, files)
+    rows = _sort_rows(table, files)
     with path.open("wb") as out:
         for number, row in enumerate(rows.to_pylist()):
             out.write(_line(row, number))
@@ -109,7 +109,7 @@ def staged(table: Table, files: Sequence[DataFile], path: Path) -> Segment:
     return Segment(path, len(rows), size, [Piece(Form.ROWS, 0, size, 0, len(rows))])
 
 
-def _sorted_rows(table: Table, files: Sequence[DataFile]) -> pa.Table:
+def _sort_rows(table: Table, files: Sequence[DataFile]) -> pa.Table:
     names = [field.name for field in _FIELDS if field.name not in ("reason", "stream", "run_id")]
     kinds = pa.schema(delta_schema(t.StructType(_FIELDS)).to_arrow())
     parts = []

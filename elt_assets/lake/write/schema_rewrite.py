@@ -174,13 +174,13 @@ def _rewrite(
         commit=None,
         same_as=metadata.stands_for or "",
         columns_at=table.version if metadata.columns_at is None else metadata.columns_at,
-        refresh=_kept_refresh(spec, metadata),
+        refresh=_convert_refresh(spec, metadata),
     )
     with discard_if_unpublished(table, files):
         table.commit(TableChange(files, table.files), after, 0, schema)
 
 
-def _kept_refresh(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
+def _convert_refresh(spec: WriteSpec, metadata: CommitMetadata) -> Refresh | None:
     """Return the unfinished refresh; None if there is none, or if it must start again."""
     refresh = metadata.refresh
     if refresh is not None and refresh.truncates:

@@ -15,7 +15,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec, declared_schema
+from elt_assets.lake.write.write_spec import WriteSpec, make_declared_schema
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 
@@ -64,7 +64,7 @@ class StateOnlyWriter:
             metadata.refresh,
         ):
             self._publish(state, spec.generation, None)
-        return self._committed(state)
+        return self._describe_commit(state)
 
     def close(self) -> None:
         """Do nothing: there are no files to remove."""
@@ -76,7 +76,7 @@ class StateOnlyWriter:
 
     def _publish(self, state: str | None, generation: int, refresh: Refresh | None) -> None:
         spec = self._spec
-        self._table.prepare(declared_schema(spec.stream), spec.stream.stream.name)
+        self._table.prepare(make_declared_schema(spec.stream), spec.stream.stream.name)
         metadata: CommitMetadata = self._table.metadata
         after = replace(
             metadata,
@@ -94,7 +94,7 @@ class StateOnlyWriter:
         self._table.commit(TableChange(), after, 0)
         reach(Failpoint.STATE_STORED)
 
-    def _committed(self, state: str | None) -> Committed:
+    def _describe_commit(self, state: str | None) -> Committed:
         metadata = self._table.metadata
         return Committed(
             metadata.sequence, metadata.generation, self._table.version, 0, 0, 0, state

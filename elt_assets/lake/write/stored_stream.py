@@ -106,7 +106,7 @@ class StoredStream:
             return Generations(metadata.generation + 1, 0)
         return Generations(max(metadata.generation, 1), 0)
 
-    def starting_state(self, mode: RefreshMode = "none") -> str | None:
+    def find_starting_state(self, mode: RefreshMode = "none") -> str | None:
         """Return the state to start from: JSON as received; None to read from the beginning."""
         if mode != "none" or self.must_restart:
             return None

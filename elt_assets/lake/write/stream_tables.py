@@ -82,7 +82,7 @@ def is_named(companions: Mapping[str, str | None], kind: str) -> bool:
     return companions.get(kind) != NOT_KEPT or LEFT_AT in companions
 
 
-def named_commit(companions: Mapping[str, str | None], kind: str) -> str | None:
+def find_named_commit(companions: Mapping[str, str | None], kind: str) -> str | None:
     """Return the commit of a companion that belongs to the table; None if there is none yet."""
     return companions.get(LEFT_AT if companions.get(kind) == NOT_KEPT else kind)
 
@@ -159,7 +159,7 @@ class StreamTables:
             commits = {}  # restored to before the first commit
         done = []
         for kind, table in self.companions.items():
-            commit = named_commit(commits, kind)
+            commit = find_named_commit(commits, kind)
             is_ahead = is_named(commits, kind) and table.metadata.stands_for != commit
             if table.exists and is_ahead and only in (None, table):
                 table.roll_back(commit, run_id)
@@ -258,7 +258,7 @@ class StreamTables:
         if HISTORY in commits:
             left = {LEFT_AT: commits[HISTORY]}
         elif HISTORY in present and is_named(present, HISTORY):
-            left = {LEFT_AT: named_commit(present, HISTORY)}
+            left = {LEFT_AT: find_named_commit(present, HISTORY)}
         else:
             left = {}
         return {**commits, HISTORY: NOT_KEPT, **left}
@@ -275,4 +275,4 @@ def _is_ahead(
     companions = recorded[writer]
     if companions is None or not is_named(companions, kind):
         return False
-    return named_commit(companions, kind) != commit
+    return find_named_commit(companions, kind) != commit

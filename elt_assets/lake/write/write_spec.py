@@ -165,17 +165,17 @@ def plan_columns(
         names |= from_json_schema.read_names(spec.written)
     declared = from_json_schema.columns(spec.stream.stream.json_schema, names)
     if spec.written is not None:
-        declared = _united(declared, spec.written)
+        declared = _unite(declared, spec.written)
     followed = [] if history is None else list(map(column_of, stream_part(history.schema).fields))
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
         plan = evolution.plan_replacement(own, wider_columns(declared, followed))
     else:
         where = f"the table {table.uri}"
         plan = evolution.plan(own, declared, spec.on_schema_change, where, followed)
-    return _reading_markers(plan) if spec.is_keyed else plan
+    return _read_markers(plan) if spec.is_keyed else plan
 
 
-def _reading_markers(plan: SchemaPlan) -> SchemaPlan:
+def _read_markers(plan: SchemaPlan) -> SchemaPlan:
     """Return a plan that reads the delete markers that the table has, whatever the catalog says.
 
     A delete must not become an update to nulls because the catalog no longer declares its marker, nor be
@@ -195,7 +195,7 @@ def _reading_markers(plan: SchemaPlan) -> SchemaPlan:
     return replace(plan, columns=columns)
 
 
-def _united(declared: Sequence[Column], stored: t.StructType) -> list[Column]:
+def _unite(declared: Sequence[Column], stored: t.StructType) -> list[Column]:
     """Return the declared columns, each with a type that also holds the values that were written."""
     kinds = {column.name: column.kind for column in map(column_of, stored.fields)}
     return [
@@ -206,7 +206,9 @@ def _united(declared: Sequence[Column], stored: t.StructType) -> list[Column]:
     ]
 
 
-def unstored_markers(spec: WriteSpec, plan: SchemaPlan, metadata: CommitMetadata) -> list[Column]:
+def list_unstored_markers(
+    spec: WriteSpec, plan: SchemaPlan, metadata: CommitMetadata
+) -> list[Column]:
     """Return the delete markers that a merge needs although `freeze` keeps the table without their columns.
 
     Tombstones store them in separate files. If there are tombstones, the markers are read even if the catalog
@@ -225,15 +227,15 @@ def unstored_markers(spec: WriteSpec, plan: SchemaPlan, metadata: CommitMetadata
 
 def differences(stream: ConfiguredStream, table: Table) -> list[str]:
     """Return the differences between a stream, as its table stores it, and the table's columns, as text."""
-    return _compared(stream, stream_part(table.schema)).differences
+    return _compare(stream, stream_part(table.schema)).differences
 
 
 def columns_of(stream: ConfiguredStream, schema: t.StructType) -> list[Column]:
     """Return the columns of a table, with the names that their fields have in the stream now."""
-    return _compared(stream, stream_part(schema)).columns
+    return _compare(stream, stream_part(schema)).columns
 
 
-def _compared(stream: ConfiguredStream, own: t.StructType) -> SchemaPlan:
+def _compare(stream: ConfiguredStream, own: t.StructType) -> SchemaPlan:
     names = from_json_schema.read_names(own)
     declared = from_json_schema.columns(stream.stream.json_schema, names)
     return evolution.plan(own, declared, "freeze")
@@ -259,7 +261,7 @@ def stream_part(schema: t.StructType) -> t.StructType:
     return t.StructType([field for field in schema.fields if field.name not in ours])
 
 
-def declared_schema(stream: ConfiguredStream, *, partitioned: bool = False) -> t.StructType:
+def make_declared_schema(stream: ConfiguredStream, *, partitioned: bool = False) -> t.StructType:
     """Return the columns of a table that is created for the stream now."""
     return metadata_columns.table_schema(
         from_json_schema.columns(stream.stream.json_schema), partitioned=partitioned

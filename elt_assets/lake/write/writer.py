@@ -200,7 +200,7 @@ class TableWriter:
         self._plan = self._plan_columns()
         self._schema_changes = self._plan.differences
         pending_files, self._pending.files = self._pending.files, []
-        self._pending.files = list(self._converted(pending_files, before))
+        self._pending.files = list(self._convert(pending_files, before))
         kept_paths = {file.path for file in self._pending.files}
         self._tables.main.discard_files(
             file for file in pending_files if file.path not in kept_paths
@@ -215,13 +215,13 @@ class TableWriter:
         """
         main = self._tables.main
         if self._replaces:
-            files = tuple(self._converted(refresh.files, before, HIDDEN))
-            ends = tuple(self._converted(refresh.tombstones, before, HIDDEN))
+            files = tuple(self._convert(refresh.files, before, HIDDEN))
+            ends = tuple(self._convert(refresh.tombstones, before, HIDDEN))
             refresh = replace(refresh, files=files, tombstones=ends)
         refresh = replace(refresh, written_as=self._plan.builder.written_as)
         main.metadata = replace(main.metadata, refresh=refresh)
 
-    def _converted(
+    def _convert(
         self, files: Sequence[DataFile], before: t.StructType, *kind: str
     ) -> Sequence[DataFile]:
         return schema_rewrite.convert_unpublished(
@@ -239,13 +239,13 @@ class TableWriter:
             self._publish(pending, state, final=checkpoint.final)
             self._hide_unfinished()
         self._pending = _Pending()
-        return self._committed(pending)
+        return self._describe_commit(pending)
 
     def commit_replay(self, replayed: Sequence[DataFile]) -> Committed:
         """Publish the written rows, and remove the dead letter files that they replace; the state stays."""
         pending, self._pending = self._pending, _Pending()
         self._publish(pending, self._tables.metadata.state, final=False, replayed=replayed)
-        return self._committed(pending)
+        return self._describe_commit(pending)
 
     def close(self) -> None:
         """Remove files that were written and not committed; files that may have been committed stay."""
@@ -332,7 +332,7 @@ class TableWriter:
         plan = write_spec.plan_columns(spec, main, replaces=replaces, history=tables.history)
         schema = write_spec.full_schema(plan, spec)
         order = write_spec.ordering(spec, plan, arrival=self._arrival)
-        unstored = write_spec.unstored_markers(spec, plan, tables.metadata)
+        unstored = write_spec.list_unstored_markers(spec, plan, tables.metadata)
         columns = [*plan.columns, *unstored]
         parser = SegmentParser(
             main,
@@ -384,7 +384,7 @@ class TableWriter:
         is_unfinished = self._plan.builder.is_building or metadata.refresh is not None
         return checkpoint.final and (is_unfinished or not self._tables.main.exists)
 
-    def _committed(self, pending: _Pending) -> Committed:
+    def _describe_commit(self, pending: _Pending) -> Committed:
         metadata = self._tables.metadata
         return Committed(
             sequence=metadata.sequence,

@@ -18,7 +18,7 @@ from elt_assets.connection.models import Destination, Source, Stream
 from elt_assets.errors import ConfigError
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.write.stream_tables import DEAD_LETTER_SUFFIX
-from elt_assets.lake.write.write_spec import declared_schema
+from elt_assets.lake.write.write_spec import make_declared_schema
 from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.orchestration.events.metadata import (
     COMPANION_OF,
@@ -45,7 +45,7 @@ class ConnectionTranslator:
         settings = connection.settings_of(stream.id)
         path = table_path(connection, stream.id)
         landed = as_landed(connection, stream)
-        schema = declared_schema(landed, partitioned=settings.partitions is not None)
+        schema = make_declared_schema(landed, partitioned=settings.partitions is not None)
         source, is_in_lake = self.get_source_spec(connection), connection.destination is None
         table = {"dagster/table_name": ".".join(path.levels), "dagster/storage_kind": "delta"}
         return dg.AssetSpec(

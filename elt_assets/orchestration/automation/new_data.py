@@ -135,7 +135,7 @@ def _read_start(
     try:
         with (
             translated(),
-            connector.limited(seconds),
+            connector.read_within(seconds),
             contextlib.closing(connector.read(catalog, state_messages, withhold=True)) as messages,
         ):
             for message in messages:
@@ -169,7 +169,7 @@ def _read_starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
     metadata = asset.tables(lake.location).metadata
     return StoredStream(
         asset.make_stored_stream(), metadata, asset.salt_fingerprint
-    ).starting_state()
+    ).find_starting_state()
 
 
 def is_new(record: RawRecord, stream: ConfiguredStream, state: str | None) -> bool:

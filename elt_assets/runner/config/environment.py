@@ -58,8 +58,8 @@ class Environment:
         Raises:
             ConfigError: a declared reference names a variable that is not set or is reserved.
         """
-        values, secrets = self._given()
-        return {**dict(self._inherited()), **values}, secrets
+        values, secrets = self._resolve_given()
+        return {**dict(self._inherit()), **values}, secrets
 
     def withheld(self) -> list[str]:
         """Return the names of variables that are not passed on only because they may hold a credential."""
@@ -79,7 +79,7 @@ class Environment:
             "declare those that it needs under `environment` in the connection's YAML"
         )
 
-    def _given(self) -> tuple[dict[str, str], list[str]]:
+    def _resolve_given(self) -> tuple[dict[str, str], list[str]]:
         values: Any = self.declared
         if not isinstance(self.declared, Mapping):
             for name in self.names:
@@ -90,7 +90,7 @@ class Environment:
         secret_texts = (text for name, value in strings.items() for text in secrets_in(name, value))
         return strings, [*secrets, *secret_texts]
 
-    def _inherited(self) -> Iterator[tuple[str, str]]:
+    def _inherit(self) -> Iterator[tuple[str, str]]:
         for name, value in os.environ.items():
             if self._is_for(name) and not self._is_unsafe(name, value):
                 yield name, value

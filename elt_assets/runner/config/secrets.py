@@ -37,7 +37,7 @@ def resolve_environment(
     types = {
         place: allowed for place, value, allowed in types_at(config, schema) if is_reference(value)
     }
-    return _resolved(config, (), where, types)
+    return _resolve_value(config, (), where, types)
 
 
 def is_reference(value: Any) -> bool:
@@ -64,25 +64,29 @@ def refuse_reserved_references(config: Any, where: str) -> None:
             refuse_reserved_references(value, f"{where}[{number}]")
 
 
-def _resolved(
+def _resolve_value(
     config: Any, place: Place, where: str, types: Mapping[Place, set[str]]
 ) -> tuple[Any, list[str]]:
     if is_reference(config):
         text, _ = _variable(config["env"], where)
-        value = typed(text, types[place], config["env"], where)
+        value = convert_type(text, types[place], config["env"], where)
         return value, _secret_texts(text, value)
     if isinstance(config, Mapping):
         if set(config) == {"literal"}:
             return config["literal"], []
-        pairs = {k: _resolved(v, (*place, k), f"{where}.{k}", types) for k, v in config.items()}
+        pairs = {
+            k: _resolve_value(v, (*place, k), f"{where}.{k}", types) for k, v in config.items()
+        }
         return {k: v[0] for k, v in pairs.items()}, [s for v in pairs.values() for s in v[1]]
     if isinstance(config, list):
-        items = [_resolved(v, (*place, i), f"{where}[{i}]", types) for i, v in enumerate(config)]
+        items = [
+            _resolve_value(v, (*place, i), f"{where}[{i}]", types) for i, v in enumerate(config)
+        ]
         return [v[0] for v in items], [s for v in items for s in v[1]]
     return config, []
 
 
-def typed(text: str, types: Collection[str], name: str, where: str) -> Any:
+def convert_type(text: str, types: Collection[str], name: str, where: str) -> Any:
     """Return the text of a variable as a value of one of the given JSON types.
 
     The text is returned unchanged if strings are allowed or `types` is empty.

@@ -17,9 +17,9 @@ from elt_assets.runner.config.secrets import resolve_environment
 from elt_assets.runner.config.updates import (
     Change,
     ConfigStore,
-    changed_config,
+    apply_changes,
     differences,
-    merged,
+    merge_values,
     strings,
 )
 from elt_assets.runner.config.validation import Validation, validate
@@ -63,9 +63,9 @@ class Settings:
         """
         plain_config, secrets = resolve_environment(dict(self._written), schema=schema)
         changes = self._store.changes(plain_config)
-        config = changed_config(plain_config, changes)
+        config = apply_changes(plain_config, changes)
         self._mask.add([*secrets, *strings([change.value for change in changes])])
-        validation = self._validated(config, schema)
+        validation = self._validate(config, schema)
         if validation.violations:
             raise ConfigError(
                 f"the config of connector {self._name} violates its specification:\n"
@@ -106,10 +106,10 @@ class Settings:
     def _change(
         self, config: dict[str, Any], update: Mapping[str, Any], schema: Mapping[str, Any]
     ) -> None:
-        updated = merged(config, update)
+        updated = merge_values(config, update)
         changed = dict(differences(config, updated))
         self._mask.add(strings(list(changed.values())))
-        validation = self._validated(updated, schema)
+        validation = self._validate(updated, schema)
         if validation.violations:
             raise SystemFailure(
                 f"connector {self._name} changed its config to one that violates its specification:\n"
@@ -127,7 +127,7 @@ class Settings:
             return ""
         return f"; or remove {self._path}, which contains the connector's changes to its config"
 
-    def _validated(self, config: Mapping[str, Any], schema: Mapping[str, Any]) -> Validation:
+    def _validate(self, config: Mapping[str, Any], schema: Mapping[str, Any]) -> Validation:
         """Validate a config, and add its secrets to the mask."""
         validation = validate(config, schema, self._name)
         self._mask.add(as_texts(value for _, value in validation.secrets))

@@ -97,7 +97,7 @@ class ConfigStore:
             ConfigError: the file cannot be read.
             SystemFailure: the file cannot be written.
         """
-        with self._writing():
+        with self._report_write_errors():
             stored = self._load()
             remaining = stored.applicable(config)
             remaining = [
@@ -111,7 +111,7 @@ class ConfigStore:
             self._save(stored)
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _report_write_errors(self) -> Iterator[None]:
         if self._path is None:
             yield
             return
@@ -166,7 +166,7 @@ def change(place: Place, value: Any, was: str) -> Change:
     return Change(place, None if removed else value, was, removed)
 
 
-def changed_config(config: Mapping[str, Any], changes: list[Change]) -> dict[str, Any]:
+def apply_changes(config: Mapping[str, Any], changes: list[Change]) -> dict[str, Any]:
     """Return a config with changes applied, except changes inside objects or lists that no longer exist."""
     changed: dict[str, Any] = copy.deepcopy(dict(config))
     for change in changes:
@@ -179,7 +179,7 @@ def changed_config(config: Mapping[str, Any], changes: list[Change]) -> dict[str
     return changed
 
 
-def merged(config: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+def merge_values(config: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config in which each property of `update` replaces the property of the same name as a whole.
 
     Spec: AirbyteControlConnectorConfigMessage: "the config items … to update"; all other properties stay.

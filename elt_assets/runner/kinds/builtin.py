@@ -43,7 +43,7 @@ class BuiltIn(SourceKind):
         return Environment(declared, needs=PYTHON_VARIABLES)
 
 
-def built_in() -> list[str]:
+def list_built_in() -> list[str]:
     """Return the names of the connectors, without importing them."""
     return sorted(connector_modules())
 

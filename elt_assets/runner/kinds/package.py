@@ -8,7 +8,7 @@ from pathlib import Path
 
 from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
-from elt_assets.runner.packages import install, installed, package_name
+from elt_assets.runner.packages import install, list_installed, package_name
 
 TAP_NAME = re.compile(r"(?:^|-)tap-")
 """Pattern of the names of Singer taps (`tap-x`) and of their packages (`tap-x`, `somebody-tap-x`)."""
@@ -37,7 +37,9 @@ class Package(SourceKind):
 
     def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
         return [
-            (package, INSTALLED) for package in installed(packages) if not TAP_NAME.search(package)
+            (package, INSTALLED)
+            for package in list_installed(packages)
+            if not TAP_NAME.search(package)
         ]
 
     def package(self, value: Value, engine: str | None = None) -> str | None:

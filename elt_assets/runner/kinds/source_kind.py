@@ -106,7 +106,7 @@ class SourceKind(ABC):
         """Return the image that runs the connector; None if there is none."""
         return None
 
-    def misplaced(self, value: Value, options: set[str]) -> str | None:
+    def find_misplaced(self, value: Value, options: set[str]) -> str | None:
         """Return why an option beside the kind's key is not valid for it; None if all are valid."""
         if "install" in options and self.package(value) is None and not self.runs_manifests:
             return (

@@ -9,7 +9,7 @@ from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.kinds.command import COMMAND_LINE, find_programs
 from elt_assets.runner.kinds.package import INSTALLED, TAP_NAME, package_command
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
-from elt_assets.runner.packages import installed
+from elt_assets.runner.packages import list_installed
 from elt_assets.runner.singer_tap import SingerTap
 
 
@@ -39,7 +39,11 @@ class Tap(SourceKind):
         programs = [([name], str(path)) for name, path in find_programs("tap-*")]
         return [
             *programs,
-            *((package, INSTALLED) for package in installed(packages) if TAP_NAME.search(package)),
+            *(
+                (package, INSTALLED)
+                for package in list_installed(packages)
+                if TAP_NAME.search(package)
+            ),
         ]
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:

@@ -22,7 +22,7 @@ class Account:
     home: str
 
     @classmethod
-    def named(cls, name: str) -> Account:
+    def find(cls, name: str) -> Account:
         """Return the account of a user.
 
         Raises:
@@ -55,6 +55,6 @@ class Account:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
-def shared_workdir() -> Path:
+def make_shared_workdir() -> Path:
     """Return a directory that any user can enter; others cannot enter the directories of this project."""
     return Path(tempfile.gettempdir())

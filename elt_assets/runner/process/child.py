@@ -226,7 +226,7 @@ class Process:
 
     def _raise_if_stopped(self) -> None:
         """Raise an error if the deadline has passed, or the process was cancelled."""
-        if self._remaining() == 0:
+        if self._compute_remaining() == 0:
             raise _deadline_error()
         if self._cancelled.is_set():
             raise TransientError(
@@ -292,7 +292,7 @@ class Process:
                     env=self._environment,
                 )
 
-    def _remaining(self) -> float | None:
+    def _compute_remaining(self) -> float | None:
         """Return the seconds until the deadline; None without a deadline."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 

@@ -61,7 +61,7 @@ class Feeder:
 
     def _feed(self) -> None:
         try:
-            self.complete = all(map(self._write, self._consumed()))
+            self.complete = all(map(self._write, self._drop_written()))
         except BaseException as error:  # noqa: BLE001 - `raise_for_exit` raises it
             if not self._ended.is_set():  # an error after `end` is expected
                 self.error = error
@@ -70,7 +70,7 @@ class Feeder:
         with contextlib.suppress(Exception):
             getattr(self._lines, "close", lambda: None)()
 
-    def _consumed(self) -> Iterator[bytes]:
+    def _drop_written(self) -> Iterator[bytes]:
         lines = iter(self._lines)
         while True:
             self._is_waiting = True

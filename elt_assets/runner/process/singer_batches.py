@@ -63,12 +63,14 @@ class BatchFiles:
                 guidance="set `batch_config.encoding` in the tap's config to "
                 "`{format: jsonl, compression: gzip}`",
             )
-        with self._opened(url) as file:
-            read = _expanding(file, url) if encoding.compression == "gzip" else _reading(file)
+        with self._open(url) as file:
+            read = (
+                _expand(file, url) if encoding.compression == "gzip" else _report_read_errors(file)
+            )
             yield from split(blocks(read, self._max_line, f"the batch file {url}"))
 
     @contextmanager
-    def _opened(self, url: str) -> Iterator[IO[bytes]]:
+    def _open(self, url: str) -> Iterator[IO[bytes]]:
         path = Path(os.path.realpath(_path(url)))
         roots = ", ".join(map(str, self._roots))
         if not any(path.is_relative_to(root) for root in self._roots):
@@ -119,11 +121,11 @@ def _path(url: str) -> Path:
     return Path(path)
 
 
-def _reading(file: IO[bytes]) -> ReadInto:
+def _report_read_errors(file: IO[bytes]) -> ReadInto:
     return lambda buffer, _: os.readv(file.fileno(), [buffer])
 
 
-def _expanding(file: IO[bytes], url: str) -> ReadInto:
+def _expand(file: IO[bytes], url: str) -> ReadInto:
     """Return a function that reads the content of a compressed file.
 
     It raises a SystemFailure if the file is damaged, or expands beyond the limit.

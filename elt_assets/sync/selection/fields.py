@@ -106,7 +106,7 @@ def lies_in(path: Path, others: Iterable[Path]) -> bool:
     return any(path[: len(other)] == other for other in others)
 
 
-def dotted(path: Path) -> str:
+def join_path(path: Path) -> str:
     return ".".join(path)
 
 
@@ -116,7 +116,7 @@ def _node(fields: FieldSelection, path: Path) -> Node:
     depth = len(path)
     names = dict.fromkeys(p[depth] for p in paths if len(p) > depth and p[:depth] == path)
     children = {name: _rule(fields, (*path, name)) for name in names}
-    return Node(dotted(path), children, keeps_others=fields.covers(path))
+    return Node(join_path(path), children, keeps_others=fields.covers(path))
 
 
 def _rule(fields: FieldSelection, path: Path) -> Rule:
@@ -139,14 +139,15 @@ def notices(fields: FieldSelection | None) -> list[str]:
         for role, path in needed:
             reason = f"is the stream's {role}, which is always kept"
             if path == excluded:
-                messages.append(f"fields.exclude: {dotted(path)!r} is still stored: it {reason}")
+                messages.append(f"fields.exclude: {join_path(path)!r} is still stored: it {reason}")
             elif lies_in(path, [excluded]):
                 messages.append(
-                    f"fields.exclude: {dotted(path)!r} in {dotted(excluded)!r} is still stored: it {reason}"
+                    f"fields.exclude: {join_path(path)!r} in {join_path(excluded)!r} is still stored: "
+                    f"it {reason}"
                 )
             elif lies_in(excluded, [path]):
                 messages.append(
-                    f"fields.exclude: {dotted(excluded)!r} is still stored: {dotted(path)!r} {reason}"
+                    f"fields.exclude: {join_path(excluded)!r} is still stored: {join_path(path)!r} {reason}"
                 )
     return messages
 
@@ -164,12 +165,12 @@ def case_variants(json_schema: Any, paths: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(variants)
 
 
-def narrowed_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> dict[str, Any]:
+def narrow_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> dict[str, Any]:
     """Return the schema that is requested from a connector: without the fields that are not kept."""
     return json_schema if fields is None else _narrow(json_schema, fields.tree, hashes=False)
 
 
-def landed_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> dict[str, Any]:
+def land_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> dict[str, Any]:
     """Return the schema of a stream's records after the filter.
 
     Fields that are not kept are removed; a hashed field is a string.
@@ -178,16 +179,16 @@ def landed_schema(json_schema: dict[str, Any], fields: FieldSelection | None) ->
 
 
 def narrowed(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
-    """Return the stream with its `narrowed_schema`."""
-    return _with_schema(stream, narrowed_schema(stream.stream.json_schema, fields))
+    """Return the stream with its `narrow_schema`."""
+    return _replace_schema(stream, narrow_schema(stream.stream.json_schema, fields))
 
 
-def landed(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
-    """Return the stream with its `landed_schema`."""
-    return _with_schema(stream, landed_schema(stream.stream.json_schema, fields))
+def land_stream(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
+    """Return the stream with its `land_schema`."""
+    return _replace_schema(stream, land_schema(stream.stream.json_schema, fields))
 
 
-def with_undeclared(stream: ConfiguredStream) -> ConfiguredStream:
+def keep_undeclared(stream: ConfiguredStream) -> ConfiguredStream:
     """Return the stream with the field `UNDECLARED` for the fields that its schema does not declare."""
     schema = stream.stream.json_schema
     field = {
@@ -195,12 +196,12 @@ def with_undeclared(stream: ConfiguredStream) -> ConfiguredStream:
         "additionalProperties": True,
         "description": "fields of the record that the catalog does not declare",
     }
-    return _with_schema(
+    return _replace_schema(
         stream, {**schema, "properties": {**(schema.get("properties") or {}), UNDECLARED: field}}
     )
 
 
-def _with_schema(stream: ConfiguredStream, json_schema: dict[str, Any]) -> ConfiguredStream:
+def _replace_schema(stream: ConfiguredStream, json_schema: dict[str, Any]) -> ConfiguredStream:
     changed = copy.copy(stream)
     changed.stream = copy.copy(stream.stream)
     changed.stream.json_schema = json_schema

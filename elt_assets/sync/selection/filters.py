@@ -85,15 +85,17 @@ class RecordFilter:
             elif rule is Action.HASH:
                 fields[name] = hashed(fields[name], self._salt)
             elif isinstance(rule, Node):
-                fields[name] = self._nested(fields[name], rule, withheld)
+                fields[name] = self._filter_nested(fields[name], rule, withheld)
         return Raw(_encode(fields))
 
-    def _nested(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
+    def _filter_nested(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
         first = memoryview(value)[0]
         if first == _OBJECT:
             return self._object(value, node, withheld)
         if first == _ARRAY:
-            items = [self._nested(item, node, withheld) for item in read(_decode_array, value)]
+            items = [
+                self._filter_nested(item, node, withheld) for item in read(_decode_array, value)
+            ]
             return Raw(_encode(items))
         if first != _N:
             withheld.append(node.path)
@@ -149,15 +151,15 @@ def canonical(value: Raw) -> str:
     first = memoryview(value)[0]
     if first == _OBJECT:
         fields = sorted(read(_decode_object, value).items())
-        pairs = ",".join(f"{_quoted(name)}:{canonical(inner)}" for name, inner in fields)
+        pairs = ",".join(f"{_quote(name)}:{canonical(inner)}" for name, inner in fields)
         return f"{{{pairs}}}"
     if first == _ARRAY:
         return f"[{','.join(map(canonical, read(_decode_array, value)))}]"
     if first == _QUOTE:
-        return _quoted(_string(value))
+        return _quote(_string(value))
     text = bytes(value).decode()
     if text in _NOT_FINITE:
-        return _quoted(text)
+        return _quote(text)
     return text if text in ("null", "true", "false") else _number(text)
 
 
@@ -169,7 +171,7 @@ def _string(value: Raw) -> str:
         return str(json.loads(text, strict=False))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 

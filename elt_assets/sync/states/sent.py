@@ -75,12 +75,12 @@ class _Queue:
         """Yield the waiting states with the meaning of one that came back, the oldest first; if none ever had
         it, those whose contents it has among others."""
         original = self.returned.get(digest, digest)
-        first = next((sent for sent in self._waiting() if sent.digest == original), None)
+        first = next((sent for sent in self._list_waiting() if sent.digest == original), None)
         if first is not None or digest in self.returned:
-            yield from (sent for sent in self._waiting() if sent.digest == original)
+            yield from (sent for sent in self._list_waiting() if sent.digest == original)
             return
         contents = _contents(echo)
-        for sent in self._waiting():
+        for sent in self._list_waiting():
             part = _contents(sent.state)
             if part and _includes(contents, part):
                 yield sent
@@ -105,7 +105,7 @@ class _Queue:
         self.returned[digest] = sent
         self.returned.move_to_end(digest)
 
-    def _waiting(self) -> Iterator[SentState]:
+    def _list_waiting(self) -> Iterator[SentState]:
         # By number: another thread appends meanwhile.
         return (self.waiting[number] for number in range(len(self.waiting)))
 
@@ -163,7 +163,7 @@ class SentStates:
             guidance="sync again; if the error comes back, report it to the maintainer of the destination",
         )
 
-    def unacknowledged(self) -> list[StreamId | None]:
+    def list_unacknowledged(self) -> list[StreamId | None]:
         """Return the streams whose last state differs from the last acknowledged one."""
         return [
             stream
@@ -192,33 +192,33 @@ def _digest(state: State) -> bytes:
 def _contents(state: State) -> Any:
     """Return the contents of a state, without nulls. The streams of a GLOBAL state have no order."""
     if state.stream is not None:
-        return _meaning(state.stream.stream_state)
+        return _compute_meaning(state.stream.stream_state)
     if state.global_ is None:
-        return _meaning(state.data)
+        return _compute_meaning(state.data)
     streams = {
-        repr(entry.stream_descriptor.id): _meaning(entry.stream_state)
+        repr(entry.stream_descriptor.id): _compute_meaning(entry.stream_state)
         for entry in state.global_.stream_states
     }
-    return {"shared": _meaning(state.global_.shared_state), "streams": streams}
+    return {"shared": _compute_meaning(state.global_.shared_state), "streams": streams}
 
 
-def _meaning(blob: Raw | None) -> Any:
+def _compute_meaning(blob: Raw | None) -> Any:
     try:
-        return _normalized(None if blob is None else read(_decode, blob))
+        return _normalize(None if blob is None else read(_decode, blob))
     except (msgspec.MsgspecError, RecursionError):  # for example an integer of very many digits
         return bytes(blob or b"").decode(errors="replace")
 
 
-def _normalized(value: Any) -> Any:
+def _normalize(value: Any) -> Any:
     """Return a value without the null properties of its objects; equal numbers have one form, and so has what
     stands for characters that are none."""
     if isinstance(value, str):
         return _REPLACED.sub("?", value)
     if isinstance(value, dict):
         fields = value.items()
-        return {_normalized(key): _normalized(inner) for key, inner in fields if inner is not None}
+        return {_normalize(key): _normalize(inner) for key, inner in fields if inner is not None}
     if isinstance(value, list):
-        return [_normalized(inner) for inner in value]
+        return [_normalize(inner) for inner in value]
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         return canonical(Raw(str(value).encode()))
     return value

@@ -14,7 +14,7 @@ from connectors.declarative.config import check_config, migrate, read_advanced_a
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.builder import Builder
 from connectors.declarative.manifest.report import Report
-from connectors.sdk.reports import reporting_config
+from connectors.sdk.reports import listen_to_config
 from elt_assets.errors import ConfigError
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ def migrated(config: Json, *transformations: Json) -> tuple[Json, list[Json]]:
     """The config after a migration, and what is saved."""
     saved: list[Json] = []
     migration = {"type": "ConfigMigration", "transformations": list(transformations)}
-    with reporting_config(lambda each: saved.append(dict(each))):
+    with listen_to_config(lambda each: saved.append(dict(each))):
         found = prepared(rules(config_migrations=[migration]), config)
     return found, saved
 
@@ -95,7 +95,7 @@ def test_a_migration_is_saved_and_a_transformation_is_not() -> None:
         transformations=[add(["url"], "https://{{ config['kind'] }}.example")],
     )
     saved: list[Mapping[str, Any]] = []
-    with reporting_config(saved.append):
+    with listen_to_config(saved.append):
         found = prepared(both, {"key": "k"})
     assert found == {"key": "k", "kind": "new", "url": "https://new.example"}
     assert saved == [{"key": "k", "kind": "new"}]

@@ -14,7 +14,7 @@ import yaml
 
 from connectors.declarative.cursors.times.formats import DatetimeFormat
 from connectors.declarative.source import ManifestSource
-from connectors.sdk.reports import reporting_warnings
+from connectors.sdk.reports import listen_to_warnings
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 from tests.connectors.declarative.cursors.engine import Json, Sync, manifest, option, stream, sync
 from tests.connectors.declarative.cursors.support import at
@@ -370,7 +370,7 @@ def test_a_check_recommends_an_overlap_where_late_records_may_be_missed(
 ) -> None:
     articles(api)
     found: list[str] = []
-    with reporting_warnings(found.append), at(NEXT_DAY):
+    with listen_to_warnings(found.append), at(NEXT_DAY):
         source = ManifestSource(changed(**fields))
         source.check({"url": api.url, "start_date": "2023-04-09T00:00:00Z"})
         source.close()

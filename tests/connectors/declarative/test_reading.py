@@ -17,7 +17,7 @@ from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.reading import MAX_FAILURES, read_slices
 from connectors.declarative.source import ManifestSource
 from connectors.sdk import Page
-from connectors.sdk.reports import RATE_LIMITED, report_wait, reporting_waits
+from connectors.sdk.reports import RATE_LIMITED, listen_to_waits, report_wait
 from elt_assets.errors import SystemFailure
 from tests.connectors.support import call, catalog, errors, records
 from tests.programs.json_api import Answer
@@ -185,7 +185,7 @@ def test_waits_are_reported_by_the_thread_that_reads(number: int) -> None:
         reported.append((threading.current_thread(), *found))
 
     progress = WholeStream().begin({})
-    with reporting_waits(listen):
+    with listen_to_waits(listen):
         found = list(
             read_slices(progress, progress.slices(), pages, threads=number, sends_states=False)
         )

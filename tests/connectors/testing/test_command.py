@@ -99,7 +99,7 @@ def test_a_tap_is_tested(own: Project, capsys: pytest.CaptureFixture[str]) -> No
 def test_invalid_arguments_are_refused(own: Project, capsys: pytest.CaptureFixture[str]) -> None:
     connection(own, "base")
     assert main(["test-connector", "shop", "--config", "[]"]) == 2
-    assert "--config is not a JSON object" in capsys.readouterr().err
+    assert "--config must be a JSON object" in capsys.readouterr().err
     assert main(["test-connector", "shop", "--rule", "none"]) == 2
     capsys.readouterr()
     for words in ([], ["shop", "--image", "some/source:1"]):

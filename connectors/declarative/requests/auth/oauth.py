@@ -20,7 +20,7 @@ from connectors.declarative.requests.expressions import text
 from connectors.declarative.requests.records import paths
 from connectors.sdk.http import CredentialsRequest, Response, Send
 from connectors.sdk.http.failures import excerpt, place
-from connectors.sdk.http.oauth import REFUSED_STATUSES, missing_token, refusal
+from connectors.sdk.http.oauth import REFUSED_STATUSES, describe_missing_token, refusal
 from elt_assets.errors import ConfigError, SystemFailure
 
 DEFAULT_SECONDS = 3600.0
@@ -76,7 +76,7 @@ class OAuth(Renewable):
         token = _found(answer, name)
         if not isinstance(token, str) or not token:
             guidance = f"correct {endpoint}.token_refresh_endpoint or `access_token_name`"
-            raise missing_token(response, answer, name, guidance)
+            raise describe_missing_token(response, answer, name, guidance)
         seconds = self._seconds(_found(answer, self._text(self._component.expires_in_name)))
         self._accept(answer, token, seconds)
         return Fetched(token, seconds)

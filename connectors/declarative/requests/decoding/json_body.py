@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from connectors.sdk.http import Response
-from connectors.sdk.http.body import in_utf8, json_value, not_json
+from connectors.sdk.http.body import convert_to_utf8, json_value, not_json
 from elt_assets.errors import EltError
 
 _DECODED = "connectors.declarative.decoded"
@@ -52,7 +52,7 @@ def json_body(response: Response) -> Any:
 def fresh_json_body(response: Response) -> Any:
     """Return the JSON value of a body as an object of its own; the errors are those of `json_body`."""
     try:
-        content = in_utf8(response)
+        content = convert_to_utf8(response)
         return decode(content) if content.strip() else {}
     except ValueError as error:
         raise not_json(response, error, _SMALLER, _OTHER) from None

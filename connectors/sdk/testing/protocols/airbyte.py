@@ -55,7 +55,7 @@ class Airbyte(Protocol):
 
     def output(self, verb: str, stdout: Path, streams: Sequence[ConfiguredStream]) -> Output:
         with stdout.open("rb") as lines:
-            return read_transcript(lines, _parse, _missing)
+            return read_transcript(lines, _parse, _describe_missing)
 
     def record_schema(self, stream: AirbyteStream) -> Mapping[str, Any]:
         return stream.json_schema
@@ -65,7 +65,7 @@ def _parse(line: bytes) -> Iterable[RawRecord | Message]:
     return [decode(line, whole=True)]
 
 
-def _missing(message: Message) -> Iterator[str]:
+def _describe_missing(message: Message) -> Iterator[str]:
     """Yield the properties that the protocol requires, and that the decoder does not."""
     if message.record is not None:
         if not _is_whole(message.record.emitted_at):

@@ -89,7 +89,7 @@ class Singer(Protocol):
             self._catalog_options = catalog_options(stdout.read_text(errors="replace"))
             return Transcript(), []
         if verb == "discover":
-            messages = _discovered(stdout.read_bytes())
+            messages = _parse_catalog(stdout.read_bytes())
             self._offered = [stream for catalog in messages.catalogs for stream in catalog.streams]
             return messages, []
         # Also those that are not selected: a tap may read them all the same.
@@ -112,14 +112,14 @@ def _about(text: bytes) -> Transcript:
     """Return the settings of a tap as a specification; nothing if the tap does not support `--about`."""
     try:
         settings = json.loads(_document(text)[0])["settings"]
-        schema = _with_secrets(dict(settings))
+        schema = _mark_secrets(dict(settings))
     except (ValueError, KeyError, TypeError, RecursionError):
         return Transcript()
     message = Message(type="SPEC", spec=Specification(connectionSpecification=schema))
     return Transcript(messages=[SeenMessage(message, 1)])
 
 
-def _discovered(text: bytes) -> Transcript:
+def _parse_catalog(text: bytes) -> Transcript:
     document, stray = _document(text)
     try:
         message = Message(type="CATALOG", catalog=read_catalog(document))
@@ -136,12 +136,12 @@ def _document(text: bytes) -> tuple[bytes, list[Flaw]]:
     return text[start:], [Flaw(n, f"not a catalog: {excerpt(line)}") for n, line in before if line]
 
 
-def _with_secrets(schema: Any) -> Any:
+def _mark_secrets(schema: Any) -> Any:
     """Return the schema of a tap's settings, with its secrets marked as in the Airbyte Protocol."""
     if isinstance(schema, list):
-        return [_with_secrets(part) for part in schema]
+        return [_mark_secrets(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    marked = {name: _with_secrets(part) for name, part in schema.items()}
+    marked = {name: _mark_secrets(part) for name, part in schema.items()}
     is_secret = marked.get("secret") is True or marked.get("writeOnly") is True
     return {**marked, "airbyte_secret": True} if is_secret else marked

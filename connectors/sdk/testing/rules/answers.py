@@ -69,7 +69,7 @@ def _spec_flaws(specification: Specification) -> Iterator[str]:
     if "object" not in (kind if isinstance(kind, list) else [kind]):
         yield f"the type {kind!r}, but a config is an object"
     yield from _schema_flaws(schema)
-    for name in _undescribed(schema):
+    for name in _find_undescribed(schema):
         yield f"the field {name!r} is required, but not described"
     try:
         check_version(specification, "under test")
@@ -88,7 +88,7 @@ def _schema_flaws(schema: Mapping[str, Any]) -> Iterator[str]:
         yield f"the field {field!r}, whose reference {reference!r} leads to nothing"
 
 
-def _undescribed(schema: Mapping[str, Any]) -> list[str]:
+def _find_undescribed(schema: Mapping[str, Any]) -> list[str]:
     """Return the required fields that a schema does not describe."""
     properties, required = schema.get("properties"), schema.get("required")
     has_branches = any(branch in schema for branch in ("oneOf", "anyOf", "allOf"))
@@ -190,7 +190,7 @@ def discover_is_stable(seen: Observations) -> Results:
     """A second `discover` with the same config prints the same catalog, in any order."""
     first, second = (
         {
-            stream.id: _unordered(msgspec.json.decode(stream.to_json()))
+            stream.id: _sort_lists(msgspec.json.decode(stream.to_json()))
             for catalog in run.transcript.catalogs
             for stream in catalog.streams
         }
@@ -208,12 +208,12 @@ def discover_is_stable(seen: Observations) -> Results:
             )
 
 
-def _unordered(value: Any) -> Any:
+def _sort_lists(value: Any) -> Any:
     """Return a JSON value whose lists are sorted: their order has no meaning in a catalog."""
     if isinstance(value, dict):
-        return {name: _unordered(inner) for name, inner in value.items()}
+        return {name: _sort_lists(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return sorted(map(_unordered, value), key=canonical)
+        return sorted(map(_sort_lists, value), key=canonical)
     return value
 
 

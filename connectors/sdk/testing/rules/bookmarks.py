@@ -12,7 +12,7 @@ import msgspec
 from connectors.sdk.testing.comparison import (
     decoded,
     is_time,
-    named_scalars,
+    list_scalars,
     order,
     scalars,
     value_at,
@@ -21,7 +21,7 @@ from connectors.sdk.testing.findings import Finding, NotApplicable, Note
 from connectors.sdk.testing.observations import CUTS, FINAL, READ, Observations
 from connectors.sdk.testing.protocols.transcript import SeenRecord
 from connectors.sdk.testing.rules.rule import Results, incremental_scopes, rule
-from connectors.sdk.testing.rules.states import unexpected_records
+from connectors.sdk.testing.rules.states import find_unexpected
 from connectors.sdk.testing.scopes import Scope, last_states
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import State
@@ -61,7 +61,9 @@ def bookmark_value_is_read_again(seen: Observations) -> Results:
         if not _is_cursor_alone(scope, stream, values.values()):
             yield Note(f"stream {stream.id}: its last state is not the value of the cursor alone")
             continue
-        states = [_moved_back(state, later, values[lower]) for state in scope.states[-1].states]
+        states = [
+            _find_moved_back(state, later, values[lower]) for state in scope.states[-1].states
+        ]
         yield from _check_ties(seen, scope, stream, states, values[lower])
 
 
@@ -161,7 +163,7 @@ def reads_without_data_keep_the_state(seen: Observations) -> Results:
                 second_records = {identity(record) for record in second.records}
                 records = [
                     record
-                    for record in unexpected_records(seen, scope, stream, third.records)
+                    for record in find_unexpected(seen, scope, stream, third.records)
                     if identity(record) not in second_records  # see final-state-is-final
                 ]
                 if records:
@@ -254,11 +256,11 @@ def _bookmarks(scope: Scope, stream: ConfiguredStream) -> Iterator[tuple[str, An
     for state in scope.states[-1].states:
         if state.stream is not None:
             if state.stream.stream_descriptor.id == stream.id:
-                yield from named_scalars(decoded(state.stream.stream_state), _CONTEXTS)
+                yield from list_scalars(decoded(state.stream.stream_state), _CONTEXTS)
             continue
         value = _document(state)
         own = [part for part in _parts(value, stream.stream.name) if isinstance(part, dict | str)]
-        yield from named_scalars(own or (value if len(scope.streams) == 1 else None), _CONTEXTS)
+        yield from list_scalars(own or (value if len(scope.streams) == 1 else None), _CONTEXTS)
 
 
 def _parts(value: Any, name: str) -> Iterator[Any]:
@@ -288,14 +290,14 @@ def _literal(value: Any) -> tuple[str, Any]:
     return type(value).__name__, value
 
 
-def _moved_back(state: State, later: set[tuple[str, Any]], bookmark: Any) -> Any:
+def _find_moved_back(state: State, later: set[tuple[str, Any]], bookmark: Any) -> Any:
     """Return a state whose values after a bookmark are replaced by the bookmark."""
 
-    def replaced(value: Any) -> Any:
+    def replace_field(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: v if name in _CONTEXTS else replaced(v) for name, v in value.items()}
+            return {name: v if name in _CONTEXTS else replace_field(v) for name, v in value.items()}
         if isinstance(value, list):
-            return [replaced(inner) for inner in value]
+            return [replace_field(inner) for inner in value]
         return bookmark if _literal(value) in later else value
 
-    return replaced(_document(state))
+    return replace_field(_document(state))

@@ -32,14 +32,14 @@ def _is_time(value: object) -> bool:
 @rule(READ)
 def records_fit_their_schema(seen: Observations) -> Results:
     """Each record is valid for the JSON schema of its stream, dates and times included."""
-    records = _by_stream(seen.first_read.records)
+    records = _group_by_stream(seen.first_read.records)
     _require_records(records)
     for stream in seen.streams:
         schema = seen.protocol.record_schema(stream)
         check = SchemaCheck(schema, {"multipleOf": _multiple_of}, _FORMATS, math.inf)
         if stream.id not in records:
             yield Note(f"stream {stream.id} has no records")
-        yield from _shown(
+        yield from _describe_flaws(
             seen.first_read.run,
             records.get(stream.id, ()),
             partial(_violation, check),
@@ -69,24 +69,24 @@ def _violation(check: SchemaCheck, record: SeenRecord) -> str | None:
 @rule(READ)
 def fields_are_declared(seen: Observations) -> Results:
     """Records have only fields that the JSON schema of their stream declares."""
-    records = _by_stream(seen.first_read.records)
+    records = _group_by_stream(seen.first_read.records)
     _require_records(records)
     later = _later_fields(seen.first_read.run)
     for stream in seen.streams:
-        declared = _declared(seen.protocol.record_schema(stream))
+        declared = _list_declared(seen.protocol.record_schema(stream))
         if declared is None:
             yield Note(f"stream {stream.id}: its schema allows any field")
             continue
-        yield from _shown(
+        yield from _describe_flaws(
             seen.first_read.run,
             records.get(stream.id, ()),
-            partial(_undeclared, declared | later.get(stream.id, frozenset())),
+            partial(_find_undeclared, declared | later.get(stream.id, frozenset())),
             "only fields that the schema of the stream declares",
             "declare the field in the schema, or leave it out of the records",
         )
 
 
-def _declared(schema: Mapping[str, Any]) -> frozenset[str] | None:
+def _list_declared(schema: Mapping[str, Any]) -> frozenset[str] | None:
     """Return the fields that a schema declares; None if it allows any field."""
     properties = schema.get("properties")
     has_rules = schema.get("additionalProperties") or schema.get("patternProperties")
@@ -103,7 +103,7 @@ def _later_fields(run: Run) -> Mapping[StreamId, frozenset[str]]:
     return later
 
 
-def _undeclared(declared: Collection[str], record: SeenRecord) -> str | None:
+def _find_undeclared(declared: Collection[str], record: SeenRecord) -> str | None:
     names = [name for name in record.data if name not in declared]
     return f"the undeclared fields {', '.join(map(repr, names))}" if names else None
 
@@ -114,10 +114,10 @@ def primary_key_is_present_and_unique(seen: Observations) -> Results:
     keyed = [stream for stream in seen.streams if stream.source_defined_primary_key]
     if not keyed:
         raise NotApplicable("no stream has a primary key")
-    records = _by_stream(seen.refresh.records)
+    records = _group_by_stream(seen.refresh.records)
     for stream in keyed:
         rows = records.get(stream.id, [])
-        yield from _shown(
+        yield from _describe_flaws(
             seen.refresh.run,
             rows,
             partial(_null_key, stream),
@@ -125,10 +125,10 @@ def primary_key_is_present_and_unique(seen: Observations) -> Results:
             "leave out the field of the stream's primary key, or fill it in each record",
         )
         count = Counter(_key(stream, row) for row in rows if _null_key(stream, row) is None)
-        yield from _shown(
+        yield from _describe_flaws(
             seen.refresh.run,
             rows,
-            partial(_repeated_key, stream, count),
+            partial(_find_repeated_key, stream, count),
             "one record for each value of the primary key",
             "send the newest version of each record only, or choose another primary key",
         )
@@ -145,7 +145,7 @@ def _null_key(stream: AirbyteStream, record: SeenRecord) -> str | None:
     return f"no value of {', '.join(map(repr, missing))}" if missing else None
 
 
-def _repeated_key(
+def _find_repeated_key(
     stream: AirbyteStream, count: Mapping[str, int], record: SeenRecord
 ) -> str | None:
     key = _key(stream, record)
@@ -201,7 +201,7 @@ def only_selected_data_is_read(seen: Observations) -> Results:
                 line=span.first,
             )
     if single.field is not None:
-        yield from _shown(
+        yield from _describe_flaws(
             run,
             single.read.records,
             lambda record: f"the field {single.field!r}" if single.field in record.data else None,
@@ -240,7 +240,7 @@ def _has_schema(run: Run, stream: StreamId, line: int) -> bool:
     )
 
 
-def _by_stream(records: Sequence[SeenRecord]) -> dict[StreamId, list[SeenRecord]]:
+def _group_by_stream(records: Sequence[SeenRecord]) -> dict[StreamId, list[SeenRecord]]:
     by_stream: dict[StreamId, list[SeenRecord]] = {}
     for record in records:
         by_stream.setdefault(record.stream, []).append(record)
@@ -252,7 +252,7 @@ def _require_records(records: Mapping[StreamId, object]) -> None:
         raise NotApplicable("no stream has records")
 
 
-def _shown(
+def _describe_flaws(
     run: Run,
     records: Sequence[SeenRecord],
     flaw: Callable[[SeenRecord], str | None],

@@ -48,7 +48,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({rule.name: rule for rule in _ALL})
 """All rules by name."""
 
 
-def selected(names: Collection[str] | None = None, skip: Collection[str] = ()) -> list[Rule]:
+def select_rules(names: Collection[str] | None = None, skip: Collection[str] = ()) -> list[Rule]:
     """Return the rules of these names, or all, without those to skip.
 
     Raises:

@@ -136,11 +136,9 @@ def final_state_is_final(seen: Observations) -> Results:
             yield _final_finding(scope, read.run.purpose, f"it {read.run.ended.text}")
         for stream in scope.streams:
             if stream.sync_mode == INCREMENTAL:
-                unexpected = unexpected_records(seen, scope, stream, read.records)
+                unexpected = find_unexpected(seen, scope, stream, read.records)
                 if unexpected:
-                    text = (
-                        f"other records: {len(unexpected):,} ({_listed(seen, scope, unexpected)})"
-                    )
+                    text = f"other records: {len(unexpected):,} ({_list_records(seen, scope, unexpected)})"
                     yield _final_finding(scope, read.run.purpose, text, stream.id)
 
 
@@ -154,7 +152,7 @@ def _final_finding(scope: Scope, run: str, text: str, stream: StreamId | None = 
     )
 
 
-def unexpected_records(
+def find_unexpected(
     seen: Observations, scope: Scope, stream: ConfiguredStream, records: Sequence[SeenRecord]
 ) -> list[SeenRecord]:
     """Return the records of a second read that are not repetitions allowed by a tie."""
@@ -186,7 +184,7 @@ def _ties(places: Sequence[Order], states: Sequence[State]) -> Iterator[Order]:
         yield from map(order, scalars(msgspec.json.decode(state.to_json())))
 
 
-def _listed(seen: Observations, scope: Scope, records: Sequence[SeenRecord]) -> str:
+def _list_records(seen: Observations, scope: Scope, records: Sequence[SeenRecord]) -> str:
     identity = scope.identity(seen.settings.ignored)
     return _some(Counter(identity(record) for record in records))
 

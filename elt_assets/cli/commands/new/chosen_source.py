@@ -15,7 +15,7 @@ from elt_assets.cli.output import Output
 from elt_assets.connection import check_trusted_name
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.builtin import built_in
+from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.command import Program
 from elt_assets.runner.kinds.manifest import MANIFEST_FILE, Manifest, find_manifest, is_in_package
 from elt_assets.runner.kinds.package import TAP_NAME, Package
@@ -92,7 +92,7 @@ def choose_source(source: str, out: Output) -> ChosenSource:
         ConfigError: there is no such connector, package or program.
         TransientError: the package index, which names the newest version of a package, cannot be reached.
     """
-    if source in built_in():
+    if source in list_built_in():
         return ChosenSource("connector", source)
     try:
         words = shlex.split(source)
@@ -118,7 +118,7 @@ def choose_source(source: str, out: Output) -> ChosenSource:
 def _unknown_source(name: str) -> ConfigError:
     return ConfigError(
         f"--source: there is no connector and no program {name!r}",
-        guidance=f"built in: {', '.join(built_in())}; write a package as PACKAGE==VERSION, "
+        guidance=f"built in: {', '.join(list_built_in())}; write a package as PACKAGE==VERSION, "
         'or as its name alone (airbyte-source-x, tap-x), a command as "PROGRAM ARGUMENT …", a tap with any '
         'other name as "tap:PROGRAM" or "tap:PACKAGE==VERSION", and a manifest with --manifest FILE',
     )

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.declarative.manifest import components
 from connectors.declarative.requests import load_schema, open_schema
-from connectors.sdk.reports import reporting_warnings
+from connectors.sdk.reports import listen_to_warnings
 from elt_assets.errors import ConfigError, SystemFailure
 from tests.connectors.declarative.requests.support import Reading, component
 from tests.programs.recording_api import routes
@@ -67,7 +67,7 @@ def test_without_a_file_in_the_folder_the_schema_is_unknown(
 ) -> None:
     write(tmp_path.parent, "outside.json", SCHEMA)
     warnings: list[str] = []
-    with reporting_warnings(warnings.append):
+    with listen_to_warnings(warnings.append):
         assert of_file(reading, path) == open_schema()
     (warning,) = warnings
     assert f"there is no file {path!r} beside the manifest" in warning
