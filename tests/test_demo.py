@@ -134,15 +134,15 @@ class Carrier(ManifestSource):
 
     def __init__(self) -> None:
         super().__init__(FOLDER / "manifest.yaml")
-        self._open: list[ManifestStream] = []
+        self._opened: list[ManifestStream] = []
 
     def streams(self, config: Any) -> list[ManifestStream]:
         found = super().streams(config)
-        self._open += found
+        self._opened += found
         return found
 
     def close(self) -> None:
-        for stream in self._open:
+        for stream in self._opened:
             stream._readers.environment.close()
 
 

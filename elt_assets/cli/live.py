@@ -99,13 +99,13 @@ class _Bar:
         self._bars = bars
         self._task = task
         self._get_progress = get_progress
-        self._start = self._ended = time.monotonic()
+        self._started = self._ended = time.monotonic()
 
     def update(self) -> None:
         progress = self._get_progress()
         if progress.phase is Phase.READING:
             self._ended = time.monotonic()
-        rate = progress.read / max(self._ended - self._start, _INTERVAL)
+        rate = progress.read / max(self._ended - self._started, _INTERVAL)
         self._bars.update(
             self._task,
             total=progress.estimate,

@@ -49,7 +49,7 @@ class ReadRun:
         subject = Subject(plan.connection.name, self._location, run_id)
         sync_plan = plan.sync_plan(self._open, self._change_schema)
         self._sync = Sync(replace(sync_plan, expect_rows=spark.warm_up, subject=subject))
-        self._start = time.monotonic()
+        self._started = time.monotonic()
 
     def read(self) -> Generator[SessionEvent, None, None]:
         """Read to the end and yield its events, each after `figures` is updated.
@@ -104,7 +104,7 @@ class ReadRun:
         for stream, figures in self.figures.items():
             progress = self.progress(stream)
             figures.read, figures.bytes = progress.records_read, progress.bytes_read
-            figures.seconds = time.monotonic() - self._start
+            figures.seconds = time.monotonic() - self._started
         if isinstance(event, Acknowledged):
             self.figures[event.stream].add(event.commit)
 

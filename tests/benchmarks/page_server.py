@@ -53,14 +53,14 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, pages: Pages):
         self._pages = pages
-        self._wrap_response = b""
+        self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        *heads, self._wrap_response = (self._wrap_response + data).split(b"\r\n\r\n")
+        *heads, self._received = (self._received + data).split(b"\r\n\r\n")
         for head in heads:
             body = self._body(head.split(b" ", 2)[1].decode())
             length = b"Content-Length: %d\r\n\r\n" % len(body)

@@ -23,14 +23,14 @@ class Counted:
     """A sink that counts."""
 
     def __init__(self) -> None:
-        self._list_waiting = 0
+        self._waiting = 0
         self.records = 0
 
     def write(self, segment: Segment) -> None:
-        self._list_waiting += segment.records
+        self._waiting += segment.records
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
-        done, self._list_waiting = self._list_waiting, 0
+        done, self._waiting = self._waiting, 0
         self.records += done
         return Committed(1, 1, 1, done, 0, 0)
 

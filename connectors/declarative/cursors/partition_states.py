@@ -60,7 +60,7 @@ class PartitionStates:
         self._cursor = cursor
         self._entries: dict[bytes, bytes] = {}
         self._older: dict[bytes, bytes] = {}
-        self._convert: set[bytes] = set()
+        self._converted: set[bytes] = set()
         self.size = 0
         self.value: Any = (
             cursor.value_in(shared_state) if isinstance(shared_state, Mapping) else None
@@ -90,7 +90,7 @@ class PartitionStates:
         if encoded is None and self._older:
             older = self._older.get(_loose(partition))
             if older is not None:
-                self._convert.add(older)
+                self._converted.add(older)
                 encoded = self._entries.get(older)
         if encoded is not None:
             saved: State = msgspec.json.decode(encoded)
@@ -114,9 +114,9 @@ class PartitionStates:
 
     def drop_taken(self) -> None:
         """Remove the states in an older form whose partitions have states in the present form."""
-        for key in self._convert:
+        for key in self._converted:
             self.size -= len(key) + len(self._entries.pop(key, b""))
-        self._convert.clear()
+        self._converted.clear()
 
     def encode_all(self, open_states: Iterable[tuple[bytes, State]]) -> Raw:
         """Return the states as a JSON array.

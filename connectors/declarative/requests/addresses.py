@@ -37,8 +37,8 @@ def with_query(url: str, params: Mapping[str, Any]) -> str:
     present = parse_qs(query, keep_blank_values=True) if query else {}
     added = [
         (name, value)
-        for name, written in params.items()
-        for value in _missing(written, present.get(name, []))
+        for name, parameter in params.items()
+        for value in _missing(parameter, present.get(name, []))
     ]
     if not added:
         return url
@@ -46,8 +46,8 @@ def with_query(url: str, params: Mapping[str, Any]) -> str:
     return f"{address}{mark}{urlencode(added)}{hash_mark}{fragment}"
 
 
-def _missing(written: Any, present: Sequence[str]) -> Sequence[str]:
+def _missing(parameter: Any, present: Sequence[str]) -> Sequence[str]:
     """Return the values to add for a parameter; none if the query has them."""
-    is_list = isinstance(written, list | tuple)
-    values = [str(each) for each in (written if is_list else (written,)) if each is not None]
+    is_list = isinstance(parameter, list | tuple)
+    values = [str(item) for item in (parameter if is_list else (parameter,)) if item is not None]
     return [] if values == (present if is_list else present[:1]) else values

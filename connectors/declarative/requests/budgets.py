@@ -40,8 +40,12 @@ class Matcher:
         self._method = (component.method or "").upper()
         self._base = (component.url_base or "").rstrip("/")
         self._path = _pattern(component)
-        self._params = {str(name): str(each) for name, each in (component.params or {}).items()}
-        self._headers = {str(name): str(each) for name, each in (component.headers or {}).items()}
+        self._params = {
+            str(name): str(pattern) for name, pattern in (component.params or {}).items()
+        }
+        self._headers = {
+            str(name): str(pattern) for name, pattern in (component.headers or {}).items()
+        }
         self.weight = 1
         if component.weight is not None:
             self.weight = whole_number(component.weight, config, f"{component.place}.weight")
@@ -52,8 +56,8 @@ class Matcher:
             self._method in ("", request.method)
             and self._base in ("", f"{url.scheme}://{url.netloc.decode('ascii')}")
             and (self._path is None or bool(self._path.search(url.path.rstrip("/"))))
-            and all(url.params.get(name) == each for name, each in self._params.items())
-            and all(request.headers.get(name) == each for name, each in self._headers.items())
+            and all(url.params.get(name) == pattern for name, pattern in self._params.items())
+            and all(request.headers.get(name) == pattern for name, pattern in self._headers.items())
         )
 
 
@@ -67,7 +71,7 @@ class CallPolicy(ABC):
         """Return for how many calls a request counts; None if it does not count."""
         if not self._matchers:
             return 1
-        return next((each.weight for each in self._matchers if each(request)), None)
+        return next((matcher.weight for matcher in self._matchers if matcher(request)), None)
 
     @abstractmethod
     def reserve(self, weight: int) -> float:
@@ -107,17 +111,17 @@ class MovingWindow(CallPolicy):
 
     def reserve(self, weight: int) -> float:
         with self._lock:
-            now = self._now()
-            at = max(now, self._closed_until)
+            current = self._now()
+            start = max(current, self._closed_until)
             for times, seconds in self._rates:
                 expired = len(times) + weight - (times.maxlen or 0)
                 if times:
-                    at = max(at, times[-1])
+                    start = max(start, times[-1])
                 if expired > 0:
-                    at = max(at, times[expired - 1] + seconds)
+                    start = max(start, times[expired - 1] + seconds)
             for times, _ in self._rates:
-                times.extend([at] * weight)
-            return at - now
+                times.extend([start] * weight)
+            return start - current
 
     def observe(self, remaining: int | None, reset_in: float | None) -> None:
         if remaining == 0 and reset_in is not None:
@@ -152,26 +156,26 @@ class FixedWindow(CallPolicy):
 
     def reserve(self, weight: int) -> float:
         with self._lock:
-            now = self._now()
-            if now >= self._ends:
-                self._begin(now)
+            current = self._now()
+            if current >= self._ends:
+                self._begin(current)
             if self._used + weight > self._limit:
                 self._begin(self._ends)
             self._used += weight
-            return max(0.0, self._begins - now)
+            return max(0.0, self._begins - current)
 
     def observe(self, remaining: int | None, reset_in: float | None) -> None:
         with self._lock:
-            now = self._now()
-            if now < self._begins:
+            current = self._now()
+            if current < self._begins:
                 return  # the API speaks of an earlier period than the one that is reserved
             if remaining is not None:
                 self._used = max(self._used, self._limit - remaining)
-            if reset_in is not None and now < self._ends:
-                self._ends = now + reset_in
+            if reset_in is not None and current < self._ends:
+                self._ends = current + reset_in
 
-    def _begin(self, at: float) -> None:
-        self._begins, self._ends, self._used = at, at + self._seconds, 0
+    def _begin(self, start: float) -> None:
+        self._begins, self._ends, self._used = start, start + self._seconds, 0
 
 
 class Budget:
@@ -192,39 +196,39 @@ class Budget:
         config: Mapping[str, Any],
         time_now: Clock = time.monotonic,
     ):
-        self._policies = [policy(each, config, time_now) for each in component.policies]
+        self._policies = [policy(child, config, time_now) for child in component.policies]
         self._reset = component.ratelimit_reset_header or "ratelimit-reset"
-        self._compute_remaining = component.ratelimit_remaining_header or "ratelimit-remaining"
+        self._remaining = component.ratelimit_remaining_header or "ratelimit-remaining"
         self._limited = frozenset(component.status_codes_for_ratelimit_hit or (429,))
 
     def reserve(self, request: Request) -> float:
         """Reserve the next possible time for a request, and return the seconds until then."""
-        for each in self._policies:
-            weight = each.weight(request)
+        for call_policy in self._policies:
+            weight = call_policy.weight(request)
             if weight is not None:
-                return each.reserve(weight)
+                return call_policy.reserve(weight)
         return 0.0
 
     def observe(self, response: Response) -> None:
         """Take notice of what a response says about the budget."""
-        for each in self._policies:
-            if each.weight(response.request) is not None:
-                each.observe(self._calls(response), self._seconds(response))
+        for call_policy in self._policies:
+            if call_policy.weight(response.request) is not None:
+                call_policy.observe(self._calls(response), self._seconds(response))
                 return
 
     def _calls(self, response: Response) -> int | None:
-        found = _number(response.headers.get(self._compute_remaining))
-        if found is not None:
-            return int(found)
+        number = _number(response.headers.get(self._remaining))
+        if number is not None:
+            return int(number)
         return 0 if response.status_code in self._limited else None
 
     def _seconds(self, response: Response) -> float | None:
-        found = _number(response.headers.get(self._reset))
-        if found is None:
+        seconds = _number(response.headers.get(self._reset))
+        if seconds is None:
             return None
-        if found >= _RELATIVE_SECONDS:
-            found -= clock.now().timestamp()
-        return max(0.0, found)
+        if seconds >= _RELATIVE_SECONDS:
+            seconds -= clock.now().timestamp()
+        return max(0.0, seconds)
 
 
 def policy(component: Any, config: Mapping[str, Any], time_now: Clock) -> CallPolicy:
@@ -234,39 +238,39 @@ def policy(component: Any, config: Mapping[str, Any], time_now: Clock) -> CallPo
         ConfigError: the component is not a policy, or one of its values is not usable.
     """
     matchers = _matchers(component, config)
-    at = getattr(component, "place", "the policy")
+    place = getattr(component, "place", "the policy")
     if isinstance(component, components.MovingWindowCallRatePolicy):
         rates = [
             (
-                whole_number(each.limit, config, f"{each.place}.limit"),
-                _seconds_of(each.interval, each.place),
+                whole_number(rate.limit, config, f"{rate.place}.limit"),
+                _seconds_of(rate.interval, rate.place),
             )
-            for each in component.rates
+            for rate in component.rates
         ]
         if not rates:
-            raise ConfigError(f"{at} has no rates", guidance="add one")
-        _check_weights(matchers, min(limit for limit, _ in rates), at)
+            raise ConfigError(f"{place} has no rates", guidance="add one")
+        _check_weights(matchers, min(limit for limit, _ in rates), place)
         return MovingWindow(matchers, rates, time_now)
     if isinstance(component, components.FixedWindowCallRatePolicy):
-        limit = whole_number(component.call_limit, config, f"{at}.call_limit")
-        _check_weights(matchers, limit, at)
-        return FixedWindow(matchers, limit, _seconds_of(component.period, at), time_now)
+        limit = whole_number(component.call_limit, config, f"{place}.call_limit")
+        _check_weights(matchers, limit, place)
+        return FixedWindow(matchers, limit, _seconds_of(component.period, place), time_now)
     if isinstance(component, components.UnlimitedCallRatePolicy):
         return Unlimited(matchers)
     raise ConfigError(
-        f"{at}: {type(component).__name__} is not supported",
+        f"{place}: {type(component).__name__} is not supported",
         guidance="use MovingWindowCallRatePolicy, FixedWindowCallRatePolicy or UnlimitedCallRatePolicy",
     )
 
 
 def _matchers(component: Any, config: Mapping[str, Any]) -> list[Matcher]:
-    return [Matcher(each, config) for each in getattr(component, "matchers", None) or ()]
+    return [Matcher(matcher, config) for matcher in getattr(component, "matchers", None) or ()]
 
 
-def _check_weights(matchers: Sequence[Matcher], limit: int, at: str) -> None:
+def _check_weights(matchers: Sequence[Matcher], limit: int, place: str) -> None:
     if any(matcher.weight > limit for matcher in matchers):
         raise ConfigError(
-            f"{at}: a request counts for more calls than the limit of {limit} allows",
+            f"{place}: a request counts for more calls than the limit of {limit} allows",
             guidance="lower its `weight`, or raise the limit",
         )
 
@@ -283,20 +287,23 @@ def _pattern(component: components.HttpRequestRegexMatcher) -> Pattern | None:
         ) from None
 
 
-def _seconds_of(written: str, at: str) -> float:
+def _seconds_of(place: str, duration: str) -> float:
     try:
-        found = parse_duration(written)
+        interval = parse_duration(place)
     except ValueError as error:
-        raise ConfigError(f"{at}: {error}", guidance="write a duration such as PT1M") from None
-    if not isinstance(found, timedelta) or found <= timedelta():
         raise ConfigError(
-            f"{at}: the duration {written!r} has no fixed length", guidance="write one such as PT1M"
+            f"{duration}: {error}", guidance="write a duration such as PT1M"
+        ) from None
+    if not isinstance(interval, timedelta) or interval <= timedelta():
+        raise ConfigError(
+            f"{duration}: the duration {place!r} has no fixed length",
+            guidance="write one such as PT1M",
         )
-    return found.total_seconds()
+    return interval.total_seconds()
 
 
-def _number(written: str | None) -> float | None:
+def _number(header: str | None) -> float | None:
     try:
-        return float(written) if written else None
+        return float(header) if header else None
     except ValueError:
         return None

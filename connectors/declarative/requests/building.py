@@ -78,8 +78,8 @@ def build_retriever(
         )
     decodes = decoder(component.decoder)
 
-    def retrieve(written: Any) -> Callable[[Record], Iterator[Record]]:
-        retriever = build_retriever(written, environment, name=name)
+    def retrieve(template: Any) -> Callable[[Record], Iterator[Record]]:
+        retriever = build_retriever(template, environment, name=name)
         return lambda record: itertools.chain.from_iterable(
             retriever.pages(Slice({"parent_record": record}))
         )
@@ -118,13 +118,15 @@ def build_requester(
     Raises:
         ConfigError: a component is not supported, or contradicts itself.
     """
-    written = getattr(component, "authenticator", None)
+    authenticator = getattr(component, "authenticator", None)
     url = getattr(component, "url", None) or getattr(component, "url_base", None)
-    key = _key(written)
+    key = _key(authenticator)
     if _APPENDS_PATHS in key:
         key += str(url)
-    found = environment.shared(key, lambda: build_credentials(written, environment, url))
-    return Requester(component, environment, found, key, uses_cache=use_cache)
+    credentials = environment.shared(
+        key, lambda: build_credentials(authenticator, environment, url)
+    )
+    return Requester(component, environment, credentials, key, uses_cache=use_cache)
 
 
 def _check_reset(component: components.SimpleRetriever) -> None:
@@ -279,15 +281,15 @@ def _(
                 "the response to the login is ignored",
                 guidance=f"correct the error handler of {component.place}.login_requester",
             )
-        found = paths.value_at(decodes.shown(response), path)
-        if not isinstance(found, str | int) or found == "":
+        token = paths.value_at(decodes.shown(response), path)
+        if not isinstance(token, str | int) or token == "":
             raise no_session_token(response, ".".join(path))
-        return str(found)
+        return str(token)
 
-    wanted = component.request_authentication
+    authentication = component.request_authentication
     place, template = AUTHORIZATION, None
-    if isinstance(wanted, components.SessionTokenRequestApiKeyAuthenticator):
-        place, template = _place(wanted.inject_into, environment), wanted.api_token
+    if isinstance(authentication, components.SessionTokenRequestApiKeyAuthenticator):
+        place, template = _place(authentication.inject_into, environment), authentication.api_token
     return Session(login, _seconds(component), template, place, environment.config)
 
 
@@ -305,54 +307,54 @@ def _(
     component: components.SelectiveAuthenticator, environment: Environment, url: Template | None
 ) -> Credentials:
     path = component.authenticator_selection_path
-    found = paths.value_at_names(environment.config, path)
-    if found is paths.MISSING:
+    value = paths.value_at_names(environment.config, path)
+    if value is paths.MISSING:
         raise ConfigError(
             f"the config has no {'.'.join(path)!r}, which selects the authentication",
             guidance=f"set it to one of {', '.join(map(repr, component.authenticators))}",
         )
-    if str(found) not in component.authenticators:
+    if str(value) not in component.authenticators:
         raise ConfigError(
             f"{'.'.join(path)!r} of the config names no authentication of the manifest",
             guidance=f"set it to one of {', '.join(map(repr, component.authenticators))}",
         )
-    return build_credentials(component.authenticators[str(found)], environment, url)
+    return build_credentials(component.authenticators[str(value)], environment, url)
 
 
 def _place(component: components.RequestOption | None, environment: Environment) -> Place:
     if component is None:
         return AUTHORIZATION
     variables = {"config": environment.config}
-    written = component.field_path or (component.field_name,)
-    return Place(component.inject_into, tuple(text(part, variables) for part in written))
+    path = component.field_path or (component.field_name,)
+    return Place(component.inject_into, tuple(text(part, variables) for part in path))
 
 
 def _seconds(component: components.SessionTokenAuthenticator) -> float:
     if not component.expiration_duration:
         return float("inf")
     try:
-        found = parse_duration(component.expiration_duration)
+        duration = parse_duration(component.expiration_duration)
     except ValueError:
-        found = None
-    if not isinstance(found, timedelta):
+        duration = None
+    if not isinstance(duration, timedelta):
         raise ConfigError(
             f"{component.place}.expiration_duration is not a duration with a fixed length",
             guidance="write a duration such as PT1H",
         )
-    return found.total_seconds()
+    return duration.total_seconds()
 
 
-def _key(written: Any) -> str:
+def _key(component: Any) -> str:
     """Return a text that is equal for components that are written alike, wherever they stand."""
-    if isinstance(written, components.Component):
-        named = (name for name in written.__struct_fields__ if name not in _POSITION)
-        inner = (f"{name}={_key(getattr(written, name))}" for name in named)
-        return f"{type(written).__name__}({', '.join(inner)})"
-    if isinstance(written, Template):
-        uses = written.parameters if "parameters" in written.names else ""
-        return f"{written.text!r}{uses}"
-    if isinstance(written, Mapping):
-        return f"{{{', '.join(f'{name!r}: {_key(each)}' for name, each in written.items())}}}"
-    if isinstance(written, tuple | list):
-        return f"[{', '.join(map(_key, written))}]"
-    return repr(written)
+    if isinstance(component, components.Component):
+        named = (name for name in component.__struct_fields__ if name not in _POSITION)
+        inner = (f"{name}={_key(getattr(component, name))}" for name in named)
+        return f"{type(component).__name__}({', '.join(inner)})"
+    if isinstance(component, Template):
+        uses = component.parameters if "parameters" in component.names else ""
+        return f"{component.text!r}{uses}"
+    if isinstance(component, Mapping):
+        return f"{{{', '.join(f'{name!r}: {_key(inner)}' for name, inner in component.items())}}}"
+    if isinstance(component, tuple | list):
+        return f"[{', '.join(map(_key, component))}]"
+    return repr(component)

@@ -117,8 +117,8 @@ class Environment:
         refresh token may be usable only once."""
         with self.lock:
             held = list(self._credentials.values())
-        for each in held:
-            each.settle()
+        for future in held:
+            future.settle()
         self.report()
 
     def close(self) -> None:

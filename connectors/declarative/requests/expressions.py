@@ -22,64 +22,64 @@ _CHANGES = re.compile(r"now|today|uuid|random")
 """Parts of the names of functions that return something else each time."""
 
 
-def is_paged(written: Any) -> bool:
+def is_paged(template: Any) -> bool:
     """Return whether a value may differ between two pages of a slice."""
-    return bool(names_in(written) & PAGE) or _is_volatile(written)
+    return bool(names_in(template) & PAGE) or _is_volatile(template)
 
 
-def is_of(written: Any, names: frozenset[str]) -> bool:
+def is_of(template: Any, names: frozenset[str]) -> bool:
     """Return whether a value depends on any of these variables, or may change from one evaluation to the
     next."""
-    return bool(names_in(written) & names) or _is_volatile(written)
+    return bool(names_in(template) & names) or _is_volatile(template)
 
 
-def bound(written: Any, evaluate: Evaluate[T], variables: Variables) -> Bound[T]:
+def bound(template: Any, evaluate: Evaluate[T], variables: Variables) -> Bound[T]:
     """Return a function that evaluates something for a page; what does not depend on the page is evaluated
     now, once."""
-    if is_paged(written):
-        return lambda page: evaluate(written, {**variables, **page})
-    found = evaluate(written, variables)
-    return lambda _: found
+    if is_paged(template):
+        return lambda page: evaluate(template, {**variables, **page})
+    result = evaluate(template, variables)
+    return lambda _: result
 
 
-def text(written: Any, variables: Variables) -> str:
+def text(template: Any, variables: Variables) -> str:
     """Return a template as text; an empty text if it is missing."""
-    if isinstance(written, Template):
-        return written.text_of(variables)
-    return "" if written is None else str(written)
+    if isinstance(template, Template):
+        return template.text_of(variables)
+    return "" if template is None else str(template)
 
 
-def whole_number(written: Any, config: Mapping[str, Any], at: str) -> int:
+def whole_number(template: Any, config: Mapping[str, Any], place: str) -> int:
     """Return a whole number, which may be a template.
 
     Args:
-        written: the number.
+        template: the number.
         config: the config of the source.
-        at: its place in the manifest.
+        place: its place in the manifest.
 
     Raises:
         ConfigError: it is not a whole number of at least 1.
     """
-    found = written.evaluate({"config": config}) if isinstance(written, Template) else written
+    result = template.evaluate({"config": config}) if isinstance(template, Template) else template
     try:
-        number = int(found)
+        number = int(result)
     except (TypeError, ValueError):
         number = 0
     if number < 1:
         raise ConfigError(
-            f"{at} is not a whole number of at least 1",
+            f"{place} is not a whole number of at least 1",
             guidance="correct it, or the value of the config that it uses",
         )
     return number
 
 
-def _is_volatile(written: Any) -> bool:
-    if isinstance(written, Template):
-        return not written.is_constant and bool(_CHANGES.search(written.text))
-    if isinstance(written, TemplateMap):
-        return any(_CHANGES.search(name) for name in written) or any(
-            map(_is_volatile, written.values())
+def _is_volatile(template: Any) -> bool:
+    if isinstance(template, Template):
+        return not template.is_constant and bool(_CHANGES.search(template.text))
+    if isinstance(template, TemplateMap):
+        return any(_CHANGES.search(name) for name in template) or any(
+            map(_is_volatile, template.values())
         )
-    if isinstance(written, list | tuple):
-        return any(map(_is_volatile, written))
+    if isinstance(template, list | tuple):
+        return any(map(_is_volatile, template))
     return False

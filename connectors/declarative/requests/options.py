@@ -21,7 +21,7 @@ from elt_assets.errors import ConfigError
 PARAMETER, HEADER = "request_parameter", "header"
 DATA, JSON = "body_data", "body_json"
 
-_SHOWN = {
+_LABELS = {
     PARAMETER: "the parameter {} of the query",
     HEADER: "the header {}",
     DATA: "the field {} of the form",
@@ -63,15 +63,15 @@ class Parts:
         Raises:
             ConfigError: another component has set it.
         """
-        where, path, found = option
+        where, path, value = option
         name = ".".join(path)
         if where == JSON:
-            self._add_to_json(path, found, by)
+            self._add_to_json(path, value, by)
         else:
             self._check(where, name, by)
-            shown = encode(found).decode() if isinstance(found, Mapping) else found
+            text = encode(value).decode() if isinstance(value, Mapping) else value
             fields = self._fields(where, by)
-            fields[name] = str(shown) if where == HEADER else shown
+            fields[name] = str(text) if where == HEADER else text
         self._set_by[where, name.lower() if where == HEADER else name] = by
 
     def check(self, where: str, path: tuple[str, ...], by: str) -> None:
@@ -84,11 +84,11 @@ class Parts:
         if where != JSON:
             self._check(where, name, by)
             return
-        at: Any = self.json
+        node: Any = self.json
         for part in path:
-            if not isinstance(at, Mapping) or part not in at:
+            if not isinstance(node, Mapping) or part not in node:
                 return
-            at = at[part]
+            node = node[part]
         raise self._conflict(where, name, by)
 
     def check_body(self) -> None:
@@ -111,7 +111,7 @@ class Parts:
         if where != DATA:
             raise ConfigError(
                 f"{self.place}: {where!r} is not a part of a request",
-                guidance=f"set `inject_into` to one of {', '.join(_SHOWN)}",
+                guidance=f"set `inject_into` to one of {', '.join(_LABELS)}",
             )
         if isinstance(self.data, str):
             if self.data:
@@ -130,28 +130,28 @@ class Parts:
         if is_set:
             raise self._conflict(where, name, by)
 
-    def _add_to_json(self, path: tuple[str, ...], found: Any, by: str) -> None:
+    def _add_to_json(self, path: tuple[str, ...], value: Any, by: str) -> None:
         if not self._owns_json:
             self.json, self._owns_json = deepcopy(self.json), True
         if not isinstance(self.json, dict):
             self.json = self.json or {}
-        at = self.json
+        node = self.json
         for part in path[:-1]:
-            at = at.setdefault(part, {}) if isinstance(at, dict) else None
-        if not isinstance(at, dict) or at.get(path[-1], found) != found:
+            node = node.setdefault(part, {}) if isinstance(node, dict) else None
+        if not isinstance(node, dict) or node.get(path[-1], value) != value:
             raise self._conflict(JSON, ".".join(path), by)
-        at[path[-1]] = found
+        node[path[-1]] = value
 
     def _conflict(self, where: str, name: str, by: str) -> ConfigError:
         key = (where, name.lower() if where == HEADER else name)
-        first = self._set_by.get(key, f"{self.place}.{_WRITTEN[where]}")
+        first = self._set_by.get(key, f"{self.place}.{_ENCODERS[where]}")
         return ConfigError(
-            f"{_SHOWN[where].format(repr(name))} is set by both {first} and {by}",
+            f"{_LABELS[where].format(repr(name))} is set by both {first} and {by}",
             guidance="remove one of them from the manifest",
         )
 
 
-_WRITTEN = {
+_ENCODERS = {
     PARAMETER: "request_parameters",
     HEADER: "request_headers",
     DATA: "request_body_data",
@@ -159,54 +159,54 @@ _WRITTEN = {
 }
 
 
-def parameters(written: Any, variables: Variables) -> dict[str, Any]:
+def parameters(template: Any, variables: Variables) -> dict[str, Any]:
     """Return the parameters of the query. Those that are empty are left out, as in the CDK.
 
     Raises:
         ConfigError: a parameter is an object.
     """
-    found = _mapping(written, variables, _NAMED)
-    for name, each in found.items():
-        if isinstance(each, Mapping):
+    pairs = _mapping(template, variables, _NAMED)
+    for name, parameter in pairs.items():
+        if isinstance(parameter, Mapping):
             raise ConfigError(
                 f"the parameter {name!r} of the query is an object",
                 guidance="write a text; for an object as JSON, use the filter `tojson`",
             )
-    return found
+    return pairs
 
 
-def headers(written: Any, variables: Variables) -> dict[str, str]:
+def headers(template: Any, variables: Variables) -> dict[str, str]:
     """Return the headers. Those that are empty are left out."""
-    return {name: str(each) for name, each in _mapping(written, variables, _HEADER).items()}
+    return {name: str(value) for name, value in _mapping(template, variables, _HEADER).items()}
 
 
-def data(written: Any, variables: Variables) -> dict[str, Any] | str:
+def data(template: Any, variables: Variables) -> dict[str, Any] | str:
     """Return the body as the fields of a form, or as a text. A text that is a mapping when it is read as a
     Python literal is a form: so the CDK has it, and manifests rely on it."""
-    if isinstance(written, Template):
-        found = written.evaluate_or("", variables, (str, dict))
-        if isinstance(found, dict):
-            return {name: each for name, each in found.items() if each is not None}
-        return str(found)
-    return _mapping(written, variables, _NAMED)
+    if isinstance(template, Template):
+        values = template.evaluate_or("", variables, (str, dict))
+        if isinstance(values, dict):
+            return {name: value for name, value in values.items() if value is not None}
+        return str(values)
+    return _mapping(template, variables, _NAMED)
 
 
-def json(written: Any, variables: Variables) -> Any:
+def json(template: Any, variables: Variables) -> Any:
     """Return the body as a JSON value; an empty object for none.
 
     Raises:
         ConfigError: a text is not JSON.
     """
-    found = value(written, variables)
-    if isinstance(found, str) and found:
+    body = value(template, variables)
+    if isinstance(body, str) and body:
         try:
-            return decode(found.encode())
+            return decode(body.encode())
         except ValueError as error:
             raise ConfigError(
                 f"the text of the JSON body is not JSON: {error}",
                 guidance="correct the text, or write `request_body_json` as a mapping",
             ) from None
-    return found or {}
+    return body or {}
 
 
 def written_body(component: components.HttpRequester) -> tuple[Any, Any]:
@@ -226,32 +226,32 @@ def written_body(component: components.HttpRequester) -> tuple[Any, Any]:
     return requested.value, body
 
 
-def _mapping(written: Any, variables: Variables, types: tuple[type, ...] = ()) -> dict[str, Any]:
+def _mapping(template: Any, variables: Variables, types: tuple[type, ...] = ()) -> dict[str, Any]:
     """Return a mapping with its keys and values evaluated; an empty one for a text that is no mapping."""
-    if written is None:
+    if template is None:
         return {}
-    if isinstance(written, Template):
-        found = written.evaluate_or(None, variables)
-        pairs = found.items() if isinstance(found, Mapping) else ()
-        return {str(name): each for name, each in pairs if each is not None}
+    if isinstance(template, Template):
+        evaluated_map = template.evaluate_or(None, variables)
+        pairs = evaluated_map.items() if isinstance(evaluated_map, Mapping) else ()
+        return {str(name): value for name, value in pairs if value is not None}
     evaluated = {
-        _name(key, each, variables): _evaluated(each, variables, types)
-        for key, each in written.items()
-        if not isinstance(each, components.QueryProperties)
+        _name(key, value, variables): _evaluated(value, variables, types)
+        for key, value in template.items()
+        if not isinstance(value, components.QueryProperties)
     }
-    return {name: each for name, each in evaluated.items() if each is not None}
+    return {name: value for name, value in evaluated.items() if value is not None}
 
 
 def _name(key: str, beside: Any, variables: Variables) -> str:
     if "{" not in key:
         return key
-    given = beside.parameters if isinstance(beside, Template) else None
-    return Template(key, parameters=given).text_of(variables)
+    own_parameters = beside.parameters if isinstance(beside, Template) else None
+    return Template(key, parameters=own_parameters).text_of(variables)
 
 
-def _evaluated(written: Any, variables: Variables, types: tuple[type, ...]) -> Any:
-    if isinstance(written, Template):
-        return written.evaluate_or(None, variables, types)
-    if isinstance(written, TemplateMap | list | tuple):
-        return value(written, variables)
-    return written
+def _evaluated(template: Any, variables: Variables, types: tuple[type, ...]) -> Any:
+    if isinstance(template, Template):
+        return template.evaluate_or(None, variables, types)
+    if isinstance(template, TemplateMap | list | tuple):
+        return value(template, variables)
+    return template

@@ -47,7 +47,8 @@ class Properties:
         self._names: Sequence[str] | None = None
         selector = component.property_selector
         self._changes = [
-            transformation(each) for each in (selector and selector.transformations) or ()
+            transformation(component_)
+            for component_ in (selector and selector.transformations) or ()
         ]
 
     @property
@@ -71,12 +72,12 @@ class Properties:
         """Return what identifies a record in all requests for a page; None if it cannot be merged."""
         chunking = self._component.property_chunking
         strategy = chunking.record_merge_strategy if chunking else None
-        written = strategy.key if strategy else "id"
-        names = (written,) if isinstance(written, str) else written
-        found = tuple(record.get(name) for name in names)
-        if any(each in (None, "", [], {}) for each in found):
+        names_of_key = strategy.key if strategy else "id"
+        names = (names_of_key,) if isinstance(names_of_key, str) else names_of_key
+        values = tuple(record.get(name) for name in names)
+        if any(value in (None, "", [], {}) for value in values):
             return None
-        return found
+        return values
 
     def _limited(self, names: Sequence[str], always: list[str], limit: int) -> Iterator[list[str]]:
         chunking = self._component.property_chunking
@@ -105,8 +106,8 @@ class Properties:
 
     def _all(self) -> Sequence[str]:
         if self._fetch is None:
-            written = self._component.property_list
-            return written if isinstance(written, tuple) else ()
+            properties = self._component.property_list
+            return properties if isinstance(properties, tuple) else ()
         with self._lock:
             if self._names is None:
                 self._names = self._fetch()

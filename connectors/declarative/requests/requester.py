@@ -116,12 +116,12 @@ class Requester:
             EltError: the request fails.
         """
         check_stopped()
-        at, is_trusted = self._checked_origin(url), self._is_trusted(url)
+        target_origin, is_trusted = self._checked_origin(url), self._is_trusted(url)
         if is_trusted:
-            return self._send(self._client(at, self.credentials), url, parts)
-        self._require_plain(at, parts, is_link=is_link)
+            return self._send(self._client(target_origin, self.credentials), url, parts)
+        self._require_plain(target_origin, parts, is_link=is_link)
         own = next(iter(self._own_origins), None)
-        client = self._client(own or at, self.credentials if own else Absent())
+        client = self._client(own or target_origin, self.credentials if own else Absent())
         return client.request("GET", url, timeout=self._timeout)
 
     def _send(self, client: HttpClient, url: str, parts: options.Parts) -> Response:
@@ -131,9 +131,9 @@ class Requester:
         body = encode((parts.data, parts.json))
         key = (method, address, tuple(sorted(parts.headers.items())), body, self._key)
         if self._uses_cache:
-            kept = self.environment.cache.get(key, Request(method, address))
-            if kept is not None:
-                return kept
+            cached = self.environment.cache.get(key, Request(method, address))
+            if cached is not None:
+                return cached
         response = client.request(
             method,
             address,
@@ -181,35 +181,35 @@ class Requester:
     def _is_trusted(self, url: str) -> bool:
         own = self._own_origins or self.environment.named_origins
         trusted = [*own, *self.environment.trusted_origins]
-        return is_within(parsed(url), [origin(parsed(each)) for each in trusted])
+        return is_within(parsed(url), [origin(parsed(url_text)) for url_text in trusted])
 
-    def _require_plain(self, at: str, parts: options.Parts, *, is_link: bool) -> None:
+    def _require_plain(self, url_origin: str, parts: options.Parts, *, is_link: bool) -> None:
         """Check that the URL alone is the whole request. A link from an API has its parameters."""
         params = {} if is_link else parts.params
         if params or parts.data or parts.json or self.component.http_method != "GET":
-            self.environment.connections.guard.check_host(parsed(at).host)
+            self.environment.connections.guard.check_host(parsed(url_origin).host)
             raise ConfigError(
                 f"{self.component.place}: the host of the URL depends on what an API returns, so it does not "
                 "get the parameters and the body of the request",
-                guidance=f"if it may get them, and the credentials, trust its origin: {at}",
+                guidance=f"if it may get them, and the credentials, trust its origin: {url_origin}",
             )
 
     def _checked_origin(self, url: str) -> str:
-        found = origin_of(url)
-        if found is None:
+        url_origin = origin_of(url)
+        if url_origin is None:
             raise ConfigError(
                 f"{self.component.place}: the URL does not begin with https:// or http:// and a host",
                 guidance="check the URL in the manifest, and the values of the config in it",
             )
-        return found
+        return url_origin
 
-    def _client(self, at: str, credentials: Credentials) -> HttpClient:
-        client = self._clients.get(at)
+    def _client(self, url_origin: str, credentials: Credentials) -> HttpClient:
+        client = self._clients.get(url_origin)
         if client is None:
-            client = self.environment.client(at, credentials, self._policy)
+            client = self.environment.client(url_origin, credentials, self._policy)
             if len(self._clients) >= MAX_CLIENTS:
                 self._clients.clear()
-            self._clients[at] = client
+            self._clients[url_origin] = client
         return client
 
 
@@ -250,9 +250,9 @@ class SliceRequests:
         """
         url, base, own_path = self._url(page)
         own_path = own_path.lstrip("/")
-        wanted = joined(base or url, own_path if path is None else path)
+        target = joined(base or url, own_path if path is None else path)
         parts = self._parts(page, added)
-        return self._requester.send(wanted, parts, is_link=path is not None)
+        return self._requester.send(target, parts, is_link=path is not None)
 
     def _parts(self, page: Variables, added: Iterable[Added]) -> options.Parts:
         form = self._form(page)
@@ -280,8 +280,8 @@ def before_first_use(environment: Environment) -> Variables:
     return {"config": environment.config, **FIRST_PAGE, **Slice().variables()}
 
 
-def _texts(written: Any, variables: Variables) -> tuple[str, str, str]:
-    url, base, path = (text(each, variables) for each in written)
+def _texts(templates: Any, variables: Variables) -> tuple[str, str, str]:
+    url, base, path = (text(template, variables) for template in templates)
     return url.strip(), base.strip(), path.strip()
 
 
@@ -294,9 +294,9 @@ def _query_properties(
         ConfigError: there are several.
     """
     named = [
-        (each, name)
-        for name, each in _pairs(component.request_parameters)
-        if isinstance(each, components.QueryProperties)
+        (value, name)
+        for name, value in _pairs(component.request_parameters)
+        if isinstance(value, components.QueryProperties)
     ]
     fetched = component.fetch_properties_from_endpoint
     if len(named) > 1 or (named and fetched is not None):
@@ -311,5 +311,5 @@ def _query_properties(
     return component.query_properties, None
 
 
-def _pairs(written: Any) -> Iterable[tuple[str, Any]]:
-    return written.items() if isinstance(written, Mapping) else ()
+def _pairs(mapping: Any) -> Iterable[tuple[str, Any]]:
+    return mapping.items() if isinstance(mapping, Mapping) else ()

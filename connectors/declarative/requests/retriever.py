@@ -66,13 +66,13 @@ class Retriever:
         self._properties = properties
         self._ignores_slice_on_pages = ignores_slice_on_pages
 
-    def pages(self, each: Slice, options: Sequence[Option] = ()) -> Iterator[list[Record]]:
+    def pages(self, stream_slice: Slice, options: Sequence[Option] = ()) -> Iterator[list[Record]]:
         """Yield the records of each page of a slice, extracted, filtered and transformed; an empty list for a
         page without records. A page is requested when it is needed, and one page is in memory. A page that is
         a large file is several lists.
 
         Args:
-            each: the slice.
+            stream_slice: the slice.
             options: the values that the slice puts into its requests.
 
         Raises:
@@ -81,32 +81,32 @@ class Retriever:
         """
         try:
             try:
-                yield from self._pages(each, distinct(options))
+                yield from self._pages(stream_slice, distinct(options))
             except Reset:
-                yield from self._again(each, distinct(options))
+                yield from self._again(stream_slice, distinct(options))
         except EltError as error:
             raise name_stream(error, self.name) from None
 
-    def _again(self, each: Slice, options: Sequence[Option]) -> Iterator[list[Record]]:
+    def _again(self, stream_slice: Slice, options: Sequence[Option]) -> Iterator[list[Record]]:
         """Read the pages of a slice for the second time, and the last one."""
         try:
-            yield from self._pages(each, options)
+            yield from self._pages(stream_slice, options)
         except Reset as reset:
             raise SystemFailure(
                 f"{place(reset.response.request)} asks again to read the pages from the first one",
                 guidance="correct the filter with the action RESET_PAGINATION in the manifest",
             ) from None
 
-    def _pages(self, each: Slice, options: Sequence[Option]) -> Iterator[list[Record]]:
+    def _pages(self, stream_slice: Slice, options: Sequence[Option]) -> Iterator[list[Record]]:
         config = self._requester.environment.config
-        variables = {"config": config, **each.variables(), **each.extra}
+        variables = {"config": config, **stream_slice.variables(), **stream_slice.extra}
         requests = self._requester.for_slice(variables)
         token = self._paginator.strategy.initial
         guard = LoopGuard(token, is_counted=self._paginator.strategy.is_counted)
         read = self._page if self._properties is None else self._merged_page
         while True:
-            given = () if self._ignores_slice_on_pages and token is not None else options
-            added = [(option, _SLICE) for option in given]
+            page_options = () if self._ignores_slice_on_pages and token is not None else options
+            added = [(option, _SLICE) for option in page_options]
             added += self._paginator.options(token)
             token = yield from read(requests, variables, token, added, guard)
             if not token:
@@ -128,17 +128,17 @@ class Retriever:
         view = self._view(response, token)
         later = self._paginator.strategy.plan(view)
         view.is_changed = self._selector.changes_records
-        found: list[Record] | None = None
+        page_records: list[Record] | None = None
         for records in self._selector.extract(response):
-            if found is not None:
-                yield found
+            if page_records is not None:
+                yield page_records
             view.extracted += len(records)
-            found = self._selector.select(records, {**variables, **page})
-            view.size += len(found)
-            view.last = found[-1] if found else view.last
-        following = guard.check(response, found or [], later(view))
+            page_records = self._selector.select(records, {**variables, **page})
+            view.size += len(page_records)
+            view.last = page_records[-1] if page_records else view.last
+        following = guard.check(response, page_records or [], later(view))
         del response, view, later  # the records are enough
-        yield found or []
+        yield page_records or []
         return following
 
     def _merged_page(
@@ -161,18 +161,18 @@ class Retriever:
             for records in () if self._has_nothing(response) else self._selector.extract(response):
                 extracted += len(records)
                 self._merge(self._selector.select(records, {**variables, **page}), merged)
-        found = list(merged.values())
+        merged_records = list(merged.values())
         following = None
         if response is not None and not self._has_nothing(response):
             view = self._view(response, token)
             view.is_changed = self._selector.changes_records
-            view.extracted, view.size = extracted, len(found)
-            view.last = found[-1] if found else None
+            view.extracted, view.size = extracted, len(merged_records)
+            view.last = merged_records[-1] if merged_records else None
             later = self._paginator.strategy.plan(view)
-            following = guard.check(response, found, later(view))
+            following = guard.check(response, merged_records, later(view))
             del view, later
         del response
-        yield found
+        yield merged_records
         return following
 
     def _view(self, response: Response, token: Any) -> View:

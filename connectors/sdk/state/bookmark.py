@@ -133,7 +133,7 @@ class Bookmark:
         self._on_bad_value = rules.on_bad_value
         self._bad_values = 0
         self._first_bad_value: Any = None
-        self._check: Any = None
+        self._checked: Any = None
         self._highest: Any = None
         self._shape: str | None = None
         self._zone = ""
@@ -199,7 +199,7 @@ class Bookmark:
         """
         saved, self._sent = self._find_reached(), self._find_sent()
         self._saved = saved
-        self._highest = self._shape = self._check = None
+        self._highest = self._shape = self._checked = None
         self._ties = []
 
     def entry(self, *, with_progress: bool = True) -> dict[str, Any]:
@@ -226,7 +226,7 @@ class Bookmark:
             return self._on_bad_value == SKIP
         self._check_highest()
         if self._highest is None or order > self._key.order(self._highest):
-            self._highest = self._check = value
+            self._highest = self._checked = value
             self._ties = [record]
             self._remember_shape(value)
         elif order == self._key.order(self._highest):
@@ -257,16 +257,16 @@ class Bookmark:
     def _check_highest(self) -> None:
         """Replace a highest value that only looked like a date-time, such as one of month 13, by the last one
         that was compared: records may be repeated then, and none is lost."""
-        if self._highest is None or self._highest is self._check:
+        if self._highest is None or self._highest is self._checked:
             return
         try:
             self._key.order(self._highest)
         except SystemFailure as error:
             self._see_bad_value(self._highest, error)
-            self._highest, self._ties = self._check, []
+            self._highest, self._ties = self._checked, []
             self._remember_shape(self._highest)
         else:
-            self._check = self._highest
+            self._checked = self._highest
 
     def _remember_shape(self, value: Any) -> None:
         """Keep the notation of a date-time; None if texts of this notation do not sort as their values."""

@@ -87,9 +87,9 @@ class Parcel:
     grams: int
     scans: Sequence[Scan]
 
-    def last_scan(self, now: datetime) -> Scan | None:
+    def last_scan(self, moment: datetime) -> Scan | None:
         """Return the latest scan up to a moment; None if there is none yet."""
-        return next((scan for scan in reversed(self.scans) if scan.at <= now), None)
+        return next((scan for scan in reversed(self.scans) if scan.at <= moment), None)
 
     def record(self, last: Scan) -> Json:
         """Return the parcel as it is after a scan."""
@@ -113,12 +113,12 @@ def parcels_of(day: date) -> Sequence[Parcel]:
 def _parcel(day: date, number: int) -> Parcel:
     identifier = f"{day:%Y%m%d}-{number:03}"
     chance = random.Random(identifier)
-    at = datetime(day.year, day.month, day.day, tzinfo=timezone.utc)
-    at += timedelta(seconds=chance.randrange(86_400))
+    scanned_at = datetime(day.year, day.month, day.day, tzinfo=timezone.utc)
+    scanned_at += timedelta(seconds=chance.randrange(86_400))
     scans = []
     for depot, status in zip(chance.sample(sorted(DEPOTS), len(STATUSES)), STATUSES, strict=True):
-        scans.append(Scan(depot, status, at))
-        at += timedelta(seconds=chance.randrange(3_600, 86_400))
+        scans.append(Scan(depot, status, scanned_at))
+        scanned_at += timedelta(seconds=chance.randrange(3_600, 86_400))
     return Parcel(identifier, chance.randrange(100, 20_000), scans)
 
 
@@ -127,81 +127,81 @@ def depots() -> list[Json]:
     return [{"id": identifier, "city": city} for identifier, city in DEPOTS.items()]
 
 
-def parcels(within: Range, now: datetime) -> Records:
+def parcels(within: Range, moment: datetime) -> Records:
     """Return the parcels that were last updated within a range of time."""
     begin, end = within
-    found = [
+    records = [
         parcel.record(last)
-        for parcel in _passing(within, now)
-        if (last := parcel.last_scan(now)) is not None and begin <= last.at <= end
+        for parcel in _passing(within, moment)
+        if (last := parcel.last_scan(moment)) is not None and begin <= last.at <= end
     ]
-    return {f"{record['updated_at']}/{record['id']}": record for record in found}
+    return {f"{record['updated_at']}/{record['id']}": record for record in records}
 
 
-def scans(depot: str, within: Range, now: datetime) -> Records:
+def scans(depot: str, within: Range, moment: datetime) -> Records:
     """Return the scans at a depot within a range of time."""
     begin, end = within
-    found = [
+    records = [
         {"parcel_id": parcel.id, "status": scan.status, "scanned_at": scan.at.strftime(TIME)}
-        for parcel in _passing(within, now)
+        for parcel in _passing(within, moment)
         for scan in parcel.scans
-        if scan.depot == depot and begin <= scan.at <= min(end, now)
+        if scan.depot == depot and begin <= scan.at <= min(end, moment)
     ]
-    return {f"{record['scanned_at']}/{record['parcel_id']}": record for record in found}
+    return {f"{record['scanned_at']}/{record['parcel_id']}": record for record in records}
 
 
-def _passing(within: Range, now: datetime) -> Iterator[Parcel]:
+def _passing(within: Range, moment: datetime) -> Iterator[Parcel]:
     """Yield the parcels that may have a scan within a range of time, up to the present."""
     begin, end = within
     day = (max(begin, FIRST_DAY + LONGEST_WAY) - LONGEST_WAY).date()
-    last = min(end, now).date()
+    last = min(end, moment).date()
     while day <= last:
         yield from parcels_of(day)
         day += timedelta(days=1)
 
 
-def answer(target: str, now: datetime) -> Json:
+def answer(target: str, moment: datetime) -> Json:
     """Return the answer to a request.
 
     Args:
         target: the path and the query.
-        now: the present, after which nothing has happened yet.
+        moment: the present, after which nothing has happened yet.
 
     Raises:
         RequestError: there is no such path, or a parameter is not valid.
     """
     address = urllib.parse.urlsplit(target)
-    given = dict(urllib.parse.parse_qsl(address.query))
+    query = dict(urllib.parse.parse_qsl(address.query))
     match address.path.strip("/").split("/"):
         case ["depots"]:
             return {"depots": depots()}
         case ["parcels"]:
-            return _page("parcels", parcels(_range(given, now), now), given)
+            return _page("parcels", parcels(_range(query, moment), moment), query)
         case ["depots", depot, "scans"] if depot in DEPOTS:
-            return _page("scans", scans(depot, _range(given, now), now), given)
+            return _page("scans", scans(depot, _range(query, moment), moment), query)
     raise RequestError(HTTPStatus.NOT_FOUND, f"there is no {address.path}")
 
 
-def _range(given: Mapping[str, str], now: datetime) -> Range:
-    begin = _time(given, "from", now - timedelta(days=1))
-    return begin, _time(given, "to", now)
+def _range(query: Mapping[str, str], moment: datetime) -> Range:
+    begin = _time(query, "from", moment - timedelta(days=1))
+    return begin, _time(query, "to", moment)
 
 
-def _time(given: Mapping[str, str], name: str, default: datetime) -> datetime:
-    if name not in given:
+def _time(query: Mapping[str, str], name: str, default: datetime) -> datetime:
+    if name not in query:
         return default
     try:
-        return datetime.strptime(given[name], TIME).replace(tzinfo=timezone.utc)
+        return datetime.strptime(query[name], TIME).replace(tzinfo=timezone.utc)
     except ValueError:
         raise RequestError(HTTPStatus.BAD_REQUEST, f"{name} is not a time as {TIME}") from None
 
 
-def _page(name: str, records: Records, given: Mapping[str, str]) -> Json:
-    limit = given.get("limit", str(LIMIT))
+def _page(name: str, records: Records, query: Mapping[str, str]) -> Json:
+    limit = query.get("limit", str(LIMIT))
     if not limit.isdecimal():
         raise RequestError(HTTPStatus.BAD_REQUEST, "limit is not a number")
     size = max(1, min(int(limit), LIMIT))
-    remaining = sorted(place for place in records if place > given.get("after", ""))
+    remaining = sorted(place for place in records if place > query.get("after", ""))
     page = remaining[:size]
     return {
         name: [records[place] for place in page],
@@ -236,8 +236,8 @@ def serving(key: str, clock: Callable[[], datetime] = present) -> Iterator[str]:
                 self._send(error.status, {"message": str(error)})
 
         def _check_key(self) -> None:
-            given = self.headers.get("X-Api-Key", "")
-            if not secrets.compare_digest(given.encode(), key.encode()):
+            sent_key = self.headers.get("X-Api-Key", "")
+            if not secrets.compare_digest(sent_key.encode(), key.encode()):
                 raise RequestError(HTTPStatus.UNAUTHORIZED, "X-Api-Key is not the API key")
 
         def _send(self, status: HTTPStatus, content: Json) -> None:

@@ -137,7 +137,7 @@ class FileWriter:
         self._folder, self._options = folder, options
         self._max_rows, self._max_bytes, self._rows = max_rows, max_bytes, 0
         self._group_bytes = group_bytes
-        self._list_waiting: list[pa.RecordBatch] = []
+        self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self._sink: Any = None
         self._writer: Any = None
@@ -150,7 +150,7 @@ class FileWriter:
             self.close()
         if self._writer is None:
             self._open(batch.schema)
-        self._list_waiting.append(batch)
+        self._waiting.append(batch)
         self._waiting_bytes += batch.nbytes
         self._rows += len(batch)
         if self._waiting_bytes >= self._group_bytes:
@@ -177,9 +177,9 @@ class FileWriter:
         return self._rows >= self._max_rows or self._sink.tell() >= self._max_bytes
 
     def _write_group(self) -> None:
-        if self._list_waiting:
-            self._writer.write_table(pa.Table.from_batches(self._list_waiting))
-        self._list_waiting, self._waiting_bytes = [], 0
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_batches(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
 
     def _open(self, schema: pa.Schema) -> None:
         name = f"{self._folder}/{uuid.uuid4().hex}.parquet"

@@ -175,7 +175,7 @@ class _Composition:
 
     def __init__(self, root: dict[str, Any]):
         self._root = root
-        self._compute_remaining = _MAX_REPEATED
+        self._remaining = _MAX_REPEATED
         self._edges: dict[int, list[Schema]] = {}
         self._endless: dict[int, bool] = {}
 
@@ -231,8 +231,8 @@ class _Composition:
         """
         if not isinstance(schema, Mapping):
             return schema
-        self._compute_remaining -= is_copy
-        if steps > MAX_STEPS or self._compute_remaining < 0:
+        self._remaining -= is_copy
+        if steps > MAX_STEPS or self._remaining < 0:
             return _ANYTHING
         if _COMPOSING.isdisjoint(schema):
             return self._compose_inner(schema, steps, is_copy=is_copy)
@@ -319,14 +319,14 @@ class _Composition:
             part = waiting.pop()
             if not isinstance(part, Mapping):
                 continue
-            self._compute_remaining -= bool(parts)
+            self._remaining -= bool(parts)
             parts.append(part)
             reference, further = part.get("$ref"), _list(part.get("allOf"))
             if isinstance(reference, str):
                 target = _target(self._root, reference)
                 if (
                     target is None
-                    or self._compute_remaining < 0
+                    or self._remaining < 0
                     or (followed is None and self._contains_itself(target))
                 ):
                     broken = broken or reference

@@ -84,18 +84,18 @@ class OAuth(Renewable):
     def _begin(self) -> None:
         """Take over the access token that the config has, if it is still valid."""
         updater = self._component.refresh_token_updater
-        known = self._text(self._component.access_token_value)
+        token = self._text(self._component.access_token_value)
         expiry = self._text(self._component.token_expiry_date)
         if updater is not None:
-            known = str(self._config_value(updater.access_token_config_path) or "")
+            token = str(self._config_value(updater.access_token_config_path) or "")
             expiry = str(self._config_value(updater.token_expiry_date_config_path) or "")
-        if not known:
+        if not token:
             return
         if not self._endpoint:
-            self.keep(known, float("inf"))
+            self.keep(token, float("inf"))
         elif expiry:
             until = self._time(expiry)
-            self.keep(known, (until - clock.now()).total_seconds())
+            self.keep(token, (until - clock.now()).total_seconds())
 
     def _check(self) -> None:
         component, lacks = self._component, []
@@ -117,7 +117,7 @@ class OAuth(Renewable):
 
     def _request(self) -> CredentialsRequest:
         headers = {
-            name: str(each) for name, each in self._map(self._component.refresh_request_headers)
+            name: str(header) for name, header in self._map(self._component.refresh_request_headers)
         }
         fields = self._fields()
         secrets = [self._client_secret(), self._present_refresh_token(), *headers.values()]
@@ -129,7 +129,7 @@ class OAuth(Renewable):
             url,
             form=form,
             headers={"Accept": "application/json", **headers},
-            secrets=[each for each in secrets if each],
+            secrets=[secret for secret in secrets if secret],
             accepted_statuses=REFUSED_STATUSES,
         )
 
@@ -148,8 +148,8 @@ class OAuth(Renewable):
             fields[self._refresh_name()] = refresh_token
         if component.scopes:
             fields["scopes"] = list(component.scopes)
-        for name, each in self._map(component.refresh_request_body):
-            fields.setdefault(name, each)
+        for name, template in self._map(component.refresh_request_body):
+            fields.setdefault(name, template)
         return fields
 
     def _answer(self, response: Response) -> Any:
@@ -157,10 +157,10 @@ class OAuth(Renewable):
             return json_body(response)
         statuses, field, values = self._error
         body = json_body_if_any(response)
-        found = body.get(field) if isinstance(body, dict) else None
-        if response.status_code in statuses and found in values:
+        value = body.get(field) if isinstance(body, dict) else None
+        if response.status_code in statuses and value in values:
             raise ConfigError(
-                f"{place(response.request)} refuses the refresh token ({found}): it is not valid, or has "
+                f"{place(response.request)} refuses the refresh token ({value}): it is not valid, or has "
                 "expired",
                 guidance="authorize the source again",
                 detail=f"the endpoint answered: {excerpt(response)}",
@@ -186,18 +186,18 @@ class OAuth(Renewable):
 
         self._environment.replace_tokens(replace)
 
-    def _seconds(self, written: Any) -> float:
+    def _seconds(self, lifetime: Any) -> float:
         """Return the life of a token.
 
         Raises:
             SystemFailure: the endpoint names it in another form.
         """
-        if written is None:
+        if lifetime is None:
             return DEFAULT_SECONDS
         if self._component.token_expiry_date_format:
-            return (self._time(str(written)) - clock.now()).total_seconds()
+            return (self._time(str(lifetime)) - clock.now()).total_seconds()
         try:
-            return float(written)
+            return float(lifetime)
         except (TypeError, ValueError):
             name = self._text(self._component.expires_in_name)
             raise SystemFailure(
@@ -205,12 +205,12 @@ class OAuth(Renewable):
                 guidance=f"set {self._component.place}.token_expiry_date_format for a date",
             ) from None
 
-    def _time(self, written: str) -> datetime:
+    def _time(self, expiry: str) -> datetime:
         """Return a time that the manifest, the config or the endpoint names."""
         form = self._component.token_expiry_date_format
-        for found in (_in_format(written, form), _unix(written), _iso(written)):
-            if found is not None:
-                return found
+        for moment in (_in_format(expiry, form), _unix(expiry), _iso(expiry)):
+            if moment is not None:
+                return moment
         raise ConfigError(
             f"{self._component.place}: the expiry date of the access token is not a date",
             guidance="correct it in the config, or set `token_expiry_date_format` in the manifest",
@@ -240,8 +240,8 @@ class OAuth(Renewable):
     @property
     def _is_left_empty(self) -> bool:
         """Return whether the manifest, not the config, has an empty refresh token: the endpoint decides."""
-        written = self._component.refresh_token
-        return written is not None and not written.text
+        refresh_token = self._component.refresh_token
+        return refresh_token is not None and not refresh_token.text
 
     def _refresh_name(self) -> str:
         updater = self._component.refresh_token_updater
@@ -258,15 +258,15 @@ class OAuth(Renewable):
         )
 
     def _config_value(self, path: paths.Path) -> Any:
-        found = paths.value_at_names(self._environment.config, path)
-        return None if found is paths.MISSING else found
+        value = paths.value_at_names(self._environment.config, path)
+        return None if value is paths.MISSING else value
 
-    def _map(self, written: Any) -> list[tuple[str, Any]]:
-        found = value(written, self._variables) if written is not None else {}
-        return list(found.items())
+    def _map(self, templates: Any) -> list[tuple[str, Any]]:
+        evaluated = value(templates, self._variables) if templates is not None else {}
+        return list(evaluated.items())
 
-    def _text(self, written: Template | None) -> str:
-        return text(written, self._variables)
+    def _text(self, template: Template | None) -> str:
+        return text(template, self._variables)
 
     @property
     def _variables(self) -> dict[str, Any]:
@@ -276,16 +276,16 @@ class OAuth(Renewable):
 def _error_signs(
     component: components.OAuthAuthenticator,
 ) -> tuple[tuple[int, ...], str, tuple[str, ...]]:
-    for each in (component, component.refresh_token_updater):
-        if each is not None and (
-            each.refresh_token_error_status_codes
-            or each.refresh_token_error_key
-            or each.refresh_token_error_values
+    for part in (component, component.refresh_token_updater):
+        if part is not None and (
+            part.refresh_token_error_status_codes
+            or part.refresh_token_error_key
+            or part.refresh_token_error_values
         ):
             return (
-                each.refresh_token_error_status_codes or (),
-                each.refresh_token_error_key or "",
-                each.refresh_token_error_values or (),
+                part.refresh_token_error_status_codes or (),
+                part.refresh_token_error_key or "",
+                part.refresh_token_error_values or (),
             )
     return _ERRORS
 
@@ -299,27 +299,27 @@ def _found(answer: Any, name: str, depth: int = 0) -> Any:
             return answer[name]
         answer = list(answer.values())
     if isinstance(answer, list):
-        inner = (_found(each, name, depth + 1) for each in answer)
-        return next((each for each in inner if each is not None), None)
+        inner = (_found(item, name, depth + 1) for item in answer)
+        return next((value for value in inner if value is not None), None)
     return None
 
 
-def _in_format(written: str, form: str | None) -> datetime | None:
+def _in_format(text: str, form: str | None) -> datetime | None:
     try:
-        return parse_datetime(written, form) if form else None
+        return parse_datetime(text, form) if form else None
     except (ValueError, OverflowError):
         return None
 
 
-def _unix(written: str) -> datetime | None:
+def _unix(text: str) -> datetime | None:
     try:
-        return datetime.fromtimestamp(float(written), timezone.utc)
+        return datetime.fromtimestamp(float(text), timezone.utc)
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def _iso(written: str) -> datetime | None:
+def _iso(text: str) -> datetime | None:
     try:
-        return parse_iso(written)
+        return parse_iso(text)
     except (ValueError, OverflowError):
         return None

@@ -91,9 +91,9 @@ class LegacySession(Renewable):
         self._key = text(component.session_token_response_key, variables)
         self._user = text(component.username, variables)
         self._password = text(component.password, variables)
-        known = text(component.session_token, variables)
-        if known:
-            self.keep(known, float("inf"))
+        token = text(component.session_token, variables)
+        if token:
+            self.keep(token, float("inf"))
 
     def fetch(self, send: Send) -> Fetched:
         if not self._user or not self._password:
@@ -109,10 +109,10 @@ class LegacySession(Renewable):
             )
         )
         answer = json_body(response)
-        found = answer.get(self._key) if isinstance(answer, dict) else None
-        if not found:
+        token = answer.get(self._key) if isinstance(answer, dict) else None
+        if not token:
             raise no_session_token(response, self._key)
-        return Fetched(str(found), float("inf"))
+        return Fetched(str(token), float("inf"))
 
     def shown(self, token: str) -> str:
         return token
@@ -179,20 +179,25 @@ class SignedToken(Renewable):
             ) from None
 
     def _headers(self) -> dict[str, Any]:
-        written = self._component.jwt_headers
-        found = self._map(self._component.additional_jwt_headers)
-        if written is None:
-            return {**found, "typ": "JWT"}
-        named = {"kid": written.kid, "typ": written.typ, "cty": written.cty}
-        return {**found, **self._values(named)}
+        headers = self._component.jwt_headers
+        header_values = self._map(self._component.additional_jwt_headers)
+        if headers is None:
+            return {**header_values, "typ": "JWT"}
+        named = {"kid": headers.kid, "typ": headers.typ, "cty": headers.cty}
+        return {**header_values, **self._values(named)}
 
     def _claims(self) -> dict[str, Any]:
-        now = int(clock.now().timestamp())
-        found = self._map(self._component.additional_jwt_payload)
-        written = self._component.jwt_payload
-        if written is not None:
-            found |= self._values({"iss": written.iss, "sub": written.sub, "aud": written.aud})
-        return {**found, "iat": now, "exp": now + (self._component.token_duration or 0), "nbf": now}
+        seconds = int(clock.now().timestamp())
+        claims = self._map(self._component.additional_jwt_payload)
+        payload = self._component.jwt_payload
+        if payload is not None:
+            claims |= self._values({"iss": payload.iss, "sub": payload.sub, "aud": payload.aud})
+        return {
+            **claims,
+            "iat": seconds,
+            "exp": seconds + (self._component.token_duration or 0),
+            "nbf": seconds,
+        }
 
     def _values(self, named: Mapping[str, Template | None]) -> dict[str, Any]:
         return {
@@ -212,11 +217,11 @@ class SignedToken(Renewable):
             encodes = encodes.is_true(self._variables)
         return base64.b64encode(secret.encode()).decode() if encodes else secret
 
-    def _map(self, written: Any) -> dict[str, Any]:
-        return dict(value(written, self._variables)) if written is not None else {}
+    def _map(self, template: Any) -> dict[str, Any]:
+        return dict(value(template, self._variables)) if template is not None else {}
 
-    def _text(self, written: Template | None) -> str:
-        return text(written, self._variables)
+    def _text(self, template: Template | None) -> str:
+        return text(template, self._variables)
 
 
 def no_session_token(response: Response, name: str) -> SystemFailure:
@@ -227,10 +232,10 @@ def no_session_token(response: Response, name: str) -> SystemFailure:
     )
 
 
-def _check_reserved(written: Any, reserved: frozenset[str], at: str) -> None:
-    used = reserved & set(written or ())
+def _check_reserved(keys: Any, reserved: frozenset[str], place: str) -> None:
+    used = reserved & set(keys or ())
     if used:
         raise ConfigError(
-            f"{at}: {', '.join(sorted(used))} cannot be set as an additional header or claim",
+            f"{place}: {', '.join(sorted(used))} cannot be set as an additional header or claim",
             guidance="use `jwt_headers` and `jwt_payload`",
         )

@@ -52,10 +52,10 @@ class Place:
             replace_body(request, urlencode([*fields, (name, value)]).encode(), FORM)
         elif self.inject_into == JSON:
             body = _json_body(request)
-            at = body
+            node = body
             for part in self.path[:-1]:
-                at = at.setdefault(part, {})
-            at[name] = value
+                node = node.setdefault(part, {})
+            node[name] = value
             replace_body(request, encode(body), "application/json")
 
 
@@ -83,7 +83,7 @@ class Credentials(Authenticator):
         if self.place is not None:
             value, secrets = self.token(send)
             if value:
-                self.place.put(request, value, [each for each in secrets if each])
+                self.place.put(request, value, [secret for secret in secrets if secret])
                 request.extensions[_VALUE] = value
 
     def expire(self, request: Request) -> None:
@@ -189,12 +189,12 @@ class Renewable(Credentials):
             raise self._refusal
         began = time.monotonic()
         try:
-            found = self.fetch(send)
+            token = self.fetch(send)
         except ConfigError as error:
             self._refusal = error
             raise
-        self._token = found.value
-        self._expires_at = began + usable_seconds(found.seconds)
+        self._token = token.value
+        self._expires_at = began + usable_seconds(token.seconds)
 
     def _is_of(self, request: Request) -> bool:
         """Return whether a request has the present token."""
@@ -216,14 +216,14 @@ def _body(request: Request) -> str:
 
 
 def _json_body(request: Request) -> dict[str, Any]:
-    written = _body(request)
-    found = json.loads(written) if written else {}
-    if not isinstance(found, dict):
+    content = _body(request)
+    body = json.loads(content) if content else {}
+    if not isinstance(body, dict):
         raise ConfigError(
             "the credentials cannot be added to a JSON body that is not an object",
             guidance="correct `inject_into` of the authenticator, or the body of the requester",
         )
-    return found
+    return body
 
 
 def replace_body(request: Request, content: bytes, content_type: str) -> None:

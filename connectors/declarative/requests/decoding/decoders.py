@@ -80,9 +80,9 @@ class FileBody(Decoder):
         self._parse = parse
 
     def values(self, response: Response) -> Iterator[list[Any]]:
-        found = self._parse(io.BytesIO(response.content))
+        values = self._parse(io.BytesIO(response.content))
         try:
-            while chunk := list(islice(found, CHUNK)):
+            while chunk := list(islice(values, CHUNK)):
                 yield chunk
         except TruncatedFile as error:
             raise TransientError(
@@ -109,8 +109,8 @@ class XmlBody(Decoder):
     """The decoder of XML."""
 
     def values(self, response: Response) -> Iterator[list[Any]]:
-        found = self.shown(response)
-        yield [found] if found else []
+        document = self.shown(response)
+        yield [document] if document else []
 
     def shown(self, response: Response, *, is_fresh: bool = False) -> Any:
         if is_fresh or _XML not in response.extensions:
@@ -161,15 +161,15 @@ def _parser(component: Any) -> Parse:
         return gunzipped(_parser(component.decoder))
     if isinstance(component, components.ZipfileDecoder):
         return unzipped(_parser(component.decoder))
-    found = _PARSERS.get(type(component))
-    if found is None:
+    parser = _PARSERS.get(type(component))
+    if parser is None:
         raise ConfigError(
             f"{getattr(component, 'place', 'the decoder')}: the decoder {type(component).__name__} is not "
             "supported here",
             guidance="use one of JsonDecoder, JsonlDecoder, JsonItemsDecoder, CsvDecoder, GzipDecoder, "
             "ZipfileDecoder, XmlDecoder and IterableDecoder",
         )
-    return found
+    return parser
 
 
 _PARSERS: Mapping[type, Parse] = {

@@ -26,11 +26,11 @@ def number(text: str) -> float | Decimal:
     """Return a number with a fraction or an exponent as a float, if the float has the same value when it is
     written again; otherwise as a `Decimal`. Templates calculate with floats, and records lose no digits."""
     if len(text) <= _SAFE_CHARACTERS:
-        found = float(text)
-        if _SMALL < found < _LARGE or -_LARGE < found < -_SMALL:
-            return found
-    found, exact = float(text), Decimal(text)
-    return found if Decimal(repr(found)) == exact else exact
+        value = float(text)
+        if _SMALL < value < _LARGE or -_LARGE < value < -_SMALL:
+            return value
+    value, exact = float(text), Decimal(text)
+    return value if Decimal(repr(value)) == exact else exact
 
 
 _decode = msgspec.json.Decoder(float_hook=number).decode

@@ -38,8 +38,8 @@ def json_values(file: BinaryIO) -> Iterator[Any]:
     content = _whole(file)
     if not content.strip():
         return
-    found = _json(content, "is not JSON")
-    yield from found if isinstance(found, list) else [found]
+    body = _json(content, "is not JSON")
+    yield from body if isinstance(body, list) else [body]
 
 
 def json_lines(file: BinaryIO) -> Iterator[Any]:
@@ -57,9 +57,9 @@ def json_items(path: str, encoding: str) -> Parse:
         if not content.strip():
             return
         body = _json(_text(content, encoding).encode(), "is not JSON")
-        found = value_at_names(body, path.split("."))
-        if found is not MISSING and found is not None:
-            yield from found if isinstance(found, list) else [found]
+        items = value_at_names(body, path.split("."))
+        if items is not MISSING and items is not None:
+            yield from items if isinstance(items, list) else [items]
 
     return parse
 
@@ -74,11 +74,11 @@ def csv_rows(encoding: str, delimiter: str, nulls: Sequence[str]) -> Parse:
     """
     if delimiter.startswith("\\"):
         delimiter = delimiter.encode().decode("unicode_escape")
-    written = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
+    codec = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     null = frozenset(nulls)
 
     def parse(file: BinaryIO) -> Iterator[Any]:
-        lines = _lines(io.TextIOWrapper(file, encoding=written).readline)
+        lines = _lines(io.TextIOWrapper(file, encoding=codec).readline)
         reader = csv.DictReader(lines, delimiter=delimiter)
         try:
             for row in reader:
@@ -124,10 +124,10 @@ class _WithoutNulls(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while read := self._file.read(len(buffer)):
-            kept = read.replace(b"\0", b"")
-            if kept:
-                buffer[: len(kept)] = kept
-                return len(kept)
+            content = read.replace(b"\0", b"")
+            if content:
+                buffer[: len(content)] = content
+                return len(content)
         return 0
 
 

@@ -109,9 +109,9 @@ def _reader(component: Any, config: Mapping[str, Any]) -> Callable[[Outcome], fl
     """Return the function that reads the number in a header; it returns None if there is none."""
     variables = {"config": config}
     name = text(component.header, variables)
-    written = text(component.regex, variables)
+    expression = text(component.regex, variables)
     try:
-        pattern = Pattern(written) if written else None
+        pattern = Pattern(expression) if expression else None
     except re.error as error:
         raise ConfigError(
             f"{component.place}.regex is not a regular expression: {error}", guidance="correct it"
@@ -120,10 +120,10 @@ def _reader(component: Any, config: Mapping[str, Any]) -> Callable[[Outcome], fl
     def read(outcome: Outcome) -> float | None:
         if not isinstance(outcome, Response):
             return None
-        found = outcome.headers.get(name, "")
-        match = pattern.match(found) if pattern else None
+        header = outcome.headers.get(name, "")
+        match = pattern.match(header) if pattern else None
         try:
-            number = float(match.group() if match else found)
+            number = float(match.group() if match else header)
         except ValueError:
             return None
         return number if math.isfinite(number) else None
@@ -133,10 +133,10 @@ def _reader(component: Any, config: Mapping[str, Any]) -> Callable[[Outcome], fl
 
 def _limit(component: Any, config: Mapping[str, Any]) -> Callable[[float, Outcome], float]:
     """Return the function that returns the seconds, and raises an error if they are too many."""
-    written = component.max_waiting_time_in_seconds
-    if written is None:
+    limit = component.max_waiting_time_in_seconds
+    if limit is None:
         return lambda seconds, _outcome: seconds
-    most = _number(written, config, component.place)
+    most = _number(limit, config, component.place)
 
     def limited(seconds: float, outcome: Outcome) -> float:
         if seconds >= most:
@@ -156,24 +156,25 @@ def too_long(seconds: float, request: Request, most: float) -> TransientError:
     )
 
 
-def _number(written: Any, config: Mapping[str, Any], at: str) -> float:
-    found = written.evaluate({"config": config}) if isinstance(written, Template) else written
+def _number(template: Any, config: Mapping[str, Any], place: str) -> float:
+    result = template.evaluate({"config": config}) if isinstance(template, Template) else template
     try:
-        number = float(found)
+        number = float(result)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
         raise ConfigError(
-            f"{at}: a number of seconds is none", guidance="correct it, or the field of the config"
+            f"{place}: a number of seconds is none",
+            guidance="correct it, or the field of the config",
         )
     return number
 
 
 def _spread(component: Any) -> float:
     """Return the seconds by which a wait may be longer, at random."""
-    found = float(component.jitter_range_in_seconds or 0)
-    if found < 0:
+    seconds = float(component.jitter_range_in_seconds or 0)
+    if seconds < 0:
         raise ConfigError(
             f"{component.place}.jitter_range_in_seconds is negative", guidance="write 0 or more"
         )
-    return 2 * found
+    return 2 * seconds

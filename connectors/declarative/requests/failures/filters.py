@@ -74,10 +74,10 @@ class ResponseFilter:
         )
 
     def _message(self, response: Response) -> str:
-        written = self._component.error_message
-        if written is None:
+        template = self._component.error_message
+        if template is None:
             return ""
-        return str(written.evaluate_or("", self._variables(response)))
+        return str(template.evaluate_or("", self._variables(response)))
 
     def _variables(self, response: Response) -> dict[str, Any]:
         return {
@@ -101,13 +101,13 @@ def _message_in(value: Any, depth: int = 0) -> str | None:
     if depth > MAX_DEPTH:
         return None
     if isinstance(value, list):
-        found = (_message_in(each, depth + 1) for each in value)
-        return ", ".join(each for each in found if each is not None)
+        messages = (_message_in(item, depth + 1) for item in value)
+        return ", ".join(message for message in messages if message is not None)
     if isinstance(value, dict):
         named = next((value[name] for name in _MESSAGES if value.get(name)), None)
         return _message_in(named, depth + 1)
     return None
 
 
-def _text(written: Any) -> str:
-    return written.text if isinstance(written, Template) else written or ""
+def _text(message: Any) -> str:
+    return message.text if isinstance(message, Template) else message or ""

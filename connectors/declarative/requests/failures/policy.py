@@ -98,10 +98,10 @@ class Handler:
     def resolve(self, outcome: Outcome) -> Resolution:
         """Return what follows from an outcome."""
         if isinstance(outcome, Response):
-            for each in self.filters:
-                found = each.match(outcome)
-                if found is not None:
-                    return found
+            for response_filter in self.filters:
+                resolution = response_filter.match(outcome)
+                if resolution is not None:
+                    return resolution
         return default_resolution(outcome)
 
 
@@ -156,20 +156,25 @@ class ErrorPolicy:
         later handler do not replace what a filter of an earlier one says.
         """
         explicit: tuple[Resolution, Handler] | None = None
-        found = Resolution(FAIL), self._handlers[0]
+        resolved = Resolution(FAIL), self._handlers[0]
         for handler in self._handlers:
-            found = handler.resolve(outcome), handler
-            if found[0].is_explicit and explicit is None:
-                explicit = found
-            if found[0].action in _CHOSEN and (found[0].is_explicit or explicit is None):
-                return found
-        return explicit or found
+            resolved = handler.resolve(outcome), handler
+            if resolved[0].is_explicit and explicit is None:
+                explicit = resolved
+            if resolved[0].action in _CHOSEN and (resolved[0].is_explicit or explicit is None):
+                return resolved
+        return explicit or resolved
 
     def _retry(self, outcome: Outcome, action: str, attempt: int, handler: Handler) -> Action:
         status = outcome.status_code if isinstance(outcome, Response) else None
         is_limited = action == RATE_LIMITED or status == RATE_LIMITED_STATUS
         reason = REASON_RATE_LIMITED if is_limited else FAILED
-        others = [each for one in self._handlers if one is not handler for each in one.backoffs]
+        others = [
+            strategy
+            for other in self._handlers
+            if other is not handler
+            for strategy in other.backoffs
+        ]
         try:
             for strategy in (*handler.backoffs, *others):
                 seconds = strategy(outcome, attempt)
@@ -225,32 +230,37 @@ def handlers(component: Any, config: Mapping[str, Any]) -> list[Handler]:
     if component is None:
         return [Handler((), (), MAX_RETRIES)]
     if isinstance(component, components.CompositeErrorHandler):
-        found = [each for one in component.error_handlers for each in handlers(one, config)]
-        if not found:
+        handlers_of_parts = [
+            inner for part in component.error_handlers for inner in handlers(part, config)
+        ]
+        if not handlers_of_parts:
             raise ConfigError(
                 f"{component.place} has no error handlers", guidance="add one, or remove it"
             )
-        return found
+        return handlers_of_parts
     if not isinstance(component, components.DefaultErrorHandler):
         raise ConfigError(
             f"{getattr(component, 'place', 'the error handler')}: {type(component).__name__} is not "
             "supported",
             guidance="use DefaultErrorHandler or CompositeErrorHandler",
         )
-    filters = [ResponseFilter(each, config) for each in component.response_filters or ()]
-    backoffs = [backoff(each, config) for each in component.backoff_strategies or ()]
+    filters = [
+        ResponseFilter(filter_component, config)
+        for filter_component in component.response_filters or ()
+    ]
+    backoffs = [backoff(strategy, config) for strategy in component.backoff_strategies or ()]
     return [Handler(filters, backoffs, _retries(component, config))]
 
 
 def _retries(component: components.DefaultErrorHandler, config: Mapping[str, Any]) -> int:
-    written = component.max_retries
-    found = (
-        written.evaluate_or(MAX_RETRIES, {"config": config})
-        if isinstance(written, Template)
-        else written
+    template = component.max_retries
+    retries = (
+        template.evaluate_or(MAX_RETRIES, {"config": config})
+        if isinstance(template, Template)
+        else template
     )
     try:
-        return MAX_RETRIES if found is None else max(0, int(found))
+        return MAX_RETRIES if retries is None else max(0, int(retries))
     except (TypeError, ValueError):
         raise ConfigError(
             f"{component.place}.max_retries is not a number", guidance="write a whole number"

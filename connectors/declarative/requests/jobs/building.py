@@ -51,7 +51,7 @@ def build_job_retriever(
         ConfigError: a component is not supported, or contradicts itself.
     """
     config = environment.config
-    decodes, found = _download(component, config)
+    decodes, extractor = _download(component, config)
     runner = JobRunner(
         _api(component, config, make),
         environment,
@@ -63,7 +63,7 @@ def build_job_retriever(
         runner,
         make(component.download_requester),
         decodes,
-        found,
+        extractor,
         Paginator(component.download_paginator, config),
         selector,
     )
@@ -90,7 +90,7 @@ def _api(
         statuses(component.status_mapping),
         _values(component.status_extractor, config, decodes),
         None if targets is None else _values(targets, config, decodes),
-        *(None if each is None else make(each) for each in optional),
+        *(None if requester is None else make(requester) for requester in optional),
     )
 
 
@@ -105,8 +105,8 @@ def _download(
         extractor = None
     if extractor is None:
         extractor = components.DpathExtractor(place=component.place, field_path=())
-    written = components.RecordSelector(place=component.place, extractor=extractor)
-    return decodes, Selector(written, config, decodes)
+    selector = components.RecordSelector(place=component.place, extractor=extractor)
+    return decodes, Selector(selector, config, decodes)
 
 
 def _values(component: Any, config: Mapping[str, Any], decodes: Decoder) -> Values:
@@ -124,7 +124,7 @@ def _number(
     component: components.AsyncRetriever, field: str, config: Mapping[str, Any], default: int
 ) -> int:
     """Return a whole number of at least 1; the default if the manifest does not have it."""
-    written = getattr(component, field)
-    if written in (None, "", 0):
+    template = getattr(component, field)
+    if template in (None, "", 0):
         return default
-    return whole_number(written, config, f"{component.place}.{field}")
+    return whole_number(template, config, f"{component.place}.{field}")

@@ -54,10 +54,10 @@ class Job:
 
     def slice(self, **more: Any) -> Slice:
         """Return the slice with the values that the templates of the job's requests see."""
-        found = {**self.of.extra, CREATION: _shown(self.created), **more}
+        extra = {**self.of.extra, CREATION: _shown(self.created), **more}
         if self.polled is not None:
-            found[POLLING] = _shown(self.polled)
-        return replace(self.of, extra=found)
+            extra[POLLING] = _shown(self.polled)
+        return replace(self.of, extra=extra)
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,20 @@ class JobApi:
     abort_requester: Requester | None = None
     delete_requester: Requester | None = None
 
-    def create(self, each: Slice) -> Job:
+    def create(self, stream_slice: Slice) -> Job:
         """Create a job.
 
         Raises:
             EltError: the API does not create it.
         """
-        response = _send(self.creation, each)
+        response = _send(self.creation, stream_slice)
         if is_ignored(response) and not response.is_success:
             raise SystemFailure(
                 f"{place(response.request)} did not create a job ({response.status_code}): "
                 f"{excerpt(response)}",
                 guidance="see what the API says; an error handler cannot ignore this answer",
             )
-        return Job(each, response)
+        return Job(stream_slice, response)
 
     def poll(self, job: Job) -> Status:
         """Return the state of a job.
@@ -107,15 +107,15 @@ class JobApi:
         """
         response = _send(self.polling, job.slice())
         job.word = str(next(iter(self.status(response)), None))
-        found = self.statuses.get(job.word)
-        if found is None:
+        status = self.statuses.get(job.word)
+        if status is None:
             raise SystemFailure(
                 f"{place(response.request)} returned the state {job.word!r} of a job, which the manifest "
                 f"does not know; it knows {', '.join(map(repr, self.statuses))}",
                 guidance="add it to `status_mapping`, or correct `status_extractor`",
             )
         job.polled = response
-        return found
+        return status
 
     def targets(self, job: Job) -> list[Any]:
         """Return what to download, such as URLs; an empty text for the download of a job without targets.
@@ -155,32 +155,33 @@ def statuses(component: components.AsyncJobStatusMap) -> dict[str, Status]:
     Raises:
         ConfigError: a word stands for two states.
     """
-    found: dict[str, Status] = {}
+    status_by_word: dict[str, Status] = {}
     for status in Status:
         for word in getattr(component, status.value) or ():
-            if found.setdefault(word, status) is not status:
+            if status_by_word.setdefault(word, status) is not status:
                 raise ConfigError(
-                    f"{component.place}: {word!r} stands for both {found[word].value} and {status.value}",
+                    f"{component.place}: {word!r} stands for both {status_by_word[word].value} "
+                    f"and {status.value}",
                     guidance="write each state of the API once",
                 )
-    return found
+    return status_by_word
 
 
-def _send(requester: Requester, each: Slice) -> Response:
-    return requester.for_slice({**each.variables(), **each.extra}).send()
+def _send(requester: Requester, stream_slice: Slice) -> Response:
+    return requester.for_slice({**stream_slice.variables(), **stream_slice.extra}).send()
 
 
 def _shown(response: Response) -> dict[str, Any]:
     """Return what templates see of a response: its JSON object, and its headers and its request."""
     body = json_body_if_any(response)
-    found = dict(body) if isinstance(body, dict) else {}
-    found.setdefault("headers", HeaderValues(response))
-    if "request" not in found:
+    fields = dict(body) if isinstance(body, dict) else {}
+    fields.setdefault("headers", HeaderValues(response))
+    if "request" not in fields:
         request = response.request
-        found["request"] = {
+        fields["request"] = {
             "method": request.method,
             "url": str(request.url),
             "headers": HeaderValues(Response(200, headers=request.headers.raw)),
             "body": request.read().decode("utf-8", "replace"),
         }
-    return found
+    return fields

@@ -53,7 +53,7 @@ class JobRunner:
         self._timeout = timeout
         self._retry_wait = max(retry_wait, POLL_SECONDS)
 
-    def run(self, each: Slice) -> Job | None:
+    def run(self, stream_slice: Slice) -> Job | None:
         """Return the job that has prepared the data of a slice; None if the API says that there are none.
 
         Jobs that fail or take too long are created again. The threads of a source run as many jobs at the
@@ -65,7 +65,7 @@ class JobRunner:
         with self._environment.job_slots:
             for attempt in range(1, ATTEMPTS + 1):
                 is_last = attempt == ATTEMPTS
-                job = self._create(each, is_last=is_last)
+                job = self._create(stream_slice, is_last=is_last)
                 if job is None:
                     self._environment.sleep(POLL_SECONDS)
                     continue
@@ -79,10 +79,10 @@ class JobRunner:
                 self._wait(self._retry_wait if status is Status.FAILED else POLL_SECONDS)
         raise AssertionError("the last attempt returns or raises")
 
-    def _create(self, each: Slice, *, is_last: bool) -> Job | None:
+    def _create(self, stream_slice: Slice, *, is_last: bool) -> Job | None:
         """Return a new job; None if the API did not create it, and another attempt follows."""
         try:
-            return self.api.create(each)
+            return self.api.create(stream_slice)
         except ConfigError:
             raise
         except EltError:
@@ -160,24 +160,24 @@ class JobRetriever(Retriever):
         runner: JobRunner,
         requester: Requester,
         decoder: Decoder,
-        found: Selector,
+        selector_of_records: Selector,
         paginator: Paginator,
         selector: Selector,
     ):
-        super().__init__(name, requester, decoder, found, paginator)
+        super().__init__(name, requester, decoder, selector_of_records, paginator)
         self._runner = runner
         self._records = selector
 
-    def _pages(self, each: Slice, options: Sequence[Option]) -> Iterator[list[Record]]:
+    def _pages(self, stream_slice: Slice, options: Sequence[Option]) -> Iterator[list[Record]]:
         del options
-        job = self._runner.run(each)
+        job = self._runner.run(stream_slice)
         if job is None:
             return
         variables: dict[str, Any] = {
             "config": self._requester.environment.config,
             "next_page_token": None,
-            **each.variables(),
-            **each.extra,
+            **stream_slice.variables(),
+            **stream_slice.extra,
         }
         try:
             for target in self._runner.api.targets(job):

@@ -48,21 +48,21 @@ class Paginator:
             )
         self._place = component.place
         self.strategy = strategy(component.pagination_strategy, config)
-        written = component.page_token_option
-        if isinstance(written, components.RequestPath):
+        token_option = component.page_token_option
+        if isinstance(token_option, components.RequestPath):
             self._is_path = True
         else:
-            self._token = injection(written, config)
+            self._token = injection(token_option, config)
         size = injection(component.page_size_option, config)
         if size is not None:
             self._size = self._sized(size)
 
     def options(self, token: Any) -> list[tuple[Option, str]]:
         """Return what the request for a page gets, and the component that adds it."""
-        found = [] if self._size is None else [self._size]
+        options = [] if self._size is None else [self._size]
         if self._token is not None and token is not None:
-            found.append((self._token.option(token), f"{self._place}.page_token_option"))
-        return found
+            options.append((self._token.option(token), f"{self._place}.page_token_option"))
+        return options
 
     def path(self, token: Any) -> str | None:
         """Return the URL or path of a page; None for the path of the requester."""

@@ -73,11 +73,11 @@ class Cursor(Strategy):
     def _token(self, variables: Mapping[str, Any]) -> Any:
         """Return the token. A text that is a number in another form, such as 1e5 or 1_000, stays as the API
         has written it; the CDK makes another token of it."""
-        found = self._value.evaluate(variables)
-        if type(found) in (int, float):
-            written = self._value.text_of(variables).strip()
-            return found if written == str(found) else written
-        return found
+        token = self._value.evaluate(variables)
+        if type(token) in (int, float):
+            text = self._value.text_of(variables).strip()
+            return token if text == str(token) else text
+        return token
 
     def _is_stopped(self, variables: Mapping[str, Any]) -> bool:
         return self._stop is not None and bool(self._stop.text) and self._stop.is_true(variables)
@@ -174,10 +174,10 @@ def _evaluated(
     if template.names & _RECORDS:
         return lambda page: evaluate(page.variables(template.names))
     try:
-        found = evaluate(view.variables(template.names))
+        result = evaluate(view.variables(template.names))
     except Exception as error:  # noqa: BLE001 - the condition to stop may show that the value is not needed
         return _raising(error)
-    return lambda _: found
+    return lambda _: result
 
 
 def _raising(error: Exception) -> Later:
@@ -187,18 +187,18 @@ def _raising(error: Exception) -> Later:
     return fail
 
 
-def _size(written: Any, config: Mapping[str, Any], at: str) -> int | None:
-    if written is None:
+def _size(template: Any, config: Mapping[str, Any], place: str) -> int | None:
+    if template is None:
         return None
-    found = written.evaluate({"config": config}) if isinstance(written, Template) else written
-    return _number(found, at) if found != "" else None
+    number = template.evaluate({"config": config}) if isinstance(template, Template) else template
+    return _number(number, place) if number != "" else None
 
 
-def _number(found: Any, at: str) -> int:
+def _number(value: Any, place: str) -> int:
     try:
-        return int(found)
+        return int(value)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"{at}.page_size is not a number",
+            f"{place}.page_size is not a number",
             guidance="write a whole number, or correct the config",
         ) from None

@@ -71,13 +71,13 @@ class View:
 
     def variables(self, names: Collection[str]) -> dict[str, Any]:
         """Return the variables of templates that use these names."""
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "config": self.config,
             "last_record": self.last,
             "last_page_size": self.size,
         }
         if "response" in names:
-            found["response"] = self.decoder.shown(self.response, is_fresh=self.is_changed)
+            values["response"] = self.decoder.shown(self.response, is_fresh=self.is_changed)
         if "headers" in names:
-            found["headers"] = HeaderValues(self.response)
-        return found
+            values["headers"] = HeaderValues(self.response)
+        return values

@@ -167,14 +167,14 @@ class Extractor(RecordExtractor):
 
     def _of(self, value: Any) -> list[Any]:
         if not self._path:
-            found = value
+            values = value
         elif paths.ANY in self._path:
-            found = paths.values_at(value, self._path)
+            values = paths.values_at(value, self._path)
         else:
-            found = self._single(value)
-        if isinstance(found, list):
-            return found
-        return [found] if found else []
+            values = self._single(value)
+        if isinstance(values, list):
+            return values
+        return [values] if values else []
 
     def _single(self, value: Any) -> Any:
         try:

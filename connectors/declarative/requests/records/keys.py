@@ -33,18 +33,18 @@ def renaming(rename: Rename, *, is_deep: bool) -> Change:
     names: dict[str, str] = {}
 
     def renamed(name: str) -> str:
-        found = rename(name)
+        renamed_key = rename(name)
         if len(names) < MAX_NAMES:
-            names[name] = found
-        return found
+            names[name] = renamed_key
+        return renamed_key
 
     def change(record: Record) -> Record:
-        found: Record = {}
+        renamed_record: Record = {}
         for name, value in record.items():
             new = names.get(name)
             inner = change(value) if is_deep and type(value) is dict else value
-            found[renamed(name) if new is None else new] = inner
-        return found
+            renamed_record[renamed(name) if new is None else new] = inner
+        return renamed_record
 
     return change
 
@@ -55,9 +55,9 @@ def snake_case(name: str) -> str:
     Letters with accents lose them. Other letters are kept, where the Airbyte CDK transliterates them.
     """
     plain = unicodedata.normalize("NFKD", name.translate(_LETTERS))
-    letters = "".join(each for each in plain if not unicodedata.combining(each))
-    found = _TOKEN.findall(letters)
-    tokens = [token if token[0].isalnum() else "" for token in found]
+    letters = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    words = _TOKEN.findall(letters)
+    tokens = [token if token[0].isalnum() else "" for token in words]
     if len(tokens) >= 3:
         tokens = [tokens[0], *filter(None, tokens[1:-1]), tokens[-1]]
     if tokens and tokens[0].isdigit():
@@ -74,21 +74,21 @@ def flattening(*, flatten_lists: bool) -> Change:
     """
 
     def change(record: Record) -> Record:
-        found: Record = {}
+        flat: Record = {}
         waiting: list[tuple[Any, str]] = [(record, "_")]
         has_met_list = False
         while waiting:
             value, name = waiting.pop()
             if isinstance(value, dict):
                 for key, inner in value.items():
-                    is_taken = has_met_list or key in found
+                    is_taken = has_met_list or key in flat
                     waiting.append((inner, f"{name}.{key}" if is_taken else key))
             elif flatten_lists and isinstance(value, list):
                 has_met_list = has_met_list or bool(value)
                 waiting.extend((inner, f"{name}.{number}") for number, inner in enumerate(value))
             else:
-                found[name] = value
-        return found
+                flat[name] = value
+        return flat
 
     return change
 

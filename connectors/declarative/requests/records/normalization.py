@@ -30,8 +30,8 @@ def normalizer(schema: Mapping[str, Any]) -> Convert:
         schema: the JSON schema of the stream. Properties, items and local references are followed;
             alternatives (`anyOf`, `oneOf`) leave their values as they are.
     """
-    found = _Compiler(schema).inner(schema)
-    return found or (lambda record: record)
+    normalize = _Compiler(schema).inner(schema)
+    return normalize or (lambda record: record)
 
 
 class _Compiler:
@@ -73,11 +73,13 @@ class _Compiler:
         return _chain(steps) if steps else None
 
     def _properties(self, schema: Mapping[str, Any]) -> Convert | None:
-        written = schema.get("properties")
-        if not isinstance(written, Mapping):
+        properties = schema.get("properties")
+        if not isinstance(properties, Mapping):
             return None
-        found = {name: self.whole(each) for name, each in written.items()}
-        casts = [(name, convert) for name, convert in found.items() if convert is not None]
+        normalizers = {
+            name: self.whole(property_schema) for name, property_schema in properties.items()
+        }
+        casts = [(name, convert) for name, convert in normalizers.items() if convert is not None]
         if not casts:
             return None
 
@@ -107,13 +109,13 @@ class _Compiler:
         for _ in range(MAX_REFERENCES):
             if not (isinstance(reference, str) and reference.startswith("#")):
                 return None
-            found: Any = self._root
+            target: Any = self._root
             for part in filter(None, reference[1:].split("/")):
                 name = part.replace("~1", "/").replace("~0", "~")
-                found = found.get(name) if isinstance(found, Mapping) else None
-            if not (isinstance(found, Mapping) and "$ref" in found):
-                return found
-            reference = found["$ref"]
+                target = target.get(name) if isinstance(target, Mapping) else None
+            if not (isinstance(target, Mapping) and "$ref" in target):
+                return target
+            reference = target["$ref"]
         return None
 
 
@@ -126,8 +128,8 @@ def _chain(steps: list[Convert]) -> Convert:
 
 def _cast(schema: Mapping[str, Any]) -> Convert | None:
     """Return the cast to the type of a schema; None if it has none, or several."""
-    written = schema.get("type", ())
-    kinds = [written] if isinstance(written, str) else [kind for kind in written if kind != "null"]
+    types = schema.get("type", ())
+    kinds = [types] if isinstance(types, str) else [kind for kind in types if kind != "null"]
     if len(kinds) != 1:
         return None
     if kinds[0] == "array":
@@ -164,13 +166,13 @@ def _number(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = float(value)
+        number_value = float(value)
         exact = Decimal(value.strip())
     except (ValueError, InvalidOperation):
         return value
-    if not math.isfinite(found):
+    if not math.isfinite(number_value):
         return value
-    return found if Decimal(repr(found)) == exact else exact
+    return number_value if Decimal(repr(number_value)) == exact else exact
 
 
 def _integer(value: Any) -> Any:
@@ -183,8 +185,8 @@ def _integer(value: Any) -> Any:
 def _boolean(value: Any) -> Any:
     if not isinstance(value, str):
         return bool(value)
-    written = value.strip().lower()
-    return True if written in _TRUE else False if written in _FALSE else value
+    text = value.strip().lower()
+    return True if text in _TRUE else False if text in _FALSE else value
 
 
 _CASTS: Mapping[str, Convert] = {

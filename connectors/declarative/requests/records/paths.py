@@ -31,9 +31,9 @@ class _Number(str):
     from_end: str
 
     def __new__(cls, number: int, length: int) -> _Number:
-        found = super().__new__(cls, number)
-        found.from_end = str(number - length)
-        return found
+        instance = super().__new__(cls, number)
+        instance.from_end = str(number - length)
+        return instance
 
 
 class AmbiguousPath(ValueError):
@@ -46,7 +46,7 @@ class BlockedPath(ValueError):
 
 def is_glob(part: str) -> bool:
     """Return whether a part of a path may match other names than itself."""
-    return any(each in part for each in "*?[")
+    return any(character in part for character in "*?[")
 
 
 def value_at(body: Any, path: Path, default: Any = None) -> Any:
@@ -56,10 +56,10 @@ def value_at(body: Any, path: Path, default: Any = None) -> Any:
         AmbiguousPath: several values match.
     """
     if any(map(is_glob, path)):
-        found = values_at(body, path)
-        if len(found) > 1:
+        values = values_at(body, path)
+        if len(values) > 1:
             raise AmbiguousPath("/".join(path))
-        return found[0] if found else default
+        return values[0] if values else default
     found_value = body
     for part in path:
         found_value = child(found_value, part)
@@ -71,7 +71,7 @@ def value_at(body: Any, path: Path, default: Any = None) -> Any:
 def values_at(body: Any, path: Path) -> list[Any]:
     """Return all values that match a path, in the order of the document."""
     if ANY_NUMBER in path:
-        return [value for found, value in _walk(body) if matches(found, path)]
+        return [value for place, value in _walk(body) if matches(place, path)]
     return list(_values(body, path))
 
 
@@ -117,15 +117,15 @@ def delete(record: Any, path: Path, condition: Condition | None = None) -> None:
         if parent is not MISSING:
             _remove(parent, path[-1])
         return
-    for found, value in list(_walk(record)):
+    for place, value in list(_walk(record)):
         if condition is None:
-            is_chosen = matches(found, path)
+            is_chosen = matches(place, path)
         else:
             is_chosen = not isinstance(value, dict | list) and condition(value)
         if is_chosen:
-            parent = value_at_names(record, found[:-1])
+            parent = value_at_names(record, place[:-1])
             if parent is not MISSING:
-                _remove(parent, found[-1])
+                _remove(parent, place[-1])
 
 
 def without_lists(node: Any, path: Path, place: tuple[str, ...] = ()) -> Any:
@@ -152,22 +152,22 @@ def value_at_names(body: Any, path: Path) -> Any:
     return body
 
 
-def matches(found: Path, path: Path) -> bool:
+def matches(place: Path, path: Path) -> bool:
     """Return whether the names of a place match a path.
 
     Raises:
         AmbiguousPath: the path contains `**` twice.
     """
     if ANY_NUMBER in path:
-        at = list(path).index(ANY_NUMBER)
-        before, after = path[:at], path[at + 1 :]
+        position = list(path).index(ANY_NUMBER)
+        before, after = path[:position], path[position + 1 :]
         if ANY_NUMBER in after:
             raise AmbiguousPath("/".join(path))
-        missing = len(found) - len(before) - len(after)
+        missing = len(place) - len(before) - len(after)
         if missing < 0:
             return False
         path = [*before, *["*"] * missing, *after]
-    return len(found) == len(path) and all(map(_is_match, found, path))
+    return len(place) == len(path) and all(map(_is_match, place, path))
 
 
 def _is_match(name: str, part: str) -> bool:
@@ -182,9 +182,9 @@ def _values(node: Any, path: Path) -> Iterator[Any]:
         return
     part, rest = path[0], path[1:]
     if not is_glob(part):
-        found = child(node, part)
-        if found is not MISSING:
-            yield from _values(found, rest)
+        inner = child(node, part)
+        if inner is not MISSING:
+            yield from _values(inner, rest)
         return
     for name, value in _children(node):
         if _is_match(name, part):
@@ -199,12 +199,12 @@ def _children(node: Any) -> Iterator[tuple[str, Any]]:
             yield _Number(number, len(node)), value
 
 
-def _walk(node: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _walk(node: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield all places below a value: first its own fields, then what is below each of them."""
     for name, value in _children(node):
-        yield (*at, name), value
+        yield (*place, name), value
     for name, value in _children(node):
-        yield from _walk(value, (*at, name))
+        yield from _walk(value, (*place, name))
 
 
 def _index(node: list[Any], part: str) -> int | None:

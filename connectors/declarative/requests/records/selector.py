@@ -63,12 +63,12 @@ class Selector:
         self._extractor = build_extractor(component.extractor, config, retrieve)
         self._schema = schema
         self.changes_records = bool(transformations)
-        steps = [transformation(each) for each in transformations]
-        kept = record_filter(component.record_filter)
+        steps = [transformation(component_) for component_ in transformations]
+        keep_record = record_filter(component.record_filter)
         is_first = component.transform_before_filtering
         if is_first is None:
             is_first = is_client_side
-        self._steps = [*steps, *kept] if is_first else [*kept, *steps]
+        self._steps = [*steps, *keep_record] if is_first else [*keep_record, *steps]
         self._normalizes = _normalizes(component)
         self.changes_records |= self._normalizes
 
@@ -106,13 +106,13 @@ class Selector:
 
 
 def _normalizes(component: components.RecordSelector) -> bool:
-    wanted = component.schema_normalization
-    if wanted not in ("Default", "None", None):
+    normalization = component.schema_normalization
+    if normalization not in ("Default", "None", None):
         raise ConfigError(
-            f"{component.place}.schema_normalization: {type(wanted).__name__} is not supported",
+            f"{component.place}.schema_normalization: {type(normalization).__name__} is not supported",
             guidance="write Default or None",
         )
-    return wanted == "Default"
+    return normalization == "Default"
 
 
 def record_filter(component: Any) -> list[Transform]:
@@ -135,16 +135,16 @@ def filtering(condition: Template) -> Transform:
     """Return the function that leaves out the records for which a condition does not hold."""
 
     def keep(records: list[Record], variables: Variables) -> None:
-        given = dict(variables)
+        scope = dict(variables)
         if not is_of(condition, _RECORD):
-            if records and not condition.is_true(given):
+            if records and not condition.is_true(scope):
                 records.clear()
             return
-        kept = []
+        records_kept = []
         for record in records:
-            given["record"] = record
-            if condition.is_true(given):
-                kept.append(record)
-        records[:] = kept
+            scope["record"] = record
+            if condition.is_true(scope):
+                records_kept.append(record)
+        records[:] = records_kept
 
     return keep

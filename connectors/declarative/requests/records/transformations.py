@@ -68,15 +68,15 @@ def _added(field: components.AddedFieldDefinition, condition: Template | None) -
     is_same = not is_of(template, _RECORD)
 
     def transform(records: list[Record], variables: Variables) -> None:
-        given = dict(variables)
+        scope = dict(variables)
         if is_same and records:
-            value = _value(template, given, types)
+            value = _value(template, scope, types)
         for record in records:
-            given["record"] = record
+            scope["record"] = record
             if not is_same:
-                value = _value(template, given, types)
+                value = _value(template, scope, types)
             if condition is None or condition.is_true(
-                {**given, "value": value, "property": value, "path": list(path)}
+                {**scope, "value": value, "property": value, "path": list(path)}
             ):
                 put(
                     record, deepcopy(value) if is_same and isinstance(value, dict | list) else value
@@ -138,16 +138,16 @@ def _removed(record: Record, pointers: Sequence[Sequence[str]]) -> Record:
 
 def _remembered(condition: Template, variables: Variables) -> paths.Condition:
     """Return a condition on a value, whose results are kept."""
-    known: dict[tuple[type, Any], bool] = {}
+    results: dict[tuple[type, Any], bool] = {}
 
     def is_true(value: Any) -> bool:
         key = (type(value), value)
-        found = known.get(key)
-        if found is None:
-            found = condition.is_true({**variables, "property": value})
-            if len(known) < MAX_CONDITIONS:
-                known[key] = found
-        return found
+        result = results.get(key)
+        if result is None:
+            result = condition.is_true({**variables, "property": value})
+            if len(results) < MAX_CONDITIONS:
+                results[key] = result
+        return result
 
     return is_true
 
@@ -177,7 +177,7 @@ def _(component: components.KeysReplace) -> Transform:
 
     def transform(records: list[Record], variables: Variables) -> None:
         if is_of((old, new), _RECORD):
-            records[:] = [replacing({**variables, "record": each})(each) for each in records]
+            records[:] = [replacing({**variables, "record": record})(record) for record in records]
         else:
             records[:] = map(replacing(variables), records)
 
@@ -189,10 +189,10 @@ def _(component: components.DpathFlattenFields) -> Transform:
     affixes = component.key_transformation
 
     def flattened(record: Record, path: Sequence[str], prefix: str, suffix: str) -> Record:
-        found = _object_at(record, path)
-        if found is None:
+        nested = _object_at(record, path)
+        if nested is None:
             return record
-        fields = with_affixes(found, prefix, suffix) if affixes else found
+        fields = with_affixes(nested, prefix, suffix) if affixes else nested
         if component.replace_record and fields:
             return dict(fields)
         if record.keys().isdisjoint(fields):
@@ -212,10 +212,10 @@ def _(component: components.DpathFlattenFields) -> Transform:
 
 def _object_at(record: Record, path: Sequence[str]) -> dict[str, Any] | None:
     if paths.ANY in path:
-        found: Any = next(iter(paths.values_at(record, path)), None)
+        value: Any = next(iter(paths.values_at(record, path)), None)
     else:
-        found = paths.value_at(record, path)
-    return found if isinstance(found, dict) else None
+        value = paths.value_at(record, path)
+    return value if isinstance(value, dict) else None
 
 
 def _each(change: Change) -> Transform:

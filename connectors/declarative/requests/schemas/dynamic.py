@@ -55,7 +55,9 @@ class DynamicSchema:
         self._retriever = build_retriever(
             component.retriever, environment, name="dynamic_properties", use_cache=True
         )
-        self._changes = [transformation(each) for each in component.schema_transformations or ()]
+        self._changes = [
+            transformation(component_) for component_ in component.schema_transformations or ()
+        ]
 
     def load(self) -> dict[str, Any]:
         """Return the JSON schema.
@@ -82,30 +84,30 @@ class DynamicSchema:
         }
 
     def _filter(self, properties: list[dict[str, Any]]) -> None:
-        wanted = self._component.schema_filter
-        if wanted is None:
+        schema_filter = self._component.schema_filter
+        if schema_filter is None:
             return
         fields = [{name: schema} for name, schema in properties[0].items()]
-        given = {"stream_slice": {}, "next_page_token": None, **self._variables}
-        for step in record_filter(wanted):
-            step(fields, given)
+        scope = {"stream_slice": {}, "next_page_token": None, **self._variables}
+        for step in record_filter(schema_filter):
+            step(fields, scope)
         properties[0] = {name: schema for field in fields for name, schema in field.items()}
 
     def _name(self, field: Any) -> str:
-        found = self._at(field, self._component.schema_type_identifier.key_pointer, None)
-        if not isinstance(found, str):
+        name = self._at(field, self._component.schema_type_identifier.key_pointer, None)
+        if not isinstance(name, str):
             raise self._unexpected("a field has no name, or one that is not a text")
-        return found
+        return name
 
     def _type(self, field: Any) -> Any:
         identifier = self._component.schema_type_identifier
-        found: Any = _DEFAULT_TYPE
+        type_name: Any = _DEFAULT_TYPE
         if identifier.type_pointer:
-            found = self._at(field, identifier.type_pointer, _DEFAULT_TYPE)
-        for each in identifier.types_mapping or ():
-            if found == _plain(each.current_type) and self._holds(each.condition, field):
-                return self._schema(each.target_type)
-        return self._schema(found)
+            type_name = self._at(field, identifier.type_pointer, _DEFAULT_TYPE)
+        for mapping in identifier.types_mapping or ():
+            if type_name == _plain(mapping.current_type) and self._holds(mapping.condition, field):
+                return self._schema(mapping.target_type)
+        return self._schema(type_name)
 
     def _holds(self, condition: Template | None, field: Any) -> bool:
         return condition is None or condition.is_true({**self._variables, "raw_schema": field})
@@ -113,12 +115,12 @@ class DynamicSchema:
     def _schema(self, kind: Any) -> dict[str, Any]:
         """Return the JSON schema of a type that the manifest or the API names."""
         if isinstance(kind, components.ComplexFieldType):
-            found = self._schema(kind.field_type)
+            schema = self._schema(kind.field_type)
             if kind.items is not None:
-                found["items"] = self._schema(kind.items)
-            return found
+                schema["items"] = self._schema(kind.items)
+            return schema
         if isinstance(kind, tuple | list) and len(kind) == 2:
-            return {"oneOf": [self._schema(each) for each in kind]}
+            return {"oneOf": [self._schema(part) for part in kind]}
         if not isinstance(kind, str) or kind not in _TYPES:
             raise ConfigError(
                 f"{self._component.place}: the API names a type of field that the manifest does not know: "
@@ -138,5 +140,5 @@ class DynamicSchema:
         )
 
 
-def _plain(written: Any) -> Any:
-    return list(written) if isinstance(written, tuple) else written
+def _plain(template: Any) -> Any:
+    return list(template) if isinstance(template, tuple) else template

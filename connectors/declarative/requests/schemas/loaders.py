@@ -41,7 +41,7 @@ def load_schema(component: Any, environment: Environment, name: str) -> Schema:
     if component is None:
         return _default(environment, name)
     if isinstance(component, tuple | list):
-        return _merged([load_schema(each, environment, name) for each in component])
+        return _merged([load_schema(loader, environment, name) for loader in component])
     if isinstance(component, components.InlineSchemaLoader):
         return dict(component.schema or {})
     if isinstance(component, components.JsonFileSchemaLoader):
@@ -64,8 +64,8 @@ def open_schema() -> Schema:
 def _merged(schemas: Sequence[Mapping[str, Any]]) -> Schema:
     properties: dict[str, Any] = {}
     for schema in schemas:
-        for name, each in (schema.get("properties") or {}).items():
-            properties.setdefault(name, each)
+        for name, schema_of_property in (schema.get("properties") or {}).items():
+            properties.setdefault(name, schema_of_property)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "type": ["null", "object"],
@@ -82,15 +82,15 @@ def _default(environment: Environment, name: str) -> Schema:
     return open_schema()
 
 
-def _of_file(written: Any, environment: Environment, at: str, name: str) -> Schema:
-    variables = {"config": environment.config, "parameters": {**written.parameters}}
+def _of_file(component: Any, environment: Environment, place: str, name: str) -> Schema:
+    variables = {"config": environment.config, "parameters": {**component.parameters}}
     variables["parameters"].setdefault("name", name)
-    path = text(written, variables)
+    path = text(component, variables)
     file = _file(environment.folder, path)
     if file is None:
         report_warning(
-            f"{at}.file_path: there is no file {path!r} beside the manifest, so the fields of the stream are "
-            "not known; put the file there, or write the schema into the manifest with InlineSchemaLoader"
+            f"{place}.file_path: there is no file {path!r} beside the manifest, so the fields of the stream "
+            "are not known; put the file there, or write the schema into the manifest with InlineSchemaLoader"
         )
         return open_schema()
     return _schema(file)
@@ -106,10 +106,10 @@ def _file(folder: Path | None, path: str) -> Path | None:
     root = folder.resolve()
     parts = [part for part in Path(path).parts if part != "."]
     shorter = parts[1:] if parts[:1] == [root.name] else []
-    for each in (parts, shorter):
-        found = root.joinpath(*each).resolve()
-        if each and found.is_relative_to(root) and found.is_file():
-            return found
+    for names in (parts, shorter):
+        candidate = root.joinpath(*names).resolve()
+        if names and candidate.is_relative_to(root) and candidate.is_file():
+            return candidate
     return None
 
 
@@ -119,13 +119,13 @@ def _schema(file: Path) -> Schema:
     Raises:
         ConfigError: the file is not a JSON object, or the references do not end.
     """
-    found = _content(file)
-    if not isinstance(found, dict):
+    schema = _content(file)
+    if not isinstance(schema, dict):
         raise ConfigError(
             f"the schema file {file.name} is not an object, or refers to itself",
             guidance="correct the file",
         )
-    resolved = _resolved(found, found, file.parent, 0, count())
+    resolved = _resolved(schema, schema, file.parent, 0, count())
     resolved.pop("definitions", None)
     return dict(resolved)
 
@@ -137,12 +137,12 @@ def _resolved(value: Any, whole: Schema, root: Path, depth: int, parts: Iterator
             guidance="correct the file: its references may multiply",
         )
     if isinstance(value, list):
-        return [_resolved(each, whole, root, depth, parts) for each in value]
+        return [_resolved(item, whole, root, depth, parts) for item in value]
     if not isinstance(value, dict):
         return value
     reference = value.get("$ref")
     if not isinstance(reference, str):
-        return {name: _resolved(each, whole, root, depth, parts) for name, each in value.items()}
+        return {name: _resolved(item, whole, root, depth, parts) for name, item in value.items()}
     if depth > MAX_REFERENCES:
         raise ConfigError(
             f"the reference {reference!r} of a schema file leads to itself",
@@ -151,15 +151,15 @@ def _resolved(value: Any, whole: Schema, root: Path, depth: int, parts: Iterator
     name, _, pointer = reference.partition("#")
     if name:
         whole = _other(name, root)
-    found: Any = whole
+    target: Any = whole
     for part in filter(None, pointer.split("/")):
-        found = found.get(part) if isinstance(found, dict) else None
-    if found is None:
+        target = target.get(part) if isinstance(target, dict) else None
+    if target is None:
         raise ConfigError(
             f"the reference {reference!r} of a schema file leads nowhere",
             guidance="correct the file",
         )
-    return _resolved(found, whole, root, depth + 1, parts)
+    return _resolved(target, whole, root, depth + 1, parts)
 
 
 def _other(name: str, root: Path) -> Schema:
@@ -167,8 +167,8 @@ def _other(name: str, root: Path) -> Schema:
     for path in (f"shared/{name}", name):
         file = _file(root, path)
         if file is not None:
-            found = _content(file)
-            return found if isinstance(found, dict) else {}
+            document = _content(file)
+            return document if isinstance(document, dict) else {}
     raise ConfigError(
         f"a schema file refers to {name!r}, which is not there", guidance="add the file"
     )
