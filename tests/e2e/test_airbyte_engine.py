@@ -23,6 +23,7 @@ from elt_assets.runner.packages import install
 from tests.cli.running import Elt
 from tests.connectors.support import catalog
 from tests.orchestration.conftest import own
+from tests.orchestration.running import materialize
 from tests.programs.json_api import JsonApi, Tokens
 from tests.programs.python_manifest import (
     COMPONENTS,
@@ -273,6 +274,33 @@ def test_a_manifest_that_the_engine_refuses_is_an_error_that_names_the_place(
     write_manifest(source.folder, document)
     with pytest.raises(ConfigError, match=r"Airbyte's engine refuses the manifest: .*updated_at"):
         source.connector().discover()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_window_is_bound_to_the_config(own: Project, engine: Path, api: JsonApi) -> None:
+    (own.home / "packages").symlink_to(engine)
+    bind = {"start": "start_date", "end": "end_date", "format": "%Y-%m-%dT%H:%M:%SZ"}
+    daily = {"type": "daily", "start": "2026-01-01", "bind": {**bind, "inclusive": True}}
+    folder = own.connection(
+        "shop",
+        source={"manifest": "manifest.yaml", "engine": "airbyte", "config": settings(api)},
+        streams=[{"name": "visits", "partitions": daily}],
+    )
+    write_manifest(folder, yaml.safe_load(manifest_text()), None)
+    own.discover("shop")
+    days = [f"2026-01-{day:02}" for day in (1, 2, 3)]
+    assert materialize(own, 'key:"shop/visits"', partition=days[0], through=days[1]).success
+    api.resources["visits"][0]["id"] = 1
+    before = len(api.requests)
+    for day in (days[0], days[2]):
+        assert materialize(own, 'key:"shop/visits"', partition=day).success
+    windows = [request.parameters() for request in api.requests[before:]]
+    assert [(window["updated_since"], window["updated_until"]) for window in windows] == [
+        (f"{day}T00:00:00Z", f"{day}T23:59:59Z") for day in (days[0], days[2])
+    ]
+    rows = sorted((row["_elt_partition"], row["id"]) for row in own.rows("shop", "visits"))
+    numbers = [1, 123, 200, 223, 300, 323]
+    assert rows == list(zip(sorted(days * 2), numbers, strict=True))
 
 
 @pytest.mark.long
