@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.sdk.testing.connector import Run
-from connectors.sdk.testing.kit import SECONDS, Kit
+from connectors.sdk.testing.connector import Processes, Run
+from connectors.sdk.testing.kit import Kit
+from connectors.sdk.testing.options import Options
 from connectors.sdk.testing.rules.registry import RULES
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.arguments import load_config
@@ -57,9 +58,7 @@ def _check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
             "no command of a connector is given",
             guidance="write it after `--`, as in: -- python -m my_source",
         )
-    kit = Kit(
-        command,
-        {} if arguments.config is None else load_config(arguments.config),
+    options = Options(
         tap=arguments.tap,
         bad_configs={f"of the file {path}": load_config(path) for path in arguments.bad_config},
         streams=arguments.stream,
@@ -71,9 +70,10 @@ def _check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
         secrets=arguments.secret,
         seconds=arguments.timeout,
         removal=arguments.removal,
-        on_run=_print_run if arguments.verbose else lambda _: None,
     )
-    report = kit.report()
+    config = {} if arguments.config is None else load_config(arguments.config)
+    processes = Processes(on_run=_print_run) if arguments.verbose else Processes()
+    report = Kit(command, config, options, processes).report()
     if arguments.json:
         print(json.dumps(report.document(), indent=2))
     else:
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         },
         "timeout": {
             "type": float,
-            "default": SECONDS,
+            "default": Options.seconds,
             "metavar": "SECONDS",
             "help": "time limit of each process; default: %(default)g",
         },

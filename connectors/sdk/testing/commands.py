@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cached_property
 
 from connectors.sdk.testing.bad_configs import BadConfig, bad_configs
 from connectors.sdk.testing.connector import ANY, FAILURE, SUCCESS, Connector, Run
 from connectors.sdk.testing.findings import Blocked
+from connectors.sdk.testing.options import Options
 from connectors.sdk.testing.scopes import names_of
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
@@ -16,37 +16,18 @@ from elt_assets.protocol.airbyte.messages import Specification
 from elt_assets.protocol.singer.catalog import attach_all_entries
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The settings of the observations.
-
-    Args:
-        streams: the names of the streams to read; empty for all.
-        bad_configs: configs that `check` must refuse, besides those made from the specification.
-        ignored: top-level fields that are not compared.
-        cuts: maximum number of states of a stream that a read is resumed from; None for all.
-        cursors: the cursor field of streams whose cursor the user chooses, by their names.
-    """
-
-    streams: Sequence[str] = ()
-    bad_configs: Sequence[BadConfig] = ()
-    ignored: Sequence[str] = ()
-    cuts: int | None = None
-    cursors: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
 class Commands:
     """Observations of `spec`, `check` and `discover`, and the streams that the last one has listed.
 
     Args:
         connector: the connector.
-        settings: what is observed.
+        options: what is observed.
     """
 
-    def __init__(self, connector: Connector, settings: Settings):
+    def __init__(self, connector: Connector, options: Options):
         self.connector = connector
         self.protocol = connector.protocol
-        self.settings = settings
+        self.options = options
 
     @cached_property
     def spec(self) -> Run:
@@ -86,7 +67,9 @@ class Commands:
         """
         schema = self.specification.connectionSpecification
         made = bad_configs(self.connector.config, schema)
-        return [self._bad_check(bad) for bad in (*made, *self.settings.bad_configs)]
+        given = self.options.bad_configs.items()
+        named = [BadConfig(description, dict(config)) for description, config in given]
+        return [self._bad_check(bad) for bad in (*made, *named)]
 
     def _bad_check(self, bad: BadConfig) -> Run:
         purpose = f"`check` of a config {bad.description}"
@@ -131,19 +114,20 @@ class Commands:
             ConfigError: there is no stream of a given name.
         """
         selected = {name for stream in self.offered for name in names_of(stream)}
-        unknown = [n for n in (*self.settings.streams, *self.settings.cursors) if n not in selected]
+        unknown = [n for n in (*self.options.streams, *self.options.cursors) if n not in selected]
         if unknown:
             raise ConfigError(
                 f"there is no stream {unknown[0]!r}",
                 guidance=f"its streams: {', '.join(str(stream.id) for stream in self.offered)}",
             )
-        selected = set(self.settings.streams)
+        selected = set(self.options.streams)
         return [stream for stream in self.offered if not selected or selected & names_of(stream)]
 
     def _cursor(self, stream: AirbyteStream) -> Sequence[str]:
         """Return the cursor that the user has chosen for a stream; empty if there is none."""
-        cursors = self.settings.cursors
-        return next((cursors[name] for name in names_of(stream) if name in cursors), ())
+        cursors = self.options.cursors
+        named = (cursors[name] for name in names_of(stream) if name in cursors)
+        return next((path.split(".") for path in named), [])
 
     def _mark_secrets(self) -> Connector:
         """Return the connector; its specification is known then, so that secrets in its output are found."""

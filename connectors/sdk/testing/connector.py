@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.sdk.testing.comparison import value_at
+from connectors.sdk.testing.options import Options
 from connectors.sdk.testing.process import Ended, Stopped, run_process, stop_process
 from connectors.sdk.testing.protocols.protocol import Protocol
 from connectors.sdk.testing.protocols.transcript import SeenRecord, Transcript
@@ -79,6 +80,22 @@ class Read:
     records: list[SeenRecord] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Processes:
+    """How the processes of a connector are started.
+
+    Args:
+        on_run: called after each process.
+        execute: runs a command; see `run_process`.
+        stop: starts a command and stops it; see `stop_process`. None if its output does not reach this
+            process directly, so that the command cannot be kept from its end.
+    """
+
+    on_run: Callable[[Run], None] = lambda _: None
+    execute: Execute = run_process
+    stop: Stop | None = stop_process
+
+
 class Connector:
     """A connector and its config. Every process is listed in `runs`.
 
@@ -87,13 +104,8 @@ class Connector:
 
     Args:
         command: the program and its first arguments.
-        seconds: the time limit of each process.
-        secrets: places in the config, as "credentials.password", whose values are secret, besides those that
-            the specification marks.
-        on_run: called after each process.
-        execute: runs a command; see `run_process`.
-        stop: starts a command and stops it; see `stop_process`. None if its output does not reach this
-            process directly, so that the command cannot be kept from its end.
+        options: its `secrets`, and the `seconds` of each process.
+        processes: how processes are started.
     """
 
     def __init__(
@@ -101,11 +113,8 @@ class Connector:
         protocol: Protocol,
         command: Sequence[str],
         config: Mapping[str, Any],
-        seconds: float,
-        secrets: Sequence[str] = (),
-        on_run: Callable[[Run], None] = lambda _: None,
-        execute: Execute = run_process,
-        stop: Stop | None = stop_process,
+        options: Options,
+        processes: Processes,
     ):
         self.protocol = protocol
         self.config = dict(config)
@@ -114,13 +123,11 @@ class Connector:
         self.secrets: dict[str, str] = {}
         """The secrets in the config by their places; shorter ones than `MIN_SECRET` too."""
         self._command = list(command)
-        self._seconds = seconds
-        self._on_run = on_run
-        self._execute = execute
-        self._stop = stop
-        self.can_be_stopped = stop is not None
+        self._seconds = options.seconds
+        self._processes = processes
+        self.can_be_stopped = processes.stop is not None
         self._schema: Mapping[str, Any] = {}
-        self._places = [tuple(place.split(".")) for place in secrets]
+        self._places = [tuple(place.split(".")) for place in options.secrets]
         self.learn_secrets({})
 
     def learn_secrets(self, schema: Mapping[str, Any]) -> None:
@@ -163,14 +170,14 @@ class Connector:
                 files["config"].unlink()
             stdout, stderr = folder / "stdout", folder / "stderr"
             command = [*self._command, *self.protocol.arguments(verb, files)]
-            ended = self._execute(command, stdout, stderr, self._seconds)
+            ended = self._processes.execute(command, stdout, stderr, self._seconds)
             transcript, records = self.protocol.output(verb, stdout, streams)
             leaks = [*self._leaks(stdout), *self._leaks(stderr)]
             if config is None and "config" in files:
                 self._update_config(transcript, files["config"])
         run = Run(verb, purpose, started, ended, transcript, streams, expected_end, leaks)
         self.runs.append(run)
-        self._on_run(run)
+        self._processes.on_run(run)
         return Read(run, records)
 
     def stop(self, streams: Sequence[ConfiguredStream], after: float) -> Stopped | None:
@@ -183,10 +190,10 @@ class Connector:
         Raises:
             ConfigError: the connector cannot be started, or a stream cannot be selected.
         """
-        assert self._stop is not None
+        assert self._processes.stop is not None
         with _files(self._contents("read", None, streams, ())) as (folder, files):
             command = [*self._command, *self.protocol.arguments("read", files)]
-            return self._stop(command, folder / "stderr", after)
+            return self._processes.stop(command, folder / "stderr", after)
 
     def _contents(
         self,

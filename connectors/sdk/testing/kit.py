@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from connectors.sdk.testing.bad_configs import BadConfig
-from connectors.sdk.testing.commands import Settings
-from connectors.sdk.testing.connector import Connector, Execute, Run, Stop
+from connectors.sdk.testing.connector import Connector, Processes
 from connectors.sdk.testing.containers import Containers
 from connectors.sdk.testing.findings import (
     FAILED,
@@ -24,15 +22,12 @@ from connectors.sdk.testing.findings import (
     Report,
 )
 from connectors.sdk.testing.observations import Observations
-from connectors.sdk.testing.process import run_process, stop_process
+from connectors.sdk.testing.options import Options
 from connectors.sdk.testing.protocols.airbyte import Airbyte
 from connectors.sdk.testing.protocols.singer import Singer
 from connectors.sdk.testing.rules.registry import select_rules
 from connectors.sdk.testing.rules.rule import Rule
 from elt_assets.protocol.airbyte.log_text import printable
-
-SECONDS = 600.0
-"""Default time limit of each process."""
 
 
 class Kit:
@@ -41,21 +36,8 @@ class Kit:
     Args:
         command: the program and its first arguments.
         config: the config.
-        tap: whether it is a Singer tap; otherwise it is an Airbyte source.
-        bad_configs: configs that `check` must refuse, by a description such as "with an expired token".
-        streams: the names of the streams to read; empty for all.
-        rules: the names of the rules to check; None for all. `skip`: the names of those to leave out.
-        ignore: top-level fields of records that are not compared, because they differ in each read.
-        cuts: maximum number of states of a stream that a read is resumed from; None for all.
-        cursors: the cursor field of streams whose cursor the user chooses, by their names; a path as
-            "place.field".
-        secrets: places in the config, as "credentials.password", whose values are secret, besides those that
-            the specification marks.
-        seconds: the time limit of each process.
-        removal: the command that removes the container that `command` starts, whose name is `{container}` in
-            both; empty for a command that starts none.
-        on_run: called after each process.
-        execute: runs a command; see `run_process`. `stop`: starts and stops one; see `stop_process`.
+        options: what is checked, and how.
+        processes: how processes are started.
 
     Raises:
         ConfigError: there is no rule of a name.
@@ -65,35 +47,16 @@ class Kit:
         self,
         command: Sequence[str],
         config: Mapping[str, Any],
-        *,
-        tap: bool = False,
-        bad_configs: Mapping[str, Mapping[str, Any]] | None = None,
-        streams: Sequence[str] = (),
-        rules: Collection[str] | None = None,
-        skip: Collection[str] = (),
-        ignore: Sequence[str] = (),
-        cuts: int | None = None,
-        cursors: Mapping[str, str] | None = None,
-        secrets: Sequence[str] = (),
-        seconds: float = SECONDS,
-        removal: Sequence[str] = (),
-        on_run: Callable[[Run], None] = lambda _: None,
-        execute: Execute = run_process,
-        stop: Stop | None = stop_process,
+        options: Options = Options(),  # noqa: B008 - it is frozen
+        processes: Processes = Processes(),  # noqa: B008 - it is frozen
     ):
-        if removal:
-            execute, stop = Containers(removal).run, None
-        self.rules = select_rules(rules, skip)
-        self.protocol = Singer() if tap else Airbyte()
-        bad = [BadConfig(text, dict(config)) for text, config in (bad_configs or {}).items()]
-        paths = {name: path.split(".") for name, path in (cursors or {}).items()}
-        self._connector = Connector(
-            self.protocol, command, config, seconds, secrets, on_run, execute, stop
-        )
+        if options.removal:
+            processes = replace(processes, execute=Containers(options.removal).run, stop=None)
+        self.rules = select_rules(options.rules, options.skip)
+        self.protocol = Singer() if options.tap else Airbyte()
+        self._connector = Connector(self.protocol, command, config, options, processes)
         self._observations = Observations(
-            self._connector,
-            Settings(streams, bad, ignore, cuts, paths),
-            {stage for rule in self.rules for stage in rule.stages},
+            self._connector, options, {stage for rule in self.rules for stage in rule.stages}
         )
         self._outcomes: dict[str, Outcome] = {}
 

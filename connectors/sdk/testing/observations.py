@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from connectors.sdk.testing.commands import Commands, Settings
+from connectors.sdk.testing.commands import Commands
 from connectors.sdk.testing.comparison import difference, evenly_spread
 from connectors.sdk.testing.connector import ANY, Connector, Read, Run
 from connectors.sdk.testing.findings import Blocked
+from connectors.sdk.testing.options import Options
 from connectors.sdk.testing.process import Stopped
 from connectors.sdk.testing.scopes import (
     Cut,
@@ -36,12 +37,12 @@ class Observations(Commands):
 
     Args:
         connector: the connector.
-        settings: what is observed.
+        options: what is observed.
         stages: the stages that the selected rules need.
     """
 
-    def __init__(self, connector: Connector, settings: Settings, stages: Collection[str]):
-        super().__init__(connector, settings)
+    def __init__(self, connector: Connector, options: Options, stages: Collection[str]):
+        super().__init__(connector, options)
         self._stages = stages
         self._finals: dict[int, Read] = {}
 
@@ -194,12 +195,12 @@ class Observations(Commands):
 
     def is_limited(self, scope: Scope) -> bool:
         """Return whether the reads of a scope are cut at some of its states only."""
-        return self.settings.cuts is not None and len(scope.states) > self.settings.cuts
+        return self.options.cuts is not None and len(scope.states) > self.options.cuts
 
     def _cut(self, scope: Scope) -> Iterator[Cut]:
-        identity = scope.identity(self.settings.ignored)
+        identity = scope.identity(self.options.ignore)
         whole = [identity(record) for record in scope.records]
-        for index in evenly_spread(len(scope.states), self.settings.cuts):
+        for index in evenly_spread(len(scope.states), self.options.cuts):
             state, number = scope.states[index], index + 1
             is_last = number == len(scope.states)
             read = self.final(scope) if is_last else self._resume(scope, number)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from connectors.sdk.testing.findings import NOT_APPLICABLE
-from connectors.sdk.testing.kit import SECONDS, Kit
+from connectors.sdk.testing.kit import Kit
+from connectors.sdk.testing.options import Options
 from connectors.sdk.testing.rules.rule import Rule
 
 
@@ -25,7 +26,7 @@ def connector_tests(
     cuts: int | None = None,
     cursors: Mapping[str, str] | None = None,
     secrets: Sequence[str] = (),
-    seconds: float = SECONDS,
+    seconds: float = Options.seconds,
 ) -> type:
     """Return a class of tests of a connector, to be assigned to a name that begins with `Test`.
 
@@ -37,36 +38,26 @@ def connector_tests(
     Args:
         command: the program and its first arguments.
         config: the config, or the path of a JSON file with it; None for an empty config.
-        tap: whether it is a Singer tap; otherwise it is an Airbyte source.
-        bad_configs: configs that `check` must refuse, by a description such as "with an expired token".
-        streams: the names of the streams to read; empty for all.
-        rules: the names of the rules to check; None for all. `skip`: the names of those to leave out.
-        ignore: top-level fields of records that are not compared, because they differ in each read.
-        cuts: maximum number of states of a stream that a read is resumed from; None for all.
-        cursors: the cursor field of streams whose cursor the user chooses, by their names; a path as
-            "place.field".
-        secrets: places in the config, as "credentials.password", whose values are secret, besides those that
-            the specification marks.
-        seconds: the time limit of each process.
+        tap, bad_configs, streams, rules, skip, ignore, cuts, cursors, secrets, seconds: see `Options`.
 
     Raises:
         ConfigError: there is no rule of a name.
         OSError, ValueError: the file cannot be read, or is not JSON.
     """
-    kit = Kit(
-        command,
-        _load(config) if isinstance(config, str | Path) else config or {},
+    options = Options(
         tap=tap,
-        bad_configs=bad_configs,
+        bad_configs=bad_configs or {},
         streams=streams,
         rules=rules,
         skip=skip,
         ignore=ignore,
         cuts=cuts,
-        cursors=cursors,
+        cursors=cursors or {},
         secrets=secrets,
         seconds=seconds,
     )
+    loaded = _load(config) if isinstance(config, str | Path) else config or {}
+    kit = Kit(command, loaded, options)
     members = {f"test_{rule.name.replace('-', '_')}": _test(kit, rule) for rule in kit.rules}
     return type("ConnectorTests", (), {**members, "__doc__": "Conformance tests of a connector."})
 

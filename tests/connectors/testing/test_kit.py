@@ -7,14 +7,15 @@ import importlib
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connectors.sdk.testing import RULES, Kit, Report
+from connectors.sdk.testing import RULES, Kit, Options, Report
 from connectors.sdk.testing.cli import main
+from connectors.sdk.testing.connector import Processes
 from connectors.sdk.testing.findings import FAILED, NOT_CHECKED, PASSED
 from connectors.sdk.testing.process import Ended, Stopped
 from elt_assets.errors import ConfigError
@@ -62,11 +63,17 @@ def stopped_at_once(command: Sequence[str], _: Path, after: float) -> Stopped:
     return Stopped(Ended(None if is_stubborn else -15, after), 0)
 
 
-HERE: dict[str, Any] = {"execute": in_this_process, "stop": stopped_at_once}
+HERE = Processes(execute=in_this_process, stop=stopped_at_once)
+STOPPED = Processes(stop=stopped_at_once)
 
 
-def report(*command: str, **settings: Any) -> Report:
-    return Kit(command, settings.pop("config", CONFIG), **settings).report()
+def report(
+    *command: str,
+    config: Mapping[str, Any] = CONFIG,
+    processes: Processes = Processes(),  # noqa: B008 - it is frozen
+    **options: Any,
+) -> Report:
+    return Kit(command, config, Options(**options), processes).report()
 
 
 def rule_of(name: str) -> str:
@@ -81,7 +88,7 @@ def test_each_rule_has_a_source_that_violates_it() -> None:
 def test_a_broken_source_violates_only_its_rule(name: str) -> None:
     source = getattr(importlib.import_module(f"tests.programs.broken.{name}"), "Broken", None)
     config, cursors = getattr(source, "config_", CONFIG), getattr(source, "chosen", {})
-    found = report(*program(name), config=config, cursors=cursors, **HERE)
+    found = report(*program(name), config=config, cursors=cursors, processes=HERE)
     rules = {rule_of(name), *getattr(source, "also", ())}
     assert {*found.failed_rules} == rules, "\n".join(found.lines())
     assert not found.passed
@@ -91,7 +98,7 @@ def test_a_broken_source_violates_only_its_rule(name: str) -> None:
 
 @pytest.mark.parametrize("state", ["STREAM", "GLOBAL", "LEGACY"])
 def test_a_source_that_follows_all_rules_passes(state: str) -> None:
-    found = report(*program("base", state), **HERE)
+    found = report(*program("base", state), processes=HERE)
     assert found.passed, "\n".join(found.lines())
     unused = {each.rule for each in found.outcomes if each.status != PASSED}
     expected = {"chosen-cursor-is-used"}
@@ -108,7 +115,7 @@ def test_a_source_whose_states_are_cursor_values_passes(
         users, colours = CursorSource().streams()
         open_users = {**users, "source_defined_cursor": False}
         monkeypatch.setattr(CursorSource, "streams", lambda _: [open_users, colours])
-    found = report(*program("base"), cursors=cursors, **HERE)
+    found = report(*program("base"), cursors=cursors, processes=HERE)
     assert found.passed, "\n".join(found.lines())
     notes = [note for each in found.outcomes for note in each.notes]
     assert notes == []
@@ -139,7 +146,7 @@ def test_a_source_that_ignores_sigterm_is_found(name: str, is_found: bool) -> No
     ],
 )
 def test_the_violations_of_a_tap_are_found(defect: str, rules: list[str]) -> None:
-    found = report(*program("tap", defect), tap=True, stop=stopped_at_once)
+    found = report(*program("tap", defect), tap=True, processes=STOPPED)
     assert found.failed_rules == rules, "\n".join(found.lines())
     assert "Singer taps have no `check`" in "\n".join(found.lines())
 
@@ -155,11 +162,12 @@ def test_a_failed_source_is_reported_once() -> None:
 
 
 def test_rules_can_be_selected() -> None:
-    kit = Kit(program("base"), CONFIG, rules=["spec-is-valid", "exit-codes"], skip=["exit-codes"])
+    options = Options(rules=["spec-is-valid", "exit-codes"], skip=["exit-codes"])
+    kit = Kit(program("base"), CONFIG, options)
     assert [rule.name for rule in kit.rules] == ["spec-is-valid"]
     assert kit.report().processes == 1
     with pytest.raises(ConfigError, match="no rule 'spec-is-good'"):
-        Kit(program("base"), CONFIG, rules=["spec-is-good"])
+        Kit(program("base"), CONFIG, Options(rules=["spec-is-good"]))
 
 
 def test_the_states_to_resume_from_can_be_limited() -> None:
@@ -172,7 +180,7 @@ def test_the_states_to_resume_from_can_be_limited() -> None:
 
 
 def test_streams_can_be_selected() -> None:
-    found = report(*program("states_resume_exactly"), streams=["colours"], stop=stopped_at_once)
+    found = report(*program("states_resume_exactly"), streams=["colours"], processes=STOPPED)
     assert found.passed
     with pytest.raises(ConfigError, match="there is no stream 'flowers'"):
         report(*program("base"), streams=["flowers"])

@@ -81,7 +81,7 @@ def _check_ties(
     """Read from a bookmark that is moved back to an earlier value, and compare the records from there on."""
     moved = [State.from_json(msgspec.json.encode(state)) for state in states]
     read = seen.read_from(scope, moved, f"its last state, moved back to {bookmark!r}")
-    identity = scope.identity(seen.settings.ignored)
+    identity = scope.identity(seen.options.ignore)
     again = Counter(identity(record) for record in read.records if record.stream == stream.id)
     places = [
         (order(value_at(record.data, stream.cursor)), identity(record))
@@ -159,7 +159,7 @@ def reads_without_data_keep_the_state(seen: Observations) -> Results:
         third = seen.read_from(scope, states, "the last state of a second read")
         for stream in scope.streams:
             if stream.sync_mode == INCREMENTAL:
-                identity = scope.identity(seen.settings.ignored)
+                identity = scope.identity(seen.options.ignore)
                 second_records = {identity(record) for record in second.records}
                 records = [
                     record

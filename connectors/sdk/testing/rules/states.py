@@ -75,7 +75,7 @@ def _round_trips(seen: Observations, scopes: Sequence[Scope], cuts: Sequence[Cut
         raise NotApplicable("no state was sent (see state-follows-the-last-record)")
     for scope in scopes:
         if seen.is_limited(scope):
-            count = f"{seen.settings.cuts} of {len(scope.states)} states"
+            count = f"{seen.options.cuts} of {len(scope.states)} states"
             yield Note(f"stream {scope.name}: limited to {count}")
     for cut in cuts:
         place = f"state {cut.number} of {len(cut.scope.states)} (line {cut.line} of the whole read)"
@@ -156,7 +156,7 @@ def find_unexpected(
     seen: Observations, scope: Scope, stream: ConfiguredStream, records: Sequence[SeenRecord]
 ) -> list[SeenRecord]:
     """Return the records of a second read that are not repetitions allowed by a tie."""
-    identity = scope.identity(seen.settings.ignored)
+    identity = scope.identity(seen.options.ignore)
     again = [record for record in records if record.stream == stream.id]
     whole = [record for record in scope.records if record.stream == stream.id]
     path = stream.cursor
@@ -185,7 +185,7 @@ def _ties(places: Sequence[Order], states: Sequence[State]) -> Iterator[Order]:
 
 
 def _list_records(seen: Observations, scope: Scope, records: Sequence[SeenRecord]) -> str:
-    identity = scope.identity(seen.settings.ignored)
+    identity = scope.identity(seen.options.ignore)
     return _some(Counter(identity(record) for record in records))
 
 
@@ -202,7 +202,7 @@ def full_refresh_ignores_state(seen: Observations) -> Results:
         yield Note(f"streams that resume a full refresh: {', '.join(map(str, skipped))}")
     for stream in read.run.streams:
         scope = Scope([stream], read.run, [], [])
-        identity = scope.identity(seen.settings.ignored)
+        identity = scope.identity(seen.options.ignore)
         whole, again = (
             Counter(identity(record) for record in run.records if record.stream == stream.id)
             for run in (seen.refresh, read)
