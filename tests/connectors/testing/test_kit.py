@@ -105,6 +105,22 @@ def test_a_source_that_follows_all_rules_passes(state: str) -> None:
     assert unused == (expected if state == "STREAM" else {*expected, "refresh-resumes-exactly"})
 
 
+def test_the_mark_of_a_stream_without_a_cursor_may_come_after_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class MarkingSource(base.Source):
+        def read(self, stream: str, mode: str) -> None:
+            super().read(stream, mode)
+            mark = {"__ab_no_cursor_state_message": True}
+            body = {"stream_descriptor": {"name": stream}, "stream_state": mark}
+            self.say("STATE", state={"type": "STREAM", "stream": body})
+
+    monkeypatch.setattr(base, "Source", MarkingSource)
+    rules = ["statuses-are-complete"]
+    found = report(*program("base"), rules=rules, processes=HERE)
+    assert found.passed, "\n".join(found.lines())
+
+
 @pytest.mark.parametrize("is_chosen", [False, True])
 def test_a_source_whose_states_are_cursor_values_passes(
     is_chosen: bool, monkeypatch: pytest.MonkeyPatch

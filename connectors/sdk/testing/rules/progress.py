@@ -27,6 +27,9 @@ SLACK = 10
 """Number of records by which an estimate may be wrong, whatever the factor."""
 
 _ENDS = (COMPLETE, INCOMPLETE)
+_NO_CURSOR = {"__ab_no_cursor_state_message": True}
+"""The last state of a stream without a cursor, which the Airbyte CDK sends after COMPLETE. It has no position
+that could be lost."""
 
 
 @rule(READ)
@@ -56,13 +59,14 @@ def _status_findings(run: Run) -> Iterator[Finding]:
 
 
 def _late_states(run: Run, stream: StreamId, end: int) -> Iterator[Finding]:
-    """Yield a finding for each state of a stream after its end that is not the one before, sent again."""
+    """Yield a finding for each state of a stream after its end that is neither the one before, sent
+    again, nor the mark of a stream without a cursor."""
     before: object = None
     for state, line in run.transcript.states:
         if state.stream is None or state.stream.stream_descriptor.id != stream:
             continue
         blob = decoded(state.stream.stream_state)
-        if line > end and blob != before:
+        if line > end and blob not in (before, _NO_CURSOR):
             yield _status_finding(run, stream, line, f"another state after COMPLETE, in line {end}")
         before = blob
 
