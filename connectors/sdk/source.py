@@ -8,15 +8,43 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from connectors.sdk.config import parse, specification, validate
 from connectors.sdk.state.replication_key import is_instant, iso
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError, EltError
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # a source with a model imports it itself
+
+
+class RefusedStream(Stream):
+    """A stream whose reads fail with the reason why it cannot be read.
+
+    Args:
+        name: the name of the stream.
+        reason: the error of its reads.
+    """
+
+    supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
+
+    def __init__(self, name: str, reason: EltError):
+        self.name = name
+        self.json_schema = {"type": "object"}
+        self._reason = reason
+
+    def partitions(self) -> NoReturn:
+        raise self._reason
+
+    def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> NoReturn:
+        del configured, state
+        raise self._reason
+
+    def has_new_data(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> NoReturn:
+        del configured, state
+        raise self._reason
 
 
 class Source(ABC):
@@ -64,6 +92,11 @@ class Source(ABC):
         """Return why a stream that is not among `streams` cannot be read; None if there is no such stream."""
         del name
         return None
+
+    def make_refused_stream(self, name: str) -> RefusedStream | None:
+        """Return the stream of this name that cannot be read; None if there is no such stream."""
+        reason = self.refusal(name)
+        return None if reason is None else RefusedStream(name, reason)
 
     def load_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a Singer state of an earlier version of this source in the present form: an object with

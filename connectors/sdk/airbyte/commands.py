@@ -17,7 +17,6 @@ from msgspec import Raw
 from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
 from connectors.sdk.airbyte.state_file import load_states
 from connectors.sdk.encoding import encode
-from connectors.sdk.refused_stream import RefusedStream
 from connectors.sdk.reports import listen_to_config, listen_to_warnings
 from connectors.sdk.source import Source
 from connectors.sdk.state.partitions import distinct, partition_name
@@ -174,14 +173,8 @@ def _jobs(source: Source, arguments: argparse.Namespace, output: SourceOutput) -
     source.selected = [configured.stream.name for configured in catalog.streams]
     streams = {stream.id: stream for stream in source.open(config)}
     for configured in catalog.streams:
-        stream = streams.get(configured.id) or _make_refused_stream(source, configured.stream.name)
+        stream = streams.get(configured.id) or source.make_refused_stream(configured.stream.name)
         yield stream, configured, states.get(configured.id)
-
-
-def _make_refused_stream(source: Source, name: str) -> Stream | None:
-    """Return a stream that the source describes and cannot read; None if there is no such stream."""
-    reason = source.refusal(name)
-    return None if reason is None else RefusedStream(name, reason)
 
 
 def _config(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> dict[str, Any]:

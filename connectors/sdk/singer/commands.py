@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from connectors.sdk.items import Item, Page
-from connectors.sdk.refused_stream import RefusedStream
 from connectors.sdk.reports import listen_to_config, listen_to_warnings
 from connectors.sdk.singer.catalog import SelectedStream, catalog_entry, select_streams
 from connectors.sdk.singer.output import TapOutput, TapStreamOutput
@@ -187,8 +186,7 @@ def _selection(
     for selected in select_streams(entries, streams):
         if isinstance(selected, SelectedStream):
             yield selected
-        elif (reason := source.refusal(selected)) is not None:
-            stream = RefusedStream(selected, reason)
+        elif (stream := source.make_refused_stream(selected)) is not None:
             yield SelectedStream(stream, ConfiguredStream(stream.describe(), FULL_REFRESH), {})
         else:
             output.log("WARNING", f"skipped stream {selected}: the source does not have it")
