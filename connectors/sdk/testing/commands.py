@@ -66,10 +66,10 @@ class Commands:
             Blocked: there is no specification.
         """
         schema = self.specification.connectionSpecification
-        made = bad_configs(self.connector.config, schema)
-        given = self.options.bad_configs.items()
-        named = [BadConfig(description, dict(config)) for description, config in given]
-        return [self._bad_check(bad) for bad in (*made, *named)]
+        generated = bad_configs(self.connector.config, schema)
+        custom = self.options.bad_configs.items()
+        configs = [*generated, *(BadConfig(text, dict(config)) for text, config in custom)]
+        return [self._bad_check(config) for config in configs]
 
     def _bad_check(self, bad: BadConfig) -> Run:
         purpose = f"`check` of a config {bad.description}"
@@ -126,8 +126,8 @@ class Commands:
     def _cursor(self, stream: AirbyteStream) -> Sequence[str]:
         """Return the cursor that the user has chosen for a stream; empty if there is none."""
         cursors = self.options.cursors
-        named = (cursors[name] for name in names_of(stream) if name in cursors)
-        return next((path.split(".") for path in named), [])
+        paths = (cursors[name] for name in names_of(stream) if name in cursors)
+        return next((path.split(".") for path in paths), [])
 
     def _mark_secrets(self) -> Connector:
         """Return the connector; its specification is known then, so that secrets in its output are found."""

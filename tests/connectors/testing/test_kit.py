@@ -116,9 +116,7 @@ def test_the_mark_of_a_stream_without_a_cursor_may_come_after_its_end(
             self.say("STATE", state={"type": "STREAM", "stream": body})
 
     monkeypatch.setattr(base, "Source", MarkingSource)
-    rules = ["statuses-are-complete"]
-    found = report(*program("base"), rules=rules, processes=HERE)
-    assert found.passed, "\n".join(found.lines())
+    assert report(*program("base"), rules=["statuses-are-complete"], processes=HERE).passed
 
 
 @pytest.mark.parametrize("is_chosen", [False, True])
