@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
 import io
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -156,7 +157,7 @@ def _parser(component: Any) -> Parse:
         return json_items(component.items_path, _encoding(component))
     if isinstance(component, components.CsvDecoder):
         nulls = component.set_values_to_none or ()
-        return csv_rows(_encoding(component), component.delimiter or ",", nulls)
+        return csv_rows(_encoding(component), _delimiter(component), nulls)
     if isinstance(component, components.GzipDecoder):
         return gunzipped(_parser(component.decoder))
     if isinstance(component, components.ZipfileDecoder):
@@ -183,10 +184,25 @@ _PARSERS: Mapping[type, Parse] = {
 def _encoding(component: components.CsvDecoder | components.JsonItemsDecoder) -> str:
     encoding = component.encoding or "utf-8"
     try:
-        codecs.lookup(encoding)
-    except LookupError:
+        "".encode(encoding)
+    except (LookupError, ValueError):
         raise ConfigError(
-            f"{component.place}: {encoding!r} is not an encoding",
+            f"{component.place}: {encoding!r} is not an encoding of texts",
             guidance='write a name such as "utf-8" or "iso-8859-1"',
         ) from None
     return encoding
+
+
+def _delimiter(component: components.CsvDecoder) -> str:
+    r"""Return the character between two fields, which may be written as an escape such as `\t`."""
+    delimiter = component.delimiter or ","
+    if delimiter.startswith("\\"):
+        with suppress(UnicodeError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of an escape that does not exist
+            delimiter = delimiter.encode().decode("unicode_escape")
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise ConfigError(
+            f"{component.place}: the `delimiter` {component.delimiter!r} does not separate fields",
+            guidance=r'write one character, such as ";" or "\t", that is neither a quote nor a line break',
+        )
+    return delimiter

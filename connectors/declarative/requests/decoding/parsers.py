@@ -65,15 +65,13 @@ def json_items(path: str, encoding: str) -> Parse:
 
 
 def csv_rows(encoding: str, delimiter: str, nulls: Sequence[str]) -> Parse:
-    r"""Return a parser that yields the rows of a CSV file as objects.
+    """Return a parser that yields the rows of a CSV file as objects.
 
     Args:
         encoding: the encoding of the file.
-        delimiter: the character between two fields, which may be written as an escape such as `\t`.
+        delimiter: the character between two fields.
         nulls: the texts that stand for null.
     """
-    if delimiter.startswith("\\"):
-        delimiter = delimiter.encode().decode("unicode_escape")
     codec = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     null = frozenset(nulls)
 

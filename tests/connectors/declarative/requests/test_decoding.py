@@ -319,6 +319,35 @@ def test_an_empty_body_has_no_records(reading: Reading, decoder: str) -> None:
     assert decoded(reading, f"{{type: {decoder}}}", b"") == []
 
 
-def test_an_encoding_that_does_not_exist_is_an_error_at_the_start(reading: Reading) -> None:
-    with pytest.raises(ConfigError, match="'utf-99' is not an encoding"):
-        reading.retriever("decoder: {type: CsvDecoder, encoding: utf-99}")
+@pytest.mark.parametrize("encoding", ["utf-99", "base64", "undefined"])
+@pytest.mark.parametrize("decoder", ["CsvDecoder", "JsonItemsDecoder, items_path: data"])
+def test_an_encoding_that_is_none_of_texts_is_an_error_at_the_start(
+    reading: Reading, decoder: str, encoding: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"decoder: '{encoding}' is not an encoding of texts"):
+        reading.retriever(f"decoder: {{type: {decoder}, encoding: {encoding}}}")
+
+
+@pytest.mark.parametrize("delimiter", ["||", r"\\|", r"\\t\\t", r"\n", r"\\r", r"\""])
+@pytest.mark.parametrize(
+    "decoder", ["{csv}", "{{type: GzipDecoder, decoder: {csv}}}"], ids=["plain", "compressed"]
+)
+def test_a_delimiter_that_cannot_separate_fields_is_an_error_at_the_start(
+    reading: Reading, decoder: str, delimiter: str
+) -> None:
+    csv = f'{{type: CsvDecoder, delimiter: "{delimiter}"}}'
+    with pytest.raises(
+        ConfigError, match=r"decoder.*: the `delimiter` .* does not separate fields"
+    ):
+        reading.retriever(f"decoder: {decoder.format(csv=csv)}")
+
+
+@pytest.mark.parametrize("delimiter", ["|", r"\\", r"\\\\", r"\\x01", r"\t", "ä", " "])
+def test_a_delimiter_is_one_character_or_an_escape_of_one(reading: Reading, delimiter: str) -> None:
+    character = {r"\\": "\\", r"\\\\": "\\", r"\\x01": "\x01", r"\t": "\t"}.get(
+        delimiter, delimiter
+    )
+    decoder = f'{{type: CsvDecoder, delimiter: "{delimiter}"}}'
+    assert decoded(reading, decoder, f"a{character}b\n1{character}2\n".encode()) == [
+        {"a": "1", "b": "2"}
+    ]
