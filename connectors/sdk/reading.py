@@ -93,8 +93,8 @@ def read_with_bookmarks(
     for context in peeked:
         bookmark = state.begin(context)
         added = find_declared_values(context, fields)
-        for item in records(None if context is None else dict(context), bookmark.start):
-            record = {**added, **item} if added else item
+        for fetched in records(None if context is None else dict(context), bookmark.start):
+            record = {**added, **fetched} if added else fetched
             if bookmark.see(record):
                 continue
             yield record

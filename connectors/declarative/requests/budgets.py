@@ -196,7 +196,7 @@ class Budget:
         config: Mapping[str, Any],
         time_now: Clock = time.monotonic,
     ):
-        self._policies = [policy(child, config, time_now) for child in component.policies]
+        self._policies = [policy(part, config, time_now) for part in component.policies]
         self._reset = component.ratelimit_reset_header or "ratelimit-reset"
         self._remaining = component.ratelimit_remaining_header or "ratelimit-remaining"
         self._limited = frozenset(component.status_codes_for_ratelimit_hit or (429,))

@@ -47,8 +47,7 @@ class Properties:
         self._names: Sequence[str] | None = None
         selector = component.property_selector
         self._changes = [
-            transformation(component_)
-            for component_ in (selector and selector.transformations) or ()
+            transformation(part) for part in (selector and selector.transformations) or ()
         ]
 
     @property

@@ -188,9 +188,9 @@ class Bookmark:
 
     def take_bad_values(self) -> tuple[int, Any]:
         """Return the number of values that cannot be compared since the last call, and the first of them."""
-        counts = self._bad_values, self._first_bad_value
+        bad_values = self._bad_values, self._first_bad_value
         self._bad_values, self._first_bad_value = 0, None
-        return counts
+        return bad_values
 
     def complete(self) -> None:
         """Make the highest value seen the bookmark: the partition is complete.

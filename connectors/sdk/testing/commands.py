@@ -48,15 +48,15 @@ class Commands:
         Raises:
             Blocked: there is none.
         """
-        offered = self.spec.transcript.specifications
-        if not offered:
+        specifications = self.spec.transcript.specifications
+        if not specifications:
             raise Blocked(f"{self.spec.purpose} printed no specification (see spec-is-valid)")
-        return offered[0]
+        return specifications[0]
 
     @cached_property
     def check(self) -> Run:
         """The check of the config."""
-        return self._mark_secrets().run("check", "`check`").run
+        return self._learn_secrets().run("check", "`check`").run
 
     @cached_property
     def bad_checks(self) -> list[Run]:
@@ -79,18 +79,18 @@ class Commands:
     def without_config_file(self) -> Run:
         """A discovery whose config file does not exist."""
         purpose = "`discover` with a config file that does not exist"
-        connector = self._mark_secrets()
+        connector = self._learn_secrets()
         return connector.run("discover", purpose, expected_end=FAILURE, without_file=True).run
 
     @cached_property
     def discover(self) -> Run:
         """The discovery of the streams."""
-        return self._mark_secrets().run("discover", "`discover`").run
+        return self._learn_secrets().run("discover", "`discover`").run
 
     @cached_property
     def second_discovery(self) -> Run:
         """Another discovery with the same config."""
-        return self._mark_secrets().run("discover", "a second `discover`").run
+        return self._learn_secrets().run("discover", "a second `discover`").run
 
     @cached_property
     def offered(self) -> list[AirbyteStream]:
@@ -113,8 +113,8 @@ class Commands:
             Blocked: no streams were discovered.
             ConfigError: there is no stream of a given name.
         """
-        selected = {name for stream in self.offered for name in names_of(stream)}
-        unknown = [n for n in (*self.options.streams, *self.options.cursors) if n not in selected]
+        names = {name for stream in self.offered for name in names_of(stream)}
+        unknown = [n for n in (*self.options.streams, *self.options.cursors) if n not in names]
         if unknown:
             raise ConfigError(
                 f"there is no stream {unknown[0]!r}",
@@ -129,7 +129,7 @@ class Commands:
         paths = (cursors[name] for name in names_of(stream) if name in cursors)
         return next((path.split(".") for path in paths), [])
 
-    def _mark_secrets(self) -> Connector:
+    def _learn_secrets(self) -> Connector:
         """Return the connector; its specification is known then, so that secrets in its output are found."""
         self.spec  # noqa: B018 - starts the process
         return self.connector

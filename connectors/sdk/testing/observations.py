@@ -76,7 +76,7 @@ class Observations(Commands):
     def first_read(self) -> Read:
         """A read of all streams from nothing: incremental where that is possible."""
         streams = [configure(stream, INCREMENTAL, self._cursor(stream)) for stream in self.streams]
-        return self._mark_secrets().run("read", "`read` of all streams", streams=streams)
+        return self._learn_secrets().run("read", "`read` of all streams", streams=streams)
 
     @cached_property
     def single_stream(self) -> SingleStream | None:
@@ -127,7 +127,7 @@ class Observations(Commands):
         """A full refresh of all streams from nothing."""
         streams = [configure(stream, FULL_REFRESH) for stream in self.streams]
         purpose = "`read` of all streams in full"
-        return self._mark_secrets().run("read", purpose, streams=streams)
+        return self._learn_secrets().run("read", purpose, streams=streams)
 
     @cached_property
     def incremental_scopes(self) -> list[Scope]:
@@ -207,8 +207,8 @@ class Observations(Commands):
             assert read is not None
             ids = {stream.id for stream in scope.streams}
             resumed = [identity(record) for record in read.records if record.stream in ids]
-            lost = difference(whole, whole[: state.records_before], resumed)
-            yield Cut(scope, number, state.line, read.run, lost)
+            deviation = difference(whole, whole[: state.records_before], resumed)
+            yield Cut(scope, number, state.line, read.run, deviation)
 
     def _resume(self, scope: Scope, number: int) -> Read:
         is_refresh = all(stream.sync_mode == FULL_REFRESH for stream in scope.streams)

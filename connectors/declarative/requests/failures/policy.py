@@ -230,14 +230,14 @@ def handlers(component: Any, config: Mapping[str, Any]) -> list[Handler]:
     if component is None:
         return [Handler((), (), MAX_RETRIES)]
     if isinstance(component, components.CompositeErrorHandler):
-        handlers_of_parts = [
-            inner for part in component.error_handlers for inner in handlers(part, config)
+        of_parts = [
+            handler for part in component.error_handlers for handler in handlers(part, config)
         ]
-        if not handlers_of_parts:
+        if not of_parts:
             raise ConfigError(
                 f"{component.place} has no error handlers", guidance="add one, or remove it"
             )
-        return handlers_of_parts
+        return of_parts
     if not isinstance(component, components.DefaultErrorHandler):
         raise ConfigError(
             f"{getattr(component, 'place', 'the error handler')}: {type(component).__name__} is not "

@@ -160,11 +160,11 @@ class JobRetriever(Retriever):
         runner: JobRunner,
         requester: Requester,
         decoder: Decoder,
-        selector_of_records: Selector,
+        record_selector: Selector,
         paginator: Paginator,
         selector: Selector,
     ):
-        super().__init__(name, requester, decoder, selector_of_records, paginator)
+        super().__init__(name, requester, decoder, record_selector, paginator)
         self._runner = runner
         self._records = selector
 

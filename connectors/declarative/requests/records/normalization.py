@@ -166,13 +166,13 @@ def _number(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        number_value = float(value)
+        number = float(value)
         exact = Decimal(value.strip())
     except (ValueError, InvalidOperation):
         return value
-    if not math.isfinite(number_value):
+    if not math.isfinite(number):
         return value
-    return number_value if Decimal(repr(number_value)) == exact else exact
+    return number if Decimal(repr(number)) == exact else exact
 
 
 def _integer(value: Any) -> Any:

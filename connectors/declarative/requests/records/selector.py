@@ -63,7 +63,7 @@ class Selector:
         self._extractor = build_extractor(component.extractor, config, retrieve)
         self._schema = schema
         self.changes_records = bool(transformations)
-        steps = [transformation(component_) for component_ in transformations]
+        steps = [transformation(part) for part in transformations]
         keep_record = record_filter(component.record_filter)
         is_first = component.transform_before_filtering
         if is_first is None:
@@ -140,11 +140,11 @@ def filtering(condition: Template) -> Transform:
             if records and not condition.is_true(scope):
                 records.clear()
             return
-        records_kept = []
+        matching = []
         for record in records:
             scope["record"] = record
             if condition.is_true(scope):
-                records_kept.append(record)
-        records[:] = records_kept
+                matching.append(record)
+        records[:] = matching
 
     return keep

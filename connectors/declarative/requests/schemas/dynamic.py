@@ -55,9 +55,7 @@ class DynamicSchema:
         self._retriever = build_retriever(
             component.retriever, environment, name="dynamic_properties", use_cache=True
         )
-        self._changes = [
-            transformation(component_) for component_ in component.schema_transformations or ()
-        ]
+        self._changes = [transformation(part) for part in component.schema_transformations or ()]
 
     def load(self) -> dict[str, Any]:
         """Return the JSON schema.

@@ -89,9 +89,11 @@ class Singer(Protocol):
             self._catalog_options = catalog_options(stdout.read_text(errors="replace"))
             return Transcript(), []
         if verb == "discover":
-            messages = _parse_catalog(stdout.read_bytes())
-            self._offered = [stream for catalog in messages.catalogs for stream in catalog.streams]
-            return messages, []
+            discovered = _parse_catalog(stdout.read_bytes())
+            self._offered = [
+                stream for catalog in discovered.catalogs for stream in catalog.streams
+            ]
+            return discovered, []
         # Also those that are not selected: a tap may read them all the same.
         names = map_record_names([ConfiguredStream(stream=stream) for stream in self._offered])
         parse = Translator({**names, **map_record_names(streams)}, whole_states=True).messages

@@ -95,38 +95,38 @@ class Transcript:
 
     @property
     def specifications(self) -> list[Specification]:
-        return [item.message.spec for item in self.messages if item.message.spec is not None]
+        return [seen.message.spec for seen in self.messages if seen.message.spec is not None]
 
     @property
     def connection_statuses(self) -> list[ConnectionStatus]:
-        answers = (item.message.connectionStatus for item in self.messages)
-        return [status for status in answers if status is not None]
+        statuses = (seen.message.connectionStatus for seen in self.messages)
+        return [status for status in statuses if status is not None]
 
     @property
     def catalogs(self) -> list[Catalog]:
-        return [item.message.catalog for item in self.messages if item.message.catalog is not None]
+        return [seen.message.catalog for seen in self.messages if seen.message.catalog is not None]
 
     @property
     def errors(self) -> list[ErrorTrace]:
-        errors = (item.message.reported_error for item in self.messages)
+        errors = (seen.message.reported_error for seen in self.messages)
         return [error for error in errors if error is not None]
 
     @property
     def states(self) -> list[tuple[State, int]]:
         """The states, each with its line."""
-        states = ((item.message.state, item.line) for item in self.messages)
+        states = ((seen.message.state, seen.line) for seen in self.messages)
         return [(state, line) for state, line in states if state is not None]
 
     @property
     def statuses(self) -> list[tuple[StreamStatusTrace, int]]:
         """The stream statuses, each with its line."""
-        traces = ((item.message.trace, item.line) for item in self.messages)
+        traces = ((seen.message.trace, seen.line) for seen in self.messages)
         return [(t.stream_status, line) for t, line in traces if t is not None and t.stream_status]
 
     @property
     def estimates(self) -> list[tuple[EstimateTrace, int]]:
         """The estimates, each with its line."""
-        traces = ((item.message.trace, item.line) for item in self.messages)
+        traces = ((seen.message.trace, seen.line) for seen in self.messages)
         return [(t.estimate, line) for t, line in traces if t is not None and t.estimate]
 
     def add_message(self, message: Message, line: int, missing: Sequence[str]) -> None:
