@@ -104,6 +104,11 @@ class CommitMetadata:
         """The name of the commit whose contents the table has."""
         return self.commit if self.same_as is None else self.same_as or None
 
+    def begin_next(self, run_id: str | None) -> CommitMetadata:
+        """Return what the writer's next commit has of this one: all but its number, its run, and its name and
+        the name of an equal commit, since the contents of the next one are new."""
+        return replace(self, sequence=self.sequence + 1, run_id=run_id, commit=None, same_as=None)
+
     def to_dict(self) -> dict[str, str]:
         """Return the custom metadata for the commit."""
         values = {

@@ -191,11 +191,7 @@ class CommitBuilder:
     ) -> CommitMetadata:
         spec, metadata = self._spec, self._tables.metadata
         after = replace(
-            metadata,
-            sequence=metadata.sequence + 1,
-            run_id=spec.run_id,
-            commit=None,
-            same_as=None,
+            metadata.begin_next(spec.run_id),
             sync_id=spec.order,
             columns_at=None if self._replaces_columns(data) else self._tables.main.version,
             salt=spec.salt or metadata.salt,

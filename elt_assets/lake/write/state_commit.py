@@ -39,13 +39,9 @@ def set_state(
     )
     generation = max(last, 1) if state is not None else last + 1
     after = replace(
-        metadata,
-        sequence=metadata.sequence + 1,
+        metadata.begin_next(run_id),
         generation=generation,
         state=state,
-        run_id=run_id,
-        commit=None,
-        same_as=None,
         refresh=None,
         restored=False,
     )

@@ -79,14 +79,10 @@ class StateOnlyWriter:
         self._table.prepare(make_declared_schema(spec.stream), spec.stream.stream.name)
         metadata: CommitMetadata = self._table.metadata
         after = replace(
-            metadata,
-            sequence=metadata.sequence + 1,
+            metadata.begin_next(spec.run_id),
             generation=generation,
             state=state,
-            run_id=spec.run_id,
             sync_id=spec.sync_id,
-            commit=None,
-            same_as=None,
             refresh=refresh,
             intent=spec.intent or metadata.intent,
             restored=False,
