@@ -52,12 +52,12 @@ def source_partitions_sensor(
             lake: LakeResource = context.resources.elt_lake
             connector = connect(asset.connection, lake.staging_path)
             keys = list_contexts(connector, asset, seconds=_time_limit()).by_key
-            added = add_partitions(asset, keys, context, materialize=configured.materialize)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SensorResult(
                 skip_reason=f"the source could not list its partitions: {one_line(error)}",
                 cursor=(tick_time + min(configured.every, _RETRY)).isoformat(),
             )
+        added = add_partitions(asset, keys, context, materialize=configured.materialize)
         context.log.info(added.description)
         return added.result(
             cursor=(tick_time if added.more else tick_time + configured.every).isoformat()
