@@ -7,8 +7,8 @@ What the rules cannot find is listed in `docs/cli.md`.
 
 from connectors.sdk.testing.findings import Finding, Outcome, Report
 from connectors.sdk.testing.kit import Kit
-from connectors.sdk.testing.options import Options
+from connectors.sdk.testing.options import KitOptions
 from connectors.sdk.testing.rules.registry import RULES
 from connectors.sdk.testing.suite import connector_tests
 
-__all__ = ["RULES", "Finding", "Kit", "Options", "Outcome", "Report", "connector_tests"]
+__all__ = ["RULES", "Finding", "Kit", "KitOptions", "Outcome", "Report", "connector_tests"]

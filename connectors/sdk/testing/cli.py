@@ -11,7 +11,7 @@ from typing import Any
 
 from connectors.sdk.testing.connector import Processes, Run
 from connectors.sdk.testing.kit import Kit
-from connectors.sdk.testing.options import Options
+from connectors.sdk.testing.options import KitOptions
 from connectors.sdk.testing.rules.registry import RULES
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.arguments import load_config
@@ -58,7 +58,7 @@ def _check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
             "no command of a connector is given",
             guidance="write it after `--`, as in: -- python -m my_source",
         )
-    options = Options(
+    options = KitOptions(
         tap=arguments.tap,
         bad_configs={f"of the file {path}": load_config(path) for path in arguments.bad_config},
         streams=arguments.stream,
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         },
         "timeout": {
             "type": float,
-            "default": Options.seconds,
+            "default": KitOptions.seconds,
             "metavar": "SECONDS",
             "help": "time limit of each process; default: %(default)g",
         },

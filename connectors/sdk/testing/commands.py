@@ -8,7 +8,7 @@ from functools import cached_property
 from connectors.sdk.testing.bad_configs import BadConfig, bad_configs
 from connectors.sdk.testing.connector import ANY, FAILURE, SUCCESS, Connector, Run
 from connectors.sdk.testing.findings import Blocked
-from connectors.sdk.testing.options import Options
+from connectors.sdk.testing.options import KitOptions
 from connectors.sdk.testing.scopes import names_of
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
@@ -24,7 +24,7 @@ class Commands:
         options: what is observed.
     """
 
-    def __init__(self, connector: Connector, options: Options):
+    def __init__(self, connector: Connector, options: KitOptions):
         self.connector = connector
         self.protocol = connector.protocol
         self.options = options

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.sdk.testing.comparison import value_at
-from connectors.sdk.testing.options import Options
+from connectors.sdk.testing.options import KitOptions
 from connectors.sdk.testing.process import Ended, Stopped, run_process, stop_process
 from connectors.sdk.testing.protocols.protocol import Protocol
 from connectors.sdk.testing.protocols.transcript import SeenRecord, Transcript
@@ -113,7 +113,7 @@ class Connector:
         protocol: Protocol,
         command: Sequence[str],
         config: Mapping[str, Any],
-        options: Options,
+        options: KitOptions,
         processes: Processes,
     ):
         self.protocol = protocol

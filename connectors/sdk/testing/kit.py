@@ -22,7 +22,7 @@ from connectors.sdk.testing.findings import (
     Report,
 )
 from connectors.sdk.testing.observations import Observations
-from connectors.sdk.testing.options import Options
+from connectors.sdk.testing.options import KitOptions
 from connectors.sdk.testing.protocols.airbyte import Airbyte
 from connectors.sdk.testing.protocols.singer import Singer
 from connectors.sdk.testing.rules.registry import select_rules
@@ -47,7 +47,7 @@ class Kit:
         self,
         command: Sequence[str],
         config: Mapping[str, Any],
-        options: Options = Options(),  # noqa: B008 - it is frozen
+        options: KitOptions = KitOptions(),  # noqa: B008 - it is frozen
         processes: Processes = Processes(),  # noqa: B008 - it is frozen
     ):
         if options.removal:

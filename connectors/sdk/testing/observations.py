@@ -10,7 +10,7 @@ from connectors.sdk.testing.commands import Commands
 from connectors.sdk.testing.comparison import difference, evenly_spread
 from connectors.sdk.testing.connector import ANY, Connector, Read, Run
 from connectors.sdk.testing.findings import Blocked
-from connectors.sdk.testing.options import Options
+from connectors.sdk.testing.options import KitOptions
 from connectors.sdk.testing.process import Stopped
 from connectors.sdk.testing.scopes import (
     Cut,
@@ -41,7 +41,7 @@ class Observations(Commands):
         stages: the stages that the selected rules need.
     """
 
-    def __init__(self, connector: Connector, options: Options, stages: Collection[str]):
+    def __init__(self, connector: Connector, options: KitOptions, stages: Collection[str]):
         super().__init__(connector, options)
         self._stages = stages
         self._finals: dict[int, Read] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class KitOptions:
     """What is checked of a connector, and how.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 
 from connectors.sdk.testing.findings import NOT_APPLICABLE
 from connectors.sdk.testing.kit import Kit
-from connectors.sdk.testing.options import Options
+from connectors.sdk.testing.options import KitOptions
 from connectors.sdk.testing.rules.rule import Rule
 
 
@@ -26,7 +26,7 @@ def connector_tests(
     cuts: int | None = None,
     cursors: Mapping[str, str] | None = None,
     secrets: Sequence[str] = (),
-    seconds: float = Options.seconds,
+    seconds: float = KitOptions.seconds,
 ) -> type:
     """Return a class of tests of a connector, to be assigned to a name that begins with `Test`.
 
@@ -38,13 +38,13 @@ def connector_tests(
     Args:
         command: the program and its first arguments.
         config: the config, or the path of a JSON file with it; None for an empty config.
-        tap, bad_configs, streams, rules, skip, ignore, cuts, cursors, secrets, seconds: see `Options`.
+        tap, bad_configs, streams, rules, skip, ignore, cuts, cursors, secrets, seconds: see `KitOptions`.
 
     Raises:
         ConfigError: there is no rule of a name.
         OSError, ValueError: the file cannot be read, or is not JSON.
     """
-    options = Options(
+    options = KitOptions(
         tap=tap,
         bad_configs=bad_configs or {},
         streams=streams,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from connectors.sdk.testing.connector import Connector, Processes, SecretSearch
-from connectors.sdk.testing.options import Options
+from connectors.sdk.testing.options import KitOptions
 from connectors.sdk.testing.process import Ended, stop_process
 from connectors.sdk.testing.protocols.airbyte import Airbyte
 from connectors.sdk.testing.protocols.singer import Singer
@@ -46,7 +46,7 @@ class Program:
 def connector(program: Program, *, tap: bool = False) -> Connector:
     config = {"token": "hunter2-abc", "host": "h"}
     protocol = Singer() if tap else Airbyte()
-    found = Connector(protocol, ["x"], config, Options(), Processes(execute=program))
+    found = Connector(protocol, ["x"], config, KitOptions(), Processes(execute=program))
     found.learn_secrets(SCHEMA)
     return found
 

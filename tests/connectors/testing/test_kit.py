@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk.testing import RULES, Kit, Options, Report
+from connectors.sdk.testing import RULES, Kit, KitOptions, Report
 from connectors.sdk.testing.cli import main
 from connectors.sdk.testing.connector import Processes
 from connectors.sdk.testing.findings import FAILED, NOT_CHECKED, PASSED
@@ -73,7 +73,7 @@ def report(
     processes: Processes = Processes(),  # noqa: B008 - it is frozen
     **options: Any,
 ) -> Report:
-    return Kit(command, config, Options(**options), processes).report()
+    return Kit(command, config, KitOptions(**options), processes).report()
 
 
 def rule_of(name: str) -> str:
@@ -176,12 +176,12 @@ def test_a_failed_source_is_reported_once() -> None:
 
 
 def test_rules_can_be_selected() -> None:
-    options = Options(rules=["spec-is-valid", "exit-codes"], skip=["exit-codes"])
+    options = KitOptions(rules=["spec-is-valid", "exit-codes"], skip=["exit-codes"])
     kit = Kit(program("base"), CONFIG, options)
     assert [rule.name for rule in kit.rules] == ["spec-is-valid"]
     assert kit.report().processes == 1
     with pytest.raises(ConfigError, match="no rule 'spec-is-good'"):
-        Kit(program("base"), CONFIG, Options(rules=["spec-is-good"]))
+        Kit(program("base"), CONFIG, KitOptions(rules=["spec-is-good"]))
 
 
 def test_the_states_to_resume_from_can_be_limited() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk.testing import Kit, Options, Report
+from connectors.sdk.testing import Kit, KitOptions, Report
 from elt_assets.runner.packages import install
 from tests.e2e.test_tap_postgres import TAP, Postgres, postgres
 
@@ -28,7 +28,7 @@ INSERT INTO orders SELECT n, n * 1.25, '2026-01-01Z'::timestamptz + (n / 2) * in
 
 def report(package: str, packages: Path, config: dict[str, Any], **options: Any) -> Report:
     program = install(package, packages)
-    return Kit([str(program)], config, Options(**options)).report()
+    return Kit([str(program)], config, KitOptions(**options)).report()
 
 
 def text(found: Report) -> str:
