@@ -139,6 +139,12 @@ HABITS = ["only last", "twice", "without nulls", "reordered", "floats", "more pr
 @settings(max_examples=examples(400), deadline=None)
 @given(steps, st.sets(st.sampled_from(HABITS)), st.integers(0, 1_000), st.booleans())
 @example(
+    [("state", "a", None), ("state", "a", {"n": 1}), ("state", "a", None)],
+    {"twice", "without nulls", "more properties"},
+    0,
+    False,
+)
+@example(
     [("shared", "b", {}), ("shared", "b", {"n": 10**18 + 1})],
     {"twice", "floats", "only last"},
     0,

@@ -16,7 +16,7 @@ import hashlib
 import itertools
 import re
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -34,6 +34,8 @@ MAX_SENT = 1_000_000
 """Maximum number of states of a stream that a destination may leave unacknowledged."""
 MAX_RETURNED = 10_000
 """Number of states, the last ones of each stream, that are recognized when they come back once more."""
+MAX_FORMER = 100
+"""Number of states, the last ones of each stream, that are recognized then also with added properties."""
 
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _REPLACED = re.compile("[?\ufffd]+")
@@ -58,13 +60,14 @@ class _Queue:
 
     `waiting`: not sent back yet, in the order sent. `last`: the last one that was sent back. `last_count`:
     the number of records that came back with it, if any. `returned`: digests of the last ones that were sent
-    back, or are covered by one that was, by the digests of what came back.
+    back, or are covered by one that was, by the digests of what came back. `former`: the last of these.
     """
 
     waiting: deque[SentState] = field(default_factory=deque)
     last: SentState | None = None
     last_count: int | None = None
     returned: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
+    former: deque[SentState] = field(default_factory=lambda: deque(maxlen=MAX_FORMER))
 
     def records_before(self, sent: SentState) -> int:
         """Return the number of records between the last state that was sent back and a waiting one."""
@@ -79,11 +82,15 @@ class _Queue:
         if first is not None or digest in self.returned:
             yield from (sent for sent in self._list_waiting() if sent.digest == original)
             return
-        contents = _contents(echo)
-        for sent in self._list_waiting():
-            part = _contents(sent.state)
-            if part and _includes(contents, part):
-                yield sent
+        yield from _list_included(self._list_waiting(), echo)
+
+    def has_returned(self, digest: bytes, echo: State) -> bool:
+        """Return whether a state came back before, or is covered by one that did.
+
+        Without counts, the repetition of one state can have acknowledged a later one with the same meaning,
+        and the states between the two, which come back after it.
+        """
+        return digest in self.returned or any(_list_included(self.former, echo))
 
     def acknowledge(self, acknowledged: SentState, digest: bytes, count: int | None) -> None:
         """Remove a state and all before it: it covers their records too.
@@ -95,6 +102,7 @@ class _Queue:
         sent = None
         while sent is not acknowledged:
             sent = self.waiting.popleft()
+            self.former.append(sent)
             self._remember(sent.digest, sent.digest)
         self._remember(digest, acknowledged.digest)
         while len(self.returned) > MAX_RETURNED:
@@ -149,7 +157,9 @@ class SentStates:
             if count is None or count == queue.records_before(sent):
                 queue.acknowledge(sent, digest, count)
                 return sent
-        if digest in queue.returned and (first is None or count in (0, queue.last_count)):
+        if first is None and queue.has_returned(digest, echo):
+            return None
+        if digest in queue.returned and count in (0, queue.last_count):
             return None
         if first is None:
             raise SystemFailure(
@@ -222,6 +232,15 @@ def _normalize(value: Any) -> Any:
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         return canonical(Raw(str(value).encode()))
     return value
+
+
+def _list_included(states: Iterable[SentState], echo: State) -> Iterator[SentState]:
+    """Yield the states whose contents one that came back has, among others."""
+    contents = _contents(echo)
+    for sent in states:
+        part = _contents(sent.state)
+        if part and _includes(contents, part):
+            yield sent
 
 
 def _includes(value: Any, part: Any) -> bool:
