@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from elt_assets.orchestration.assets.translator import ConnectionTranslator
     from elt_assets.orchestration.component import ConnectionComponent
     from elt_assets.orchestration.io_manager import SparkIOManager, resources
+    from elt_assets.orchestration.project_definitions import definitions_for
     from elt_assets.orchestration.resources import LakeResource, SparkResource
     from elt_assets.pipeline.table_reader import read_table
 
@@ -23,6 +24,7 @@ __all__ = [
     "SparkIOManager",
     "SparkResource",
     "build_connection_assets",
+    "definitions_for",
     "read_table",
     "resources",
 ]
@@ -34,6 +36,7 @@ _MODULES = {
     "SparkIOManager": "elt_assets.orchestration.io_manager",
     "SparkResource": "elt_assets.orchestration.resources",
     "build_connection_assets": "elt_assets.orchestration.assets.build",
+    "definitions_for": "elt_assets.orchestration.project_definitions",
     "read_table": "elt_assets.pipeline.table_reader",
     "resources": "elt_assets.orchestration.io_manager",
 }

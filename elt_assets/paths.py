@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from elt_assets.errors import ConfigError
+from elt_assets.settings import PROJECT_FILE, dg_defs, project, settings
 from elt_assets.storage.directories import make_private
 from elt_assets.storage.location import Location
 from elt_assets.storage.staging import Staging
@@ -20,20 +21,20 @@ DEFINITION_FILE = "defs.yaml"
 """The file that defines a connection, in the folder of the connection."""
 
 
-def project() -> Path | None:
-    """Return the folder of the project that contains this package; None if the package is installed
-    elsewhere, for example from a wheel."""
+def repository() -> Path | None:
+    """Return the repository of this package; None if the package is installed from a wheel."""
     folder = Path(__file__).parent.parent
-    return folder if (folder / "pyproject.toml").is_file() else None
+    return folder if (folder / PROJECT_FILE).is_file() else None
 
 
 def home() -> Path:
-    """Return `$DAGSTER_HOME`; default `dagster_home` in the project. Without a project, the default is
-    `$XDG_DATA_HOME/elt-assets`, or `~/.local/share/elt-assets` if that variable is not set."""
+    """Return `$DAGSTER_HOME`; default `dagster_home` in the project, or in the repository of this package.
+    Without both, the default is `$XDG_DATA_HOME/elt-assets`, or `~/.local/share/elt-assets` if that variable
+    is not set."""
     configured = os.environ.get("DAGSTER_HOME")
     if configured:
         return Path(configured).expanduser().absolute()
-    folder = project()
+    folder = project() or repository()
     if folder is not None:
         return folder / "dagster_home"
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
@@ -49,8 +50,8 @@ def location(path_or_uri: str) -> str:
 
 
 def lake() -> str:
-    """Return `$ELT_LAKE`, see `location`; default `lake` in the home."""
-    return location(os.environ.get("ELT_LAKE") or "lake")
+    """Return the setting `lake`, see `location`; default `lake` in the home."""
+    return location(settings().lake or "lake")
 
 
 def staging(configured: str | None = None) -> Path:
@@ -59,7 +60,7 @@ def staging(configured: str | None = None) -> Path:
     It is the configured path, see `location`; if that is the URI of an object store, `staging` in the home.
 
     Args:
-        configured: default: `$ELT_STAGING`, or `staging` in the home.
+        configured: default: the setting `staging`, or `staging` in the home.
     """
     place = _staging(configured)
     if place.startswith("file://"):
@@ -85,7 +86,7 @@ def staging_of_syncs(
 
 
 def _staging(configured: str | None) -> str:
-    return location(configured or os.environ.get("ELT_STAGING") or "staging")
+    return location(configured or settings().staging or "staging")
 
 
 def packages() -> Path:
@@ -99,12 +100,24 @@ def config_store() -> Path:
 
 
 def connections() -> Path:
-    """Return the directory that contains one folder per connection: `$ELT_DEFS`, relative to the working
-    directory; default the package's own `defs`."""
-    configured = os.environ.get("ELT_DEFS")
-    return (
-        Path(configured).expanduser().absolute() if configured else Path(__file__).parent / "defs"
-    )
+    """Return the directory of the connections: the setting `defs` (`$ELT_DEFS` is relative to the working
+    directory); default the folder of definitions of the dg project, or of the repository of this package.
+
+    Raises:
+        ConfigError: there is no project.
+    """
+    configured, root = settings().defs, project()
+    if configured:
+        return Path(configured).expanduser().absolute()
+    package = dg_defs(root) if root is not None else None
+    if package is not None:
+        return package[1]
+    if repository() is None:
+        raise ConfigError(
+            f"there is no project in {Path.cwd()} or above it",
+            guidance="create one with `elt init DIRECTORY`, go to its folder, or set ELT_PROJECT to it",
+        )
+    return Path(__file__).parent / "defs"
 
 
 def connection_folder(name: str) -> Path:
@@ -167,20 +180,20 @@ def _create_salt(path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def spark_settings_file() -> Path | None:
-    """Return `$ELT_SPARK`, which may not exist; default `spark-defaults.conf` in the home, or None if that
-    file does not exist."""
-    configured = os.environ.get("ELT_SPARK")
+def spark_settings() -> Path | Mapping[str, str] | None:
+    """Return the setting `spark`: Spark's settings, or a file of them, which may not exist; default
+    `spark-defaults.conf` in the home, or None if that file does not exist."""
+    configured = settings().spark
     if configured:
-        return Path(configured).expanduser()
+        return Path(configured).expanduser() if isinstance(configured, str) else configured
     default = home() / "spark-defaults.conf"
     return default if default.is_file() else None
 
 
 def makes_archive() -> bool:
-    """Return whether the archive of Spark's classes is made automatically: unless `$ELT_SPARK_ARCHIVE` is
-    `off`."""
-    return (os.environ.get("ELT_SPARK_ARCHIVE") or "").strip().lower() != "off"
+    """Return whether the archive of Spark's classes is made automatically: unless the setting
+    `spark_archive` is `off`."""
+    return (settings().spark_archive or "").strip().lower() != "off"
 
 
 def cache() -> Path:
@@ -191,10 +204,10 @@ def cache() -> Path:
 
 
 def alert_hook() -> str | None:
-    """Return `$ELT_ALERT_HOOK`: the function to call for failed runs, as "package.module:function"."""
-    return os.environ.get("ELT_ALERT_HOOK") or None
+    """Return the setting `alert_hook`: the function to call for failed runs, as "package.module:function"."""
+    return settings().alert_hook
 
 
 def ui_url() -> str | None:
-    """Return `$ELT_UI_URL`: the URL of Dagster's UI for links, without a slash at its end."""
-    return (os.environ.get("ELT_UI_URL") or "").rstrip("/") or None
+    """Return the setting `ui_url`: the URL of Dagster's UI for links, without a slash at its end."""
+    return (settings().ui_url or "").rstrip("/") or None

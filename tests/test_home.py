@@ -78,8 +78,8 @@ def test_an_installed_package_writes_nothing_to_the_working_directory(tmp_path: 
 
     new = ["-m", "elt_assets.cli", "new", "mine", "--source", "faker"]
     refused = run(*new)
-    assert refused.returncode == 2 and "set ELT_DEFS" in refused.stderr
-    assert "set ELT_DEFS" in run("-m", "elt_assets.cli", "discover", "shop").stderr
+    assert refused.returncode == 2 and "elt init" in refused.stderr
+    assert "elt init" in run("-m", "elt_assets.cli", "discover", "shop").stderr
     assert not (site / "elt_assets" / "defs" / "mine").exists()
     assert run(*new, ELT_DEFS="connections").returncode == 0
     assert [path.name for path in working.iterdir()] == ["connections"]

@@ -22,7 +22,7 @@ def refuse_installed(folder: Path) -> None:
         ConfigError: it is; names the variable with the folder of the connections.
     """
     package = Path(paths.__file__).parent
-    if paths.project() is None and package in folder.absolute().parents:
+    if paths.repository() is None and package in folder.absolute().parents:
         raise ConfigError(
             f"{folder} is inside the installed package elt_assets, which cannot hold your connections",
             guidance="set ELT_DEFS to the folder of your project's connections: "

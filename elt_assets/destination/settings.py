@@ -121,7 +121,7 @@ class Settings:
     on_schema_change: OnSchemaChange
     history: bool
     threshold: Threshold
-    spark: Path | None
+    spark: Path | Mapping[str, str] | None
     batch_roots: Sequence[Path] = ()
     append_only: bool = False
 
@@ -160,7 +160,7 @@ class Settings:
                 bytes=checkpoint.get("megabytes", _DEFAULTS.bytes >> 20) << 20,
                 seconds=checkpoint.get("seconds", _DEFAULTS.seconds),
             ),
-            spark=Path(spark).expanduser() if spark is not None else paths.spark_settings_file(),
+            spark=Path(spark).expanduser() if spark is not None else paths.spark_settings(),
             batch_roots=[Path(root).expanduser() for root in config.get("batch_roots", [])],
             append_only=config.get(meltano.APPEND_ONLY, False),
         )

@@ -1,11 +1,13 @@
 """The Spark IO manager: it writes streams and DataFrames to tables, and loads tables as DataFrames."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Dagster inspects the annotations of the resource.
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import dagster as dg
+from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.snapshots import snapshot
@@ -29,8 +31,10 @@ from elt_assets.orchestration.resources import (
     SPARK_KEY,
     LakeResource,
     SparkResource,
+    spark_provider,
 )
 from elt_assets.pipeline.read_plan import ReadPlan
+from elt_assets.settings import load_object, settings
 from elt_assets.storage.location import Location
 
 
@@ -41,7 +45,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
     the lake is the asset key. Each materialisation replaces the table, or the partitions of the run.
     """
 
-    spark: SparkResource
+    spark: dg.ResourceDependency[Any]
     lake: LakeResource
 
     def land(self, context: dg.AssetExecutionContext, plan: ReadPlan) -> Iterator[CompleteStream]:
@@ -50,7 +54,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
         Raises:
             EltError: the source, a stream or a table failed; some streams may be complete before the error.
         """
-        return ReportedRead(self.spark.provider, context, plan).report_streams()
+        return ReportedRead(spark_provider(self.spark), context, plan).report_streams()
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """Store the DataFrame of a downstream asset. The output of a stream has no value (see `land`)."""
@@ -74,7 +78,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
             _refuse_other_destination(upstream)
             place, writer = _table_of(self.lake.location, upstream)
             partitions = _partitions_of(context)
-            return snapshot(self.spark.provider.get(), place, writer, partitions=partitions)
+            return snapshot(spark_provider(self.spark).get(), place, writer, partitions=partitions)
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace the table of a downstream asset, or the partitions of the run."""
@@ -136,18 +140,66 @@ def _table_of(lake: Location, upstream: dg.OutputContext) -> tuple[Location, str
     return place.add_suffix(suffix), writer + suffix
 
 
-SPARK, LAKE = SparkResource(), LakeResource()
-_RESOURCES = {
-    SPARK_KEY: SPARK,
-    LAKE_KEY: LAKE,
-    IO_MANAGER_KEY: SparkIOManager(spark=SPARK, lake=LAKE),
-}
+_SPARK, _LAKE = SparkResource(), LakeResource()
 
 
 def resources() -> dict[str, Any]:
-    """Return the resources that the assets of connections need.
+    """Return the resources of the project: those that the assets of connections need, and its own.
 
-    The environment variables `ELT_LAKE`, `ELT_STAGING` and `ELT_SPARK` configure them. Each call returns the
-    same objects, so definitions that contain them can be merged.
+    The setting `resources` names the project's own. Of `elt_spark`, `elt_lake` and `elt_io_manager`, those
+    that it leaves out are configured by the other settings. Each call returns the same objects, so
+    definitions that contain them can be merged.
+
+    Raises:
+        ConfigError: the setting names no mapping, or a resource has the wrong type.
     """
-    return dict(_RESOURCES)
+    return dict(_project_resources(settings().resources))
+
+
+def project_lake() -> Location:
+    """Return the root of the tables of the project: that to which a materialisation writes.
+
+    Raises:
+        ConfigError: see `resources`; or the store, or an option of it, is not supported.
+    """
+    lake: LakeResource = resources()[LAKE_KEY]
+    resolved: LakeResource = lake.process_config_and_initialize()
+    return resolved.location
+
+
+def _load_resources(name: str) -> dict[str, Any]:
+    loaded = load_object("the setting `resources`", name)
+    loaded = loaded() if callable(loaded) else loaded
+    if not isinstance(loaded, Mapping):
+        raise ConfigError(
+            f"the setting `resources`: {name!r} is a {type(loaded).__name__}, not a mapping",
+            guidance="name a mapping of resource keys to resources, or a function that returns one",
+        )
+    return dict(loaded)
+
+
+@lru_cache(maxsize=8)
+def _project_resources(name: str | None) -> Mapping[str, Any]:
+    own = {} if name is None else _load_resources(name)
+    spark, lake = own.setdefault(SPARK_KEY, _SPARK), own.setdefault(LAKE_KEY, _LAKE)
+    _check_kind(name, SPARK_KEY, spark, (PySparkResource, LazyPySparkResource))
+    if not isinstance(spark, SparkResource):  # this one reads its settings when it is used
+        spark_provider(spark)
+    _check_kind(name, LAKE_KEY, lake, (LakeResource,))
+    manager = own.setdefault(IO_MANAGER_KEY, SparkIOManager(spark=spark, lake=lake))
+    _check_kind(name, IO_MANAGER_KEY, manager, (SparkIOManager,))
+    if manager.lake != lake:
+        raise ConfigError(
+            f"the setting `resources` ({name}): {IO_MANAGER_KEY} writes to another lake than {LAKE_KEY}",
+            guidance=f"write SparkIOManager(spark=…, lake=…) with the resource {LAKE_KEY}, or leave one out",
+        )
+    return own
+
+
+def _check_kind(name: str | None, key: str, resource: object, kinds: tuple[type, ...]) -> None:
+    if not isinstance(resource, kinds):
+        types = " or ".join(kind.__name__ for kind in kinds)
+        raise ConfigError(
+            f"the setting `resources` ({name}): {key} is a {type(resource).__name__}, not a {types}",
+            guidance=f"give it another key, or make it a {types}",
+        )

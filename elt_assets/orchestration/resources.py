@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import dagster as dg
-from dagster_pyspark import LazyPySparkResource
+from dagster_pyspark import LazyPySparkResource, PySparkResource
 from dagster_spark.utils import flatten_dict
 from pydantic import Field
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from elt_assets import paths
-from elt_assets.lake.spark.session import SparkProvider, settings, start
+from elt_assets.lake.spark.session import SparkProvider, check_required, settings, start
 from elt_assets.storage.directories import check_writable
 from elt_assets.storage.location import Location
 from elt_assets.storage.staging import Staging
@@ -27,7 +27,7 @@ SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
 class SparkResource(LazyPySparkResource):
     """Lazy Spark session of dagster-pyspark, with the settings that the lake needs; can be started early.
 
-    The Spark settings come from the user's file (`paths.spark_settings_file`) and from `spark_config`, which
+    The Spark settings come from the user's file (`paths.spark_settings`) and from `spark_config`, which
     takes precedence. The file is read at the first use of a session. Both can select a cluster
     (`spark.master`) or a Spark Connect server (`spark.remote`). The session lives as long as the process,
     so all assets of a run share one JVM.
@@ -47,7 +47,7 @@ class SparkResource(LazyPySparkResource):
             ConfigError: the settings are not valid (see `lake.spark.session.settings`).
         """
         configured = dict(flatten_dict(self.spark_config))  # type: ignore[no-untyped-call]
-        spark_settings = settings(configured, paths.spark_settings_file())
+        spark_settings = settings(configured, paths.spark_settings())
         return SparkProvider(lambda: start(spark_settings))
 
     @property
@@ -58,6 +58,31 @@ class SparkResource(LazyPySparkResource):
     def spark_context(self) -> SparkContext:
         """The context of the session. A Spark Connect session has no context."""
         return self.spark_session.sparkContext
+
+
+AnySparkResource: TypeAlias = PySparkResource | LazyPySparkResource
+"""The resources of dagster-pyspark, of which `SparkResource` is one."""
+
+
+_PROVIDERS: dict[int, tuple[AnySparkResource, SparkProvider]] = {}
+"""The providers of other resources than `SparkResource`, by identity: each starts one session."""
+
+
+def spark_provider(resource: AnySparkResource) -> SparkProvider:
+    """Return the provider of the session of any Spark resource.
+
+    The session of another resource than `SparkResource` gets the settings that the lake requires.
+
+    Raises:
+        ConfigError: the resource sets one of them to another value.
+    """
+    if isinstance(resource, SparkResource):
+        return resource.provider
+    if id(resource) not in _PROVIDERS:
+        configured = dict(flatten_dict(resource.spark_config))  # type: ignore[no-untyped-call]
+        check_required(configured, f"the resource `{SPARK_KEY}`")
+        _PROVIDERS[id(resource)] = resource, SparkProvider(lambda: resource.spark_session)
+    return _PROVIDERS[id(resource)][1]
 
 
 class LakeResource(dg.ConfigurableResource[Any]):

@@ -23,16 +23,19 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.given_state import as_message, refuse_stateless
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.airbyte.states import STREAM, kind_of
+from elt_assets.storage.location import Location
 
 
-def history(asset: StreamAsset, lake_uri: str, partition: str | None = None) -> list[PastCommit]:
+def history(
+    asset: StreamAsset, lake: Location | str, partition: str | None = None
+) -> list[PastCommit]:
     """Return the acknowledged states, the newest first. States that a restore undid are left out."""
-    return list(asset.tables(lake_uri, partition).main.past_commits())
+    return list(asset.tables(lake, partition).main.past_commits())
 
 
 def set_state(
     asset: StreamAsset,
-    lake_uri: str,
+    lake: Location | str,
     state: Mapping[str, Any],
     instance: dg.DagsterInstance,
     partition: str | None = None,
@@ -45,14 +48,14 @@ def set_state(
         ConcurrentSync: a running sync of the stream committed first.
     """
     refuse_stateless(asset)
-    message, tables = json.dumps(as_message(state, asset.stream)), asset.tables(lake_uri, partition)
+    message, tables = json.dumps(as_message(state, asset.stream)), asset.tables(lake, partition)
     _refuse_shared(asset, tables.metadata.state)
     return _commit_state(asset, tables, message, instance, partition)
 
 
 def rewind(
     asset: StreamAsset,
-    lake_uri: str,
+    lake: Location | str,
     sequence: int,
     instance: dg.DagsterInstance,
     partition: str | None = None,
@@ -65,7 +68,7 @@ def rewind(
         ConcurrentSync: a running sync of the stream committed first.
     """
     refuse_stateless(asset)
-    tables = asset.tables(lake_uri, partition)
+    tables = asset.tables(lake, partition)
     commits = list(tables.main.past_commits())
     chosen = next((commit for commit in commits if commit.metadata.sequence == sequence), None)
     if chosen is None or chosen.metadata.state is None:
@@ -83,7 +86,7 @@ def rewind(
 
 def reset(
     asset: StreamAsset,
-    lake_uri: str,
+    lake: Location | str,
     instance: dg.DagsterInstance,
     partition: str | None = None,
 ) -> StreamTables:
@@ -92,7 +95,7 @@ def reset(
     Raises:
         ConcurrentSync: a running sync of the stream committed first.
     """
-    return _commit_state(asset, asset.tables(lake_uri, partition), None, instance, partition)
+    return _commit_state(asset, asset.tables(lake, partition), None, instance, partition)
 
 
 def _commit_state(

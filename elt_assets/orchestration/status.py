@@ -15,6 +15,7 @@ from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.catalog import stream_names
 from elt_assets.storage.directories import make_private
 from elt_assets.storage.held_file import lock
+from elt_assets.storage.location import Location
 
 LOCK = "instance.lock"
 """File in the home that is locked while a process opens Dagster's databases."""
@@ -51,17 +52,17 @@ def open_instance() -> dg.DagsterInstance:
 
 
 def stream_statuses(
-    assets: Sequence[StreamAsset], lake_uri: str, instance: dg.DagsterInstance
+    assets: Sequence[StreamAsset], lake: Location | str, instance: dg.DagsterInstance
 ) -> list[StreamStatus]:
     """Return the status of each stream of a connection, in the given order."""
     names = stream_names([asset.stream.id for asset in assets])
-    return [_status(asset, names[asset.stream.id], lake_uri, instance) for asset in assets]
+    return [_status(asset, names[asset.stream.id], lake, instance) for asset in assets]
 
 
 def _status(
-    asset: StreamAsset, name: str, lake_uri: str, instance: dg.DagsterInstance
+    asset: StreamAsset, name: str, lake: Location | str, instance: dg.DagsterInstance
 ) -> StreamStatus:
-    table, destination = asset.tables(lake_uri).main, asset.connection.destination
+    table, destination = asset.tables(lake).main, asset.connection.destination
     event = instance.get_latest_materialization_event(asset.key)
     materialization = event.asset_materialization if event else None
     return StreamStatus(

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 import yaml
 
 from elt_assets.errors import ConfigError
+from elt_assets.settings import settings
 
 FILE = "ELT_STORAGE_OPTIONS"
 """The environment variable that names a YAML file of options."""
@@ -213,7 +214,7 @@ def options_for(uri: str, configured: Mapping[str, str]) -> dict[str, str]:
         for value in [next(filter(None, map(os.environ.get, variables)), None)]
         if value is not None
     }
-    for where, options in ((f"the file of {FILE}", _file()), ("`storage_options`", configured)):
+    for where, options in (*_configured(), ("`storage_options`", configured)):
         for name, value in options.items():
             bare = store.bare(name)
             if bare not in store.options:
@@ -233,11 +234,15 @@ def is_true(value: str | None) -> bool:
     return str(value).lower() in ("1", "true", "yes", "on")
 
 
-def _file() -> dict[str, str]:
-    """Return the options of the file that the environment names; none if there is no such variable."""
-    path = os.environ.get(FILE)
-    if not path:
-        return {}
+def _configured() -> list[tuple[str, Mapping[str, str]]]:
+    """Return the options of the setting `storage_options`, or of the file that it names, with their place."""
+    configured = settings().storage_options
+    if isinstance(configured, str):
+        return [(f"the file of {FILE}", _read_options(configured))]
+    return [("the setting `storage_options`", configured or {})]
+
+
+def _read_options(path: str) -> dict[str, str]:
     try:
         options = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
         return {str(name): _text(value) for name, value in options.items()}

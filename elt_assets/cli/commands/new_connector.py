@@ -98,7 +98,7 @@ def _place(project: Path, name: str, package: str | None) -> _Place:
             f"{project} is not a project: it has no pyproject.toml",
             guidance="run the command in the root folder of the project that gets the connector",
         )
-    if package is None and project == paths.project():
+    if package is None and project == paths.repository():
         folder = project / "connectors"
         test = project / "tests" / "connectors" / f"test_{name}.py"
         return _Place(f"connectors.{name}", folder / f"{name}.py", test, is_found=True)

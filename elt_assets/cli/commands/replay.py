@@ -11,8 +11,9 @@ from elt_assets.cli.assets import assets_of
 from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Document, Output
+from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.replay import replay_stream
-from elt_assets.orchestration.resources import LakeResource, SparkResource
+from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.status import open_instance
 from elt_assets.protocol.airbyte.catalog import stream_names
 
@@ -29,9 +30,12 @@ def command(out: Output, connection: str, streams: Sequence[str]) -> int:
     names = stream_names(assets)
     selected = [find_stream(connection, assets, name) for name in streams]
     answers: list[Document] = []
+    given = resources()
+    lake = given[LAKE_KEY].process_config_and_initialize()
+    spark = given[SPARK_KEY].process_config_and_initialize()
     with open_instance() as instance:
         for stream in selected or assets:
-            done = replay_stream(assets[stream], LakeResource(), SparkResource(), instance)
+            done = replay_stream(assets[stream], lake, spark, instance)
             replayed, rejected = (0, 0) if done is None else (done.records, done.rejected)
             result = f"{replayed} records replayed, {rejected} rejected again"
             out.line(f"{names[stream]}: {'no dead letters' if done is None else result}")

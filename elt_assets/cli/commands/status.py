@@ -12,6 +12,7 @@ from elt_assets.cli.assets import assets_of
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
 
 
@@ -42,7 +43,7 @@ def _print_status(folder: Path, name: str, out: Output) -> Document:
     """Print the status of a connection's streams, and return it for machines."""
     assets = assets_of(folder)
     with open_instance() as instance:
-        statuses = stream_statuses(assets, paths.lake(), instance)
+        statuses = stream_statuses(assets, project_lake(), instance)
     elsewhere = any(asset.connection.destination is not None for asset in assets)
     rows = "rows delivered" if elsewhere else "rows in table"
     names = ["stream", "policy", "read", "committed", "rejected", rows]

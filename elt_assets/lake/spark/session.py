@@ -23,7 +23,16 @@ from elt_assets.machine_faults import translate
 A = TypeVar("A")
 B = TypeVar("B")
 
-__all__ = ["DataFrame", "SparkProvider", "SparkSession", "read_settings", "settings", "start"]
+__all__ = [
+    "DataFrame",
+    "SparkProvider",
+    "SparkSession",
+    "adopt",
+    "check_required",
+    "read_settings",
+    "settings",
+    "start",
+]
 
 # A Delta table does not need the `_SUCCESS` and `.crc` files that Spark writes beside data files.
 _NO_MARKER = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
@@ -92,22 +101,28 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def settings(configured: Mapping[str, Any], file: Path | None = None) -> dict[str, Any]:
+def settings(
+    configured: Mapping[str, Any], of_project: Path | Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return the whole configuration of a session.
 
-    The file overrides the defaults, and `configured` overrides the file. Nothing overrides `REQUIRED`.
+    The project's settings override the defaults, and `configured` overrides both. Nothing overrides
+    `REQUIRED`.
 
     Args:
         configured: settings of the resource, by Spark's names.
-        file: the user's settings file.
+        of_project: the settings of the project, or the file that has them.
 
     Raises:
         ConfigError: the file cannot be read; or it or `configured` sets a required setting to another value.
     """
-    from_file = read_settings(file) if file else {}
-    for where, values in ((str(file), from_file), (_RESOURCE, configured)):
-        _check_required(values, where)
-    user = {**from_file, **configured}
+    project_settings = (
+        read_settings(of_project) if isinstance(of_project, Path) else of_project or {}
+    )
+    where = str(of_project) if isinstance(of_project, Path) else "the setting `spark`"
+    for place, values in ((where, project_settings), (_RESOURCE, configured)):
+        check_required(values, place)
+    user = {**project_settings, **configured}
     return {**_defaults(user), **user, **REQUIRED}
 
 
@@ -166,7 +181,12 @@ def _unescape(value: str) -> str:
     return _ESCAPE.sub(character, value)
 
 
-def _check_required(values: Mapping[str, Any], where: str) -> None:
+def check_required(values: Mapping[str, Any], where: str) -> None:
+    """Check that settings leave those that the lake requires as they must be.
+
+    Raises:
+        ConfigError: one has another value; names it, and `where` it is set.
+    """
     for key, required in REQUIRED.items():
         value = str(values.get(key, required))
         if value.casefold() != required.casefold():
@@ -228,10 +248,40 @@ def start(config: Mapping[str, Any]) -> SparkSession:
             "process; for a local session, check that JAVA_HOME is a Java 17 or newer",
             detail=str(error),
         ) from error
-    _keep_classes(session)
     if str(config.get("spark.master", "")).startswith("local"):
         class_archive.make_later()
     return session
+
+
+def adopt(session: SparkSession) -> SparkSession:
+    """Apply the settings that the lake requires to a session that another program part has started.
+
+    Raises:
+        ConfigError: a setting cannot be changed in this session.
+    """
+    for key, value in REQUIRED.items():
+        try:
+            session.conf.set(key, value)
+        except Exception as error:  # noqa: PERF203 - the error names the setting
+            raise ConfigError(
+                f"the Spark session does not accept {key} = {value!r}, which the lake requires",
+                guidance=f"start the session with {key} = {value!r}",
+            ) from error
+    _keep_classes(session)
+    _use_this_python(session)
+    return session
+
+
+def _use_this_python(session: SparkSession) -> None:
+    """Let the tasks of a local session run in the Python of this process, unless another one is configured.
+
+    Spark's default is the `python3` on the PATH, which need not have the packages of this process.
+    """
+    context = getattr(session, "_sc", None)  # a session of Spark Connect has none
+    if context is None or not context.master.startswith("local"):
+        return
+    if not os.environ.get("PYSPARK_PYTHON") and context.getConf().get(WORKER_PYTHON) is None:
+        context.pythonExec = sys.executable
 
 
 def _machine_fault(error: Exception, where: str) -> EltError | None:
@@ -304,10 +354,7 @@ class SparkProvider:
 
     def _run(self, future: Future[SparkSession]) -> None:
         try:
-            session = self._start()
-            for key, value in REQUIRED.items():
-                session.conf.set(key, value)
-            future.set_result(session)
+            future.set_result(adopt(self._start()))
         except BaseException as error:  # noqa: BLE001 - `get` raises it
             future.set_exception(error)
 

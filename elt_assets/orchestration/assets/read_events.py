@@ -33,6 +33,7 @@ from elt_assets.orchestration.events.metadata import (
     remove_figures,
     table_metadata,
 )
+from elt_assets.orchestration.resources import spark_provider
 from elt_assets.orchestration.streams import StreamAsset
 
 REPORTED: Mapping[str, Any] = MappingProxyType({SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
@@ -78,7 +79,7 @@ class ReadReporter:
         """Log the events that a killed run owed for a committed read, without its figures."""
         of_table: Mapping[str, Any] = {}
         if self._asset.connection.destination is None:
-            spark = self._context.resources.elt_spark.provider
+            spark = spark_provider(self._context.resources.elt_spark)
             stream = self._asset.make_stored_stream()
             rows = partition_files.count(spark, tables.main, partition)
             name = self._asset.name_of(tables.main)
@@ -94,7 +95,7 @@ class ReadReporter:
 
     def _report_tables(self, read: CommittedRead, tables: StreamTables) -> None:
         for key, (table, name) in self._companions(tables).items():
-            spark, partition = self._context.resources.elt_spark.provider, read.partition
+            spark, partition = spark_provider(self._context.resources.elt_spark), read.partition
             rows = None if partition is None else partition_files.count(spark, table, partition)
             self._log(key, companion_metadata(table, name, partition_rows=rows), partition)
         if self.logs_stream:

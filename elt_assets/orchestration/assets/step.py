@@ -34,7 +34,7 @@ from elt_assets.orchestration.assets.run_config import SyncConfig, validate
 from elt_assets.orchestration.events.metadata import RECORDS_READ
 from elt_assets.orchestration.events.report import CompleteStream
 from elt_assets.orchestration.io_manager import SparkIOManager
-from elt_assets.orchestration.resources import LakeResource
+from elt_assets.orchestration.resources import LakeResource, spark_provider
 from elt_assets.orchestration.source_partitions import MissingPartition, PartitionContexts
 from elt_assets.orchestration.streams import StreamAsset
 
@@ -211,7 +211,7 @@ class SyncStep:
     def _evidence(self, asset: StreamAsset) -> checks.Evidence:
         """Return the evidence for the checks: of this sync, or of the last sync of the stream."""
         resources, result = self._context.resources, self._results.get(asset.key)
-        spark = resources.elt_spark.provider
+        spark = spark_provider(resources.elt_spark)
         if result is not None:
             tables = result.tables or asset.tables(self._lake.location)
             files = tables.main.files_since(result.version_before)

@@ -2,7 +2,6 @@
 
 # No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 
-import importlib
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -16,6 +15,7 @@ from elt_assets import paths
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.write.stream_tables import SUFFIXES
 from elt_assets.orchestration.events.metadata import unwrap
+from elt_assets.settings import load_object
 
 HOOK = "ELT_ALERT_HOOK"
 SECONDS = 20.0
@@ -148,14 +148,7 @@ def _call(hook: Callable[[FailureAlert], Any], alert: FailureAlert) -> None:
 
 
 def _load_hook(hook_path: str) -> Callable[[FailureAlert], Any]:
-    module, _, name = hook_path.partition(":")
-    try:
-        alert_function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"{HOOK}: {hook_path!r} cannot be loaded: {error}",
-            guidance='write "package.module:function"; the module must be on the Python path',
-        ) from error
+    alert_function = load_object(HOOK, hook_path)
     if not callable(alert_function):
         raise ConfigError(
             f"{HOOK}: {hook_path!r} is not a function", guidance='write "package.module:function"'

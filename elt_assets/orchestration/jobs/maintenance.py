@@ -18,7 +18,13 @@ from elt_assets.orchestration.events.metadata import HISTORY, table_path_of
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.jobs.each_stream import refuse_failures, select_streams, try_each
 from elt_assets.orchestration.jobs.run_history import remove_compute_logs, remove_runs
-from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
+from elt_assets.orchestration.resources import (
+    LAKE_KEY,
+    SPARK_KEY,
+    AnySparkResource,
+    LakeResource,
+    spark_provider,
+)
 from elt_assets.runner.packages import sweep
 from elt_assets.storage.temporary import sweep_temporary
 
@@ -96,7 +102,7 @@ def _maintain(
     context: dg.OpExecutionContext, config: MaintenanceConfig, spec: dg.AssetSpec
 ) -> None:
     lake: LakeResource = context.resources.elt_lake
-    spark: SparkResource = context.resources.elt_spark
+    spark: AnySparkResource = context.resources.elt_spark
     path = table_path_of(spec.metadata)
     assert path is not None
     retention = dt.timedelta(hours=config.retention_hours)
@@ -105,7 +111,7 @@ def _maintain(
     tables = open_tables(lake.location, path, app_id(spec.key.path), history=history)
     if not tables.main.exists:
         return
-    for report in maintain(spark.provider.get(), tables, retention, dead_letter_age):
+    for report in maintain(spark_provider(spark).get(), tables, retention, dead_letter_age):
         expired = f"; {report.expired} rejected records expired" if report.expired else ""
         context.log.info(
             f"{report.table}: {report.files_before} files → {report.files_after}; {report.removed} removed"

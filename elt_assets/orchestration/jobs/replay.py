@@ -15,7 +15,13 @@ from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.jobs.each_stream import refuse_failures, select_streams, try_each
-from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, LakeResource, SparkResource
+from elt_assets.orchestration.resources import (
+    LAKE_KEY,
+    SPARK_KEY,
+    AnySparkResource,
+    LakeResource,
+    spark_provider,
+)
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.stream_plan import plan_replay
 from elt_assets.sync.events import Committed
@@ -75,7 +81,7 @@ class Replayed:
 
 
 def replay_stream(
-    asset: StreamAsset, lake: LakeResource, spark: SparkResource, instance: dg.DagsterInstance
+    asset: StreamAsset, lake: LakeResource, spark: AnySparkResource, instance: dg.DagsterInstance
 ) -> Replayed | None:
     """Replay the dead letter table of a stream, partition by partition.
 
@@ -105,7 +111,7 @@ def replay_stream(
 def _replay(
     asset: StreamAsset,
     lake: LakeResource,
-    spark: SparkResource,
+    spark: AnySparkResource,
     instance: dg.DagsterInstance,
     partition: str | None,
 ) -> Committed | None:
@@ -113,7 +119,7 @@ def _replay(
     run_id = str(uuid.uuid4())
     tables.roll_back_companions(run_id)
     spec = plan_replay(asset, tables, partition).write_spec(run_id)
-    commit = replay(spark.provider, tables, spec, lake.sync_staging)
+    commit = replay(spark_provider(spark), tables, spec, lake.sync_staging)
     if commit is not None:
         metadata = {
             **commit_metadata(tables.metadata, tables.main.version),

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from elt_assets import paths
 from elt_assets.cli.commands.state.group import choose_stream, command, print_state
 from elt_assets.cli.lookup import parse_json
 from elt_assets.cli.options import asset_arguments, subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
+from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.status import open_instance
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 
@@ -45,9 +45,9 @@ def set_(
     new_state: Any = None if state is None else parse_json(state, "the state")
     with open_instance() as instance:
         if sequence is None:
-            tables = states.set_state(chosen, paths.lake(), new_state, instance, key)
+            tables = states.set_state(chosen, project_lake(), new_state, instance, key)
         else:
-            tables = states.rewind(chosen, paths.lake(), sequence, instance, key)
+            tables = states.rewind(chosen, project_lake(), sequence, instance, key)
     print_state(chosen, key, tables.main, out)
     out.line("the next sync starts from this state; the rows of the table did not change")
     return OK
@@ -59,7 +59,7 @@ def reset(out: Output, asset: str, partition: str | None) -> int:
     """Make the next sync read from the beginning. The rows of the table do not change."""
     chosen, key = choose_stream(asset, partition)
     with open_instance() as instance:
-        tables = states.reset(chosen, paths.lake(), instance, key)
+        tables = states.reset(chosen, project_lake(), instance, key)
     print_state(chosen, key, tables.main, out)
     appends = chosen.make_stored_stream().destination_sync_mode == APPEND
     appended = ", and appends all records that it reads" if appends else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from elt_assets import paths
 from elt_assets.cli.commands.state.group import (
     choose_stream,
     command,
@@ -14,6 +13,7 @@ from elt_assets.cli.commands.state.group import (
 from elt_assets.cli.options import asset_arguments, count_option, subcommand
 from elt_assets.cli.output import OK, Document, Output, cut
 from elt_assets.orchestration import states
+from elt_assets.orchestration.io_manager import project_lake
 
 _WIDTH = 200
 """Maximum length of a state in `elt state history`, in characters."""
@@ -24,7 +24,7 @@ _WIDTH = 200
 def show(out: Output, asset: str, partition: str | None) -> int:
     """Show the state that the next sync starts from."""
     chosen, key = choose_stream(asset, partition)
-    print_state(chosen, key, chosen.tables(paths.lake(), key).main, out)
+    print_state(chosen, key, chosen.tables(project_lake(), key).main, out)
     return OK
 
 
@@ -34,7 +34,7 @@ def show(out: Output, asset: str, partition: str | None) -> int:
 def history(out: Output, asset: str, partition: str | None, count: int) -> int:
     """Show the acknowledged states, the newest first."""
     chosen, key = choose_stream(asset, partition)
-    commits = states.history(chosen, paths.lake(), key)[:count]
+    commits = states.history(chosen, project_lake(), key)[:count]
     rows: list[Document] = [
         {
             "sequence": commit.metadata.sequence,

@@ -1,0 +1,269 @@
+"""The settings of a project, for its connections, its assets built in Python and every `elt` command.
+
+A setting comes from these places, of which the later take precedence:
+
+1. `[tool.elt]` in the project's `pyproject.toml`;
+2. `[tool.elt.env.NAME]` in it, where NAME is the value of `ELT_ENV`: merged key by key;
+3. the environment variable `ELT_<KEY>`.
+
+The project is the nearest folder, from the working directory upwards, whose `pyproject.toml` has `[tool.elt]`
+or `[tool.dg.project]`. A code location may be served from another working directory, so `definitions_for` and
+components call `use_project` with the folder in which they stand.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from elt_assets.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PROJECT_FILE = "pyproject.toml"
+PROJECT, ENVIRONMENT = "ELT_PROJECT", "ELT_ENV"
+_TABLE = "tool.elt"
+_ENVIRONMENTS = "env"
+_FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
+_PATHS = ("lake", "staging", "spark", "storage_options", "defs")
+"""Settings that may hold a path, which in `pyproject.toml` is relative to the project."""
+
+ObjectName = Annotated[str, Field(pattern=f"^{_FUNCTION}$")]
+"""An object of a module: `package.module:name`."""
+
+
+class Settings(BaseSettings):
+    """The settings of a project, see the module. A value None has the default that its reader documents."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="ELT_",
+        env_ignore_empty=True,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    defs: str | None = Field(
+        None, description="Folder of the connections; default: the dg project's `defs`."
+    )
+    lake: str | None = Field(None, description="Root of the tables, a path or URI.")
+    storage_options: Annotated[str | dict[str, str] | None, NoDecode] = Field(
+        None,
+        description="Options of the lake's object store, or the path of a YAML file that has them.",
+    )
+    staging: str | None = Field(None, description="Staging of uncommitted records, a path or URI.")
+    spark: Annotated[str | dict[str, str] | None, NoDecode] = Field(
+        None, description="Spark settings by their names, or the path of a file of them."
+    )
+    spark_archive: str | None = Field(
+        None, description="`off`: no archive of Spark's classes is made."
+    )
+    resources: ObjectName | None = Field(
+        None, description="The project's resources: a mapping, or a function that returns one."
+    )
+    secrets: ObjectName | None = Field(
+        None, description="A function that returns the value of a secret, given its name."
+    )
+    on_broken_connection: Literal["fail", "skip"] = Field(
+        "fail", description="What becomes of the other connections where one cannot be loaded."
+    )
+    alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
+    ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - as the next ones, pydantic's
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
+
+
+_active_project: Path | None = None
+
+
+def use_project(folder: Path) -> None:
+    """Make the project that contains a folder the project of this process, whatever its working directory.
+
+    Without a project above the folder, nothing changes.
+
+    Raises:
+        ConfigError: see `project`.
+    """
+    global _active_project  # noqa: PLW0603 - the process is one code location, or one command
+    found = _find_project(folder.absolute())
+    if found is not None:
+        _active_project = found
+
+
+def project() -> Path | None:
+    """Return the folder of the project: `$ELT_PROJECT`, or the nearest from the working directory upwards.
+
+    Raises:
+        ConfigError: `$ELT_PROJECT` is no project, a project file cannot be read, or two projects with
+            `[tool.elt]` are above each other.
+    """
+    configured = os.environ.get(PROJECT)
+    if configured:
+        folder = Path(configured).expanduser().absolute()
+        if not _has_project(folder):
+            raise ConfigError(
+                f"{PROJECT}: {folder} has no {PROJECT_FILE} with [{_TABLE}] or [tool.dg.project]",
+                guidance=f"set {PROJECT} to the folder of the project, or unset it to search for the "
+                "project from the working directory upwards",
+            )
+        return folder
+    return _active_project or _find_project(Path.cwd())
+
+
+def settings() -> Settings:
+    """Return the settings of this process's project. They are read anew if the file or a variable changed.
+
+    Raises:
+        ConfigError: a setting is unknown or not valid; names its place, and not its value.
+    """
+    root = project()
+    variables = tuple(sorted(item for item in os.environ.items() if item[0].startswith("ELT_")))
+    stamp = (root / PROJECT_FILE).stat().st_mtime_ns if root is not None else 0
+    return _load(root, stamp, variables)
+
+
+def load_object(setting: str, name: str) -> Any:
+    """Return the object of a module that a setting names as `package.module:name`.
+
+    The project's folder and its `src` are searched for the module after all other places.
+
+    Raises:
+        ConfigError: the module cannot be imported, or has no such object.
+    """
+    root = project()
+    for folder in [str(root / "src"), str(root)] if root is not None else []:
+        if folder not in sys.path:
+            sys.path.append(folder)
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{setting}: {name!r} cannot be loaded: {error}",
+            guidance='write "package.module:name"; the module must be on the Python path',
+        ) from error
+
+
+def dg_defs(root: Path) -> tuple[str, Path] | None:
+    """Return the module and the folder of a `dg` project's definitions; None if it is no `dg` project."""
+    dg = _tool(root).get("dg", {}).get("project")
+    if not isinstance(dg, Mapping) or not dg.get("root_module"):
+        return None
+    module = str(dg.get("defs_module") or f"{dg['root_module']}.defs")
+    candidates = [root.joinpath(folder, *module.split(".")) for folder in ("src", ".")]
+    return module, next((path for path in candidates if path.is_dir()), candidates[0])
+
+
+@lru_cache(maxsize=32)
+def _load(root: Path | None, stamp: int, variables: tuple[tuple[str, str], ...]) -> Settings:  # noqa: ARG001
+    table = _project_table(root) if root is not None else {}
+    try:
+        return Settings(**table)
+    except ValidationError as error:
+        lines = [f"  - {_place(root, table, e['loc'])}: {e['msg']}" for e in error.errors()]
+        known = ", ".join(Settings.model_fields)
+        raise ConfigError(
+            "the settings of the project are not valid:\n" + "\n".join(lines),
+            guidance=f"known settings are {known}; docs/projects.md describes them",
+        ) from None
+
+
+def _place(root: Path | None, table: Mapping[str, Any], path: tuple[int | str, ...]) -> str:
+    """Return where a setting stands: its variable, or its key in the project's file."""
+    key = str(path[0]) if path else ""
+    if os.environ.get(f"ELT_{key.upper()}") or key not in table:
+        return f"ELT_{key.upper()}"
+    return f"{root}/{PROJECT_FILE}: [{_TABLE}] {'.'.join(map(str, path))}"
+
+
+def _project_table(root: Path) -> dict[str, Any]:
+    """Return `[tool.elt]`, with the table of the environment over it and absolute paths."""
+    table = dict(_tool(root).get("elt", {}))
+    environments = table.pop(_ENVIRONMENTS, {})
+    name = os.environ.get(ENVIRONMENT)
+    if name and environments:
+        if name not in environments:
+            raise ConfigError(
+                f"{ENVIRONMENT} is {name!r}, and {root / PROJECT_FILE} has no [{_TABLE}.env.{name}]",
+                guidance=f"its environments are {', '.join(sorted(environments))}; add a table, which may "
+                "be empty, for another one",
+            )
+        table = _merge(table, environments[name])
+    for key in _PATHS:
+        value = table.get(key)
+        if isinstance(value, str) and "://" not in value:
+            table[key] = str(root / Path(value).expanduser())
+    return table
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        inner = merged.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            value = _merge(inner, value)  # noqa: PLW2901
+        merged[key] = value
+    return merged
+
+
+def _find_project(start: Path) -> Path | None:
+    projects = [folder for folder in (start, *start.parents) if _has_project(folder)]
+    configured = [folder for folder in projects if "elt" in _tool(folder)]
+    if len(configured) > 1:
+        raise ConfigError(
+            f"{configured[0]} and {configured[1]} are projects above each other, both with [{_TABLE}]",
+            guidance=f"remove [{_TABLE}] from one of them, or set {PROJECT} to the folder of the project",
+        )
+    return projects[0] if projects else None
+
+
+def _has_project(folder: Path) -> bool:
+    tool = _tool(folder)
+    return "elt" in tool or "project" in tool.get("dg", {})
+
+
+def _tool(folder: Path) -> Mapping[str, Any]:
+    """Return the table `[tool]` of a folder's project file; empty if it has none."""
+    path = folder / PROJECT_FILE
+    try:
+        return _read_tool(path, path.stat().st_mtime_ns)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except PermissionError:  # a folder above that is not ours
+        return {}
+
+
+@lru_cache(maxsize=64)
+def _read_tool(path: Path, stamp: int) -> Mapping[str, Any]:  # noqa: ARG001 - the cache's
+    try:
+        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: {error}", guidance="correct the syntax"
+        ) from None
+    return tool if isinstance(tool, Mapping) else {}

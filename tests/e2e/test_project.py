@@ -1,0 +1,132 @@
+"""A team's own project: its settings and resources hold for its connections, its assets and `elt`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.project import BIN
+
+SETTINGS = """
+[project]
+name = "acme"
+version = "1"
+
+[tool.dg.project]
+root_module = "acme"
+
+[tool.elt]
+resources = "acme.resources:RESOURCES"
+spark = {"spark.driver.memory" = "1g"}
+"""
+RESOURCES = """
+from dagster import EnvVar
+from dagster_pyspark import LazyPySparkResource, PySparkResource
+from elt_assets import LakeResource
+RESOURCES = {"elt_lake": LakeResource(root=EnvVar("ACME_LAKE")), "elt_spark": %s, "mail": object()}
+"""
+DEFINITIONS = """
+from pathlib import Path
+import dagster as dg
+import elt_assets
+defs = elt_assets.definitions_for(Path(__file__).parent / "defs")
+"""
+CONNECTION = """
+type: elt_assets.ConnectionComponent
+attributes:
+  name: crm
+  source: {connector: faker, config: {count: 3}}
+  streams: [{name: users, destination_sync_mode: overwrite}]
+"""
+
+
+class Team:
+    """A project in a folder of its own, which knows the package only as an installed one."""
+
+    def __init__(self, root: Path):
+        self.root, self.lake = root / "acme", root / "team_lake"
+        self.package = self.root / "src" / "acme"
+        self.write("../../pyproject.toml", SETTINGS)
+        self.write("__init__.py", "")
+        self.write("defs/__init__.py", "")
+        self.write("definitions.py", DEFINITIONS)
+        self.write("resources.py", RESOURCES % "PySparkResource(spark_config={})")
+        self.write("defs/crm/defs.yaml", CONNECTION)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run(self, *command: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
+        environment |= {
+            "DAGSTER_HOME": str(self.root / "dagster_home"),
+            "ACME_LAKE": str(self.lake),
+            "ELT_SPARK_ARCHIVE": "off",
+            "PYTHONWARNINGS": "ignore",
+            "PYTHONPATH": str(self.root / "src"),
+        }
+        (self.root / "dagster_home").mkdir(exist_ok=True)
+        program = BIN / command[0]
+        words = [str(program) if program.exists() else command[0], *command[1:]]
+        return subprocess.run(
+            words,
+            env=environment,
+            cwd=folder or self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Team:
+    return Team(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["PySparkResource", "LazyPySparkResource"])
+def test_every_command_uses_the_resources_of_the_project(team: Team, kind: str) -> None:
+    team.write("resources.py", RESOURCES % f"{kind}(spark_config={{'spark.ui.enabled': 'false'}})")
+    discovered = team.run("elt", "discover", "crm")
+    assert discovered.returncode == 0, discovered.stderr
+    select = ("--select", 'key:"crm/users"')
+    done = team.run("dagster", "asset", "materialize", "-m", "acme.definitions", *select)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert DeltaTable(str(team.lake / "crm" / "users")).to_pyarrow_table().num_rows == 3
+    synced = team.run("elt", "sync", "crm", folder=team.package)
+    assert synced.returncode == 0, synced.stdout + synced.stderr
+    status = json.loads(team.run("elt", "--json", "status", "crm").stdout)
+    assert status["streams"][0]["path"] == str(team.lake / "crm" / "users")
+    assert status["streams"][0]["rows"] == 3
+    history = team.run("elt", "--json", "state", "history", "crm/users")
+    assert len(json.loads(history.stdout)["states"]) == 2, history.stdout
+    assert not (team.root / "dagster_home" / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ("RESOURCES = {'elt_lake': 's3://bucket'}", "elt_lake is a str, not a LakeResource"),
+        ("RESOURCES = 5", "is a int, not a mapping"),
+        ("", "has no attribute 'RESOURCES'"),
+        (
+            RESOURCES % "PySparkResource(spark_config={'spark.sql.ansi.enabled': True})",
+            "the resource `elt_spark` sets spark.sql.ansi.enabled",
+        ),
+    ],
+)
+def test_a_resource_that_cannot_be_used_is_refused_by_name(
+    team: Team, resources: str, message: str
+) -> None:
+    team.write("resources.py", resources)
+    assert team.run("elt", "discover", "crm").returncode == 0
+    done = team.run("elt", "sync", "crm")
+    assert done.returncode != 0
+    assert message in " ".join((done.stdout + done.stderr).split())
+    assert not team.lake.exists()
