@@ -171,7 +171,7 @@ def load_object(setting: str, name: str) -> Any:
 
 def dg_defs(root: Path) -> tuple[str, Path] | None:
     """Return the module and the folder of a `dg` project's definitions; None if it is no `dg` project."""
-    dg = _tool(root).get("dg", {}).get("project")
+    dg = read_tool(root).get("dg", {}).get("project")
     if not isinstance(dg, Mapping) or not dg.get("root_module"):
         return None
     module = str(dg.get("defs_module") or f"{dg['root_module']}.defs")
@@ -203,7 +203,7 @@ def _place(root: Path | None, table: Mapping[str, Any], path: tuple[int | str, .
 
 def _project_table(root: Path) -> dict[str, Any]:
     """Return `[tool.elt]`, with the table of the environment over it and absolute paths."""
-    table = dict(_tool(root).get("elt", {}))
+    table = dict(read_tool(root).get("elt", {}))
     environments = table.pop(_ENVIRONMENTS, {})
     name = os.environ.get(ENVIRONMENT)
     if name and environments:
@@ -233,7 +233,7 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def _find_project(start: Path) -> Path | None:
     projects = [folder for folder in (start, *start.parents) if _has_project(folder)]
-    configured = [folder for folder in projects if "elt" in _tool(folder)]
+    configured = [folder for folder in projects if "elt" in read_tool(folder)]
     if len(configured) > 1:
         raise ConfigError(
             f"{configured[0]} and {configured[1]} are projects above each other, both with [{_TABLE}]",
@@ -243,15 +243,15 @@ def _find_project(start: Path) -> Path | None:
 
 
 def _has_project(folder: Path) -> bool:
-    tool = _tool(folder)
+    tool = read_tool(folder)
     return "elt" in tool or "project" in tool.get("dg", {})
 
 
-def _tool(folder: Path) -> Mapping[str, Any]:
+def read_tool(folder: Path) -> Mapping[str, Any]:
     """Return the table `[tool]` of a folder's project file; empty if it has none."""
     path = folder / PROJECT_FILE
     try:
-        return _read_tool(path, path.stat().st_mtime_ns)
+        return _readread_tool(path, path.stat().st_mtime_ns)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except PermissionError:  # a folder above that is not ours
@@ -259,7 +259,7 @@ def _tool(folder: Path) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def _read_tool(path: Path, stamp: int) -> Mapping[str, Any]:  # noqa: ARG001 - the cache's
+def _readread_tool(path: Path, stamp: int) -> Mapping[str, Any]:  # noqa: ARG001 - the cache's
     try:
         tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -17,6 +17,7 @@ from elt_assets.machine_faults import translate
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
+        "init": "Create a project, or add what connections need to one of Dagster.",
         "new": "Create a connection with every stream of a source.",
         "new-connector": "Create a source of your own, with a test.",
         "connectors": "List the connectors on this machine, and the kinds of source.",

@@ -99,7 +99,7 @@ def command(
     environment variables; the command prints the environment variables to set. A manifest is copied into the
     folder of the connection, and config that it requires need not be given.
     """
-    folder = new_folder(name)
+    new_folder(name)  # before the source is installed
     config_given = parse_config(config)
     with tempfile.TemporaryDirectory() as temporary:
         if manifest is not None and source is None:
@@ -111,27 +111,37 @@ def command(
                 "write one of --source and --manifest; --trust and --engine go with --manifest",
                 guidance="for example `elt new shop --source faker`",
             )
-        try:
-            answers = _ask(chosen, config_given, name, out)
-        except EltError as error:
-            error.message = chosen.name_original(error.message)
-            raise
-        streams, left_out = _configure_streams(answers.catalog, answers.connector)
-        settings = list(streams.values())
-        write_connection(folder, chosen, answers.config, answers.notes, settings, answers.catalog)
+        create_connection(name, chosen, config_given, out)
+    return OK
+
+
+def create_connection(name: str, source: ChosenSource, config: Json, out: Output) -> None:
+    """Write a connection with every stream of a source, and print what is left to do.
+
+    Raises:
+        EltError: the config is not valid, the source fails, or the files cannot be written.
+    """
+    folder = new_folder(name)
+    try:
+        answers = _ask(source, config, name, out)
+    except EltError as error:
+        error.message = source.name_original(error.message)
+        raise
+    streams, left_out = _configure_streams(answers.catalog, answers.connector)
+    settings = list(streams.values())
+    write_connection(folder, source, answers.config, answers.notes, settings, answers.catalog)
     _print(folder, streams, left_out, answers, out)
     out.document(
         {
             "connection": name,
             "folder": str(folder),
-            "source": chosen.attributes,
+            "source": source.attributes,
             "streams": settings,
             "left_out": sorted(left_out),
             "environment": answers.variables,
             "examples": answers.examples,
         }
     )
-    return OK
 
 
 def _ask(source: ChosenSource, given_config: Json, name: str, out: Output) -> _Answers:

@@ -1,0 +1,133 @@
+"""`elt init`: creates a project, or adds to a Dagster project what connections need."""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+
+import click
+
+from elt_assets.cli.commands.new.chosen_source import choose_source
+from elt_assets.cli.commands.new.connection import create_connection
+from elt_assets.cli.options import subcommand
+from elt_assets.cli.output import OK, Output
+from elt_assets.errors import ConfigError
+from elt_assets.settings import PROJECT, PROJECT_FILE, dg_defs, read_tool
+
+_TEMPLATES = Path(__file__).parent.parent / "project_template"
+_EXAMPLE = "example"
+_SETTINGS = "settings.toml"
+
+
+@subcommand("init", "elt init shop", "elt init .")
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+def command(out: Output, directory: Path) -> int:
+    """Create a project in DIRECTORY, with an example of a connection.
+
+    In a Dagster project (`create-dagster project`), only what is missing is added: no file is changed, except
+    that `pyproject.toml` gets the table [tool.elt].
+    """
+    root = directory.expanduser().absolute()
+    tool = read_tool(root)
+    if "elt" in tool:
+        raise ConfigError(
+            f"{root} is a project of elt-assets already", guidance="add connections with `elt new`"
+        )
+    _refuse_project_above(root)
+    if (root / PROJECT_FILE).exists() and dg_defs(root) is None:
+        raise ConfigError(
+            f"{root / PROJECT_FILE} is not of a Dagster project: it has no [tool.dg.project]",
+            guidance="choose a new directory, or make it a Dagster project first (docs.dagster.io)",
+        )
+    package = dg_defs(root)
+    module = package[0].removesuffix(".defs") if package is not None else _module_name(root.name)
+    created = _write_files(root, module, package[1] if package is not None else None)
+    os.environ[PROJECT] = str(root)
+    create_connection(_EXAMPLE, choose_source("faker", out), {"count": 1000}, out)
+    for path in created:
+        out.note(f"created {path.relative_to(root)}")
+    if package is not None:
+        out.line("next: make your definitions with `elt_assets.definitions_for` (docs/projects.md)")
+    out.line(f"next: cd {directory} && pip install -e . && elt sync {_EXAMPLE}")
+    out.document({"project": str(root), "files": [str(path) for path in created]})
+    return OK
+
+
+def _module_name(name: str) -> str:
+    module = re.sub(r"[^a-z0-9_]+", "_", name.lower()).strip("_")
+    if not module.isidentifier() or keyword.iskeyword(module) or module in sys.stdlib_module_names:
+        raise ConfigError(
+            f"{name!r} cannot be the name of a project, which is also that of its Python package",
+            guidance="begin it with a letter, and use letters, digits, hyphens and underscores",
+        )
+    return module
+
+
+def _refuse_project_above(root: Path) -> None:
+    above = next((folder for folder in root.parents if "elt" in read_tool(folder)), None)
+    if above is not None:
+        raise ConfigError(
+            f"{root} is inside of the project {above}", guidance="create the project beside it"
+        )
+
+
+def _write_files(root: Path, module: str, defs: Path | None) -> list[Path]:
+    """Write the files of a project that are missing; return their paths.
+
+    Args:
+        defs: the folder of definitions of an existing project.
+    """
+    package = root / "src" / module
+    files = {
+        "env.example": root / ".env.example",
+        "dagster.yaml": root / "dagster_home" / "dagster.yaml",
+        "test_connections.py": root / "tests" / "test_connections.py",
+    }
+    if defs is None:
+        files |= {
+            "pyproject.toml": root / PROJECT_FILE,
+            "README.md": root / "README.md",
+            "gitignore": root / ".gitignore",
+            "definitions.py": package / "definitions.py",
+            "__init__.py": package / "__init__.py",
+            "defs.py": package / "defs" / "__init__.py",
+        }
+    values = {
+        "name": root.name,
+        "module": module,
+        "defs": _relative(defs or package / "defs", root),
+    }
+    created = [path for name, path in files.items() if _write_new(path, _template(name, values))]
+    project_file = root / PROJECT_FILE
+    text = project_file.read_text(encoding="utf-8")
+    project_file.write_text(f"{text.rstrip()}\n\n{_template(_SETTINGS, values)}", encoding="utf-8")
+    return created
+
+
+def _relative(folder: Path, root: Path) -> str:
+    return " / ".join(f'"{part}"' for part in folder.relative_to(root).parts)
+
+
+def _template(name: str, values: Mapping[str, str]) -> str:
+    text = (_TEMPLATES / f"{name}.template").read_text(encoding="utf-8")
+    return Template(text).substitute(values)
+
+
+def _write_new(path: Path, text: str) -> bool:
+    """Write a file, unless it exists; return whether it was written."""
+    if path.exists():
+        return False
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}",
+            guidance="make the directory writable, and make room on the disk",
+        ) from error
+    return True
