@@ -75,14 +75,14 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
 
 
 def _load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
-    tree = SafeTree.of(_module(folder), folder)
+    tree = SafeTree.from_folder(_module(folder), folder)
     return _load(tree), tree.get_all_components(ConnectionComponent)
 
 
 def _load_connections(
     folders: Sequence[Path],
 ) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
-    components = [ConnectionComponent.of(load_connection(folder)) for folder in folders]
+    components = [ConnectionComponent.from_connection(load_connection(folder)) for folder in folders]
     loaded = [
         component.definitions(folder) for component, folder in zip(components, folders, strict=True)
     ]
