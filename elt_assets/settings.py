@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
@@ -76,12 +76,6 @@ class Settings(BaseSettings):
     )
     resources: ObjectName | None = Field(
         None, description="The project's resources: a mapping, or a function that returns one."
-    )
-    secrets: ObjectName | None = Field(
-        None, description="A function that returns the value of a secret, given its name."
-    )
-    on_broken_connection: Literal["fail", "skip"] = Field(
-        "fail", description="What becomes of the other connections where one cannot be loaded."
     )
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")

@@ -88,7 +88,6 @@ def test_the_project_is_found_from_a_folder_below_it(
     [
         ('[tool.elt]\nlak = "x"\n', {}, r"\[tool.elt\] lak: Extra inputs"),
         ('[tool.elt]\nlake = ["x"]\n', {}, r"\[tool.elt\] lake: Input should be"),
-        ("[tool.elt]\n", {"ELT_ON_BROKEN_CONNECTION": "ignore"}, "ELT_ON_BROKEN_CONNECTION: Input"),
         ("[tool.elt]\n", {"ELT_RESOURCES": "shop.resources"}, "ELT_RESOURCES: String should match"),
         (SETTINGS, {"ELT_ENV": "prd"}, "ELT_ENV is 'prd'"),
         ("[tool.elt\n", {}, "is not valid TOML"),

@@ -8,26 +8,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from elt_assets import paths
 from elt_assets.connection import Connection, Stream, resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
-
-
-def refuse_installed(folder: Path) -> None:
-    """Raise ConfigError if the folder of a connection is inside the installed package.
-
-    Raises:
-        ConfigError: it is; names the variable with the folder of the connections.
-    """
-    package = Path(paths.__file__).parent
-    if paths.repository() is None and package in folder.absolute().parents:
-        raise ConfigError(
-            f"{folder} is inside the installed package elt_assets, which cannot hold your connections",
-            guidance="set ELT_DEFS to the folder of your project's connections: "
-            'export ELT_DEFS="$PWD/connections"',
-        )
 
 
 def find_stream(connection: str, streams: Collection[StreamId], name: str) -> StreamId:

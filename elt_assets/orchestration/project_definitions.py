@@ -82,7 +82,9 @@ def _load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionCompo
 def _load_connections(
     folders: Sequence[Path],
 ) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
-    components = [ConnectionComponent.from_connection(load_connection(folder)) for folder in folders]
+    components = [
+        ConnectionComponent.from_connection(load_connection(folder)) for folder in folders
+    ]
     loaded = [
         component.definitions(folder) for component, folder in zip(components, folders, strict=True)
     ]

@@ -41,7 +41,7 @@ def test_a_new_project_works_as_it_is_created(tmp_path: Path) -> None:
     assert "elt sync example" in succeed(tmp_path, "elt", "init", "my-shop")
     root = tmp_path / "my-shop"
     assert "valid example" in succeed(root, "elt", "validate")
-    synced = succeed(root / "src" / "my_shop", "elt", "sync", "example", "--stream", "users")
+    synced = succeed(root / "src" / "my_shop", "elt", "sync", "example", "users")
     assert "1,000" in synced or "1000" in synced
     table = DeltaTable(str(root / "dagster_home" / "lake" / "example" / "users"))
     assert table.to_pyarrow_table().num_rows == 1000

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from elt_assets import paths
-from elt_assets.cli.lookup import refuse_installed
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import (
@@ -40,8 +39,6 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
     if exit_code and not dry_run:
         raise ConfigError("--exit-code needs --dry-run", guidance="write both options")
     folder = paths.connection_folder(connection)
-    if not dry_run:
-        refuse_installed(folder)
     loaded = load_connection(folder)
     out.announce_installation(package_to_install(loaded))
     connector = connect(loaded, paths.staging(), on_log=out.log)

@@ -12,7 +12,6 @@ import yaml
 
 from elt_assets import paths
 from elt_assets.cli.commands.new.chosen_source import ChosenSource
-from elt_assets.cli.lookup import refuse_installed
 from elt_assets.connection import DEFINITION_FILE, check_plain_name, parse_connection, save_catalog
 from elt_assets.connection.template import attributes, document
 from elt_assets.errors import ConfigError
@@ -38,7 +37,6 @@ def new_folder(name: str) -> Path:
             f"{name!r} is not a valid name of a connection", guidance=str(error)
         ) from None
     folder = paths.connections() / name
-    refuse_installed(folder)
     if folder.exists():
         raise ConfigError(
             f"{folder} already exists", guidance="choose a different name, or remove it"
