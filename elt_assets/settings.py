@@ -104,9 +104,9 @@ def use_project(folder: Path) -> None:
         ConfigError: see `project`.
     """
     global _active_project  # noqa: PLW0603 - the process is one code location, or one command
-    found = _find_project(folder.absolute())
-    if found is not None:
-        _active_project = found
+    root = _find_project(folder.absolute())
+    if root is not None:
+        _active_project = root
 
 
 def project() -> Path | None:
@@ -180,10 +180,10 @@ def _load(root: Path | None, stamp: int, variables: tuple[tuple[str, str], ...])
         return Settings(**table)
     except ValidationError as error:
         lines = [f"  - {_place(root, table, e['loc'])}: {e['msg']}" for e in error.errors()]
-        known = ", ".join(Settings.model_fields)
+        names = ", ".join(Settings.model_fields)
         raise ConfigError(
             "the settings of the project are not valid:\n" + "\n".join(lines),
-            guidance=f"known settings are {known}; docs/projects.md describes them",
+            guidance=f"the settings are {names}; docs/projects.md describes them",
         ) from None
 
 
@@ -245,7 +245,7 @@ def read_tool(folder: Path) -> Mapping[str, Any]:
     """Return the table `[tool]` of a folder's project file; empty if it has none."""
     path = folder / PROJECT_FILE
     try:
-        return _readread_tool(path, path.stat().st_mtime_ns)
+        return _parse_tool(path, path.stat().st_mtime_ns)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except PermissionError:  # a folder above that is not ours
@@ -253,7 +253,7 @@ def read_tool(folder: Path) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def _readread_tool(path: Path, stamp: int) -> Mapping[str, Any]:  # noqa: ARG001 - the cache's
+def _parse_tool(path: Path, stamp: int) -> Mapping[str, Any]:  # noqa: ARG001 - the cache's
     try:
         tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

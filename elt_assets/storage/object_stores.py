@@ -214,7 +214,7 @@ def options_for(uri: str, configured: Mapping[str, str]) -> dict[str, str]:
         for value in [next(filter(None, map(os.environ.get, variables)), None)]
         if value is not None
     }
-    for where, options in (*_configured(), ("`storage_options`", configured)):
+    for where, options in (*_read_setting(), ("`storage_options`", configured)):
         for name, value in options.items():
             bare = store.bare(name)
             if bare not in store.options:
@@ -234,7 +234,7 @@ def is_true(value: str | None) -> bool:
     return str(value).lower() in ("1", "true", "yes", "on")
 
 
-def _configured() -> list[tuple[str, Mapping[str, str]]]:
+def _read_setting() -> list[tuple[str, Mapping[str, str]]]:
     """Return the options of the setting `storage_options`, or of the file that it names, with their place."""
     configured = settings().storage_options
     if isinstance(configured, str):

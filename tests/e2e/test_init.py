@@ -31,28 +31,28 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def succeed(folder: Path, *command: str) -> str:
+def run_well(folder: Path, *command: str) -> str:
     done = run(folder, *command)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def test_a_new_project_works_as_it_is_created(tmp_path: Path) -> None:
-    assert "elt sync example" in succeed(tmp_path, "elt", "init", "my-shop")
+    assert "elt sync example" in run_well(tmp_path, "elt", "init", "my-shop")
     root = tmp_path / "my-shop"
-    assert "valid example" in succeed(root, "elt", "validate")
-    synced = succeed(root / "src" / "my_shop", "elt", "sync", "example", "users")
+    assert "valid example" in run_well(root, "elt", "validate")
+    synced = run_well(root / "src" / "my_shop", "elt", "sync", "example", "users")
     assert "1,000" in synced or "1000" in synced
     table = DeltaTable(str(root / "dagster_home" / "lake" / "example" / "users"))
     assert table.to_pyarrow_table().num_rows == 1000
-    document = json.loads(succeed(root, "elt", "--json", "status", "example"))
+    document = json.loads(run_well(root, "elt", "--json", "status", "example"))
     assert document["streams"][0]["rows"] == 1000
-    assert "validated successfully" in succeed(root, "dg", "check", "yaml")
-    definitions = succeed(root, "dg", "list", "defs", "--json")
+    assert "validated successfully" in run_well(root, "dg", "check", "yaml")
+    definitions = run_well(root, "dg", "list", "defs", "--json")
     assert "example/orders" in definitions and "elt_maintenance" in definitions
-    succeed(root, "dg", "scaffold", "defs", "elt_assets.ConnectionComponent", "crm")
+    run_well(root, "dg", "scaffold", "defs", "elt_assets.ConnectionComponent", "crm")
     (root / "src" / "my_shop" / "defs" / "crm" / "defs.yaml").unlink()
-    succeed(root, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    run_well(root, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
     again = run(root, "elt", "init", ".")
     assert again.returncode == 2 and "is a project of elt-assets already" in again.stderr
     inside = run(root, "elt", "init", "inner")
@@ -68,13 +68,13 @@ def test_a_project_of_dagster_gets_what_is_missing_and_keeps_the_rest(tmp_path: 
     (root / "pyproject.toml").write_text(f'{own}root_module = "acme_data"\n')
     for path in (package / "__init__.py", package / "defs" / "__init__.py", root / "README.md"):
         path.write_text("# ours\n")
-    succeed(root, "elt", "init", ".")
+    run_well(root, "elt", "init", ".")
     text = (root / "pyproject.toml").read_text()
     assert text.startswith(own) and "[tool.elt]" in text
     assert (root / "README.md").read_text() == "# ours\n"
     assert (package / "defs" / "example" / "catalog.json").is_file()
     assert not (root / "src").exists()
-    assert json.loads(succeed(root, "elt", "--json", "list"))["connections"]
+    assert json.loads(run_well(root, "elt", "--json", "list"))["connections"]
 
 
 @pytest.mark.parametrize(

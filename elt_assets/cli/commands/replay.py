@@ -30,9 +30,9 @@ def command(out: Output, connection: str, streams: Sequence[str]) -> int:
     names = stream_names(assets)
     selected = [find_stream(connection, assets, name) for name in streams]
     answers: list[Document] = []
-    given = resources()
-    lake = given[LAKE_KEY].process_config_and_initialize()
-    spark = given[SPARK_KEY].process_config_and_initialize()
+    shared = resources()
+    lake = shared[LAKE_KEY].process_config_and_initialize()
+    spark = shared[SPARK_KEY].process_config_and_initialize()
     with open_instance() as instance:
         for stream in selected or assets:
             done = replay_stream(assets[stream], lake, spark, instance)
