@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
+from elt_assets.connection.models import Connection
+from elt_assets.settings import Settings
 from tests.project import REPOSITORY
 
 pytestmark = pytest.mark.unit
@@ -35,3 +38,19 @@ def test_modules_named_in_the_architecture_exist() -> None:
     assert len(names) > 40
     paths = [REPOSITORY / "elt_assets" / name for name in names]
     assert not [path for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())]
+
+
+@pytest.mark.parametrize("model", [Connection, Settings])
+def test_each_key_has_a_description_for_the_reference_and_for_dg_docs(
+    model: type[BaseModel],
+) -> None:
+    schema = model.model_json_schema()
+    models = {model.__name__: schema, **schema.get("$defs", {})}
+    assert not [name for name, inner in models.items() if not inner.get("description")]
+    undescribed = [
+        f"{name}.{key}: add Field(…, description=…) to the model"
+        for name, inner in models.items()
+        for key, value in inner.get("properties", {}).items()
+        if len(value.get("description", "")) < 10
+    ]
+    assert not undescribed

@@ -84,8 +84,8 @@ class OnCron(ConfigModel):
     The asset of the source does not count: a stream without other upstream assets is synced at the tick.
     """
 
-    on_cron: str
-    timezone: TimeZone = "UTC"
+    on_cron: str = Field(description="Cron schedule, as `0 6 * * *`.")
+    timezone: TimeZone = Field(default="UTC", description="Time zone of the schedule.")
 
 
 def _automation(value: Any) -> Any:
@@ -121,11 +121,19 @@ class Freshness(ConfigModel):
     ends at the tick.
     """
 
-    fail_after: Duration | None = None
-    warn_after: Duration | None = None
-    cron: str | None = None
-    within: Duration | None = None
-    timezone: TimeZone = "UTC"
+    fail_after: Duration | None = Field(
+        default=None, description="Age of the last sync after which the stream is out of date."
+    )
+    warn_after: Duration | None = Field(
+        default=None, description="Age of the last sync after which there is a warning."
+    )
+    cron: str | None = Field(
+        default=None, description="Cron schedule of deadlines; goes with `within`."
+    )
+    within: Duration | None = Field(
+        default=None, description="Length of the period before a deadline in which a sync must end."
+    )
+    timezone: TimeZone = Field(default="UTC", description="Time zone of `cron`.")
 
     @model_validator(mode="after")
     def _check_one_limit(self) -> Freshness:
@@ -142,33 +150,40 @@ class Freshness(ConfigModel):
 
 
 class NewData(ConfigModel):
-    """A check for new data in the source, and a sync of the streams that have new data.
+    """A check for new data in the source, and a sync of the streams that have new data."""
 
-    `every`: the time between two checks. `read`: whether the start of a stream is read if its source cannot
-    be asked for new data.
-    """
-
-    every: Duration = Field(default=dt.timedelta(minutes=5))
-    read: bool = False
+    every: Duration = Field(default=dt.timedelta(minutes=5), description="Time between two checks.")
+    read: bool = Field(
+        default=False,
+        description="Read the start of a stream whose source cannot be asked for new data.",
+    )
 
 
 class Retry(ConfigModel):
     """Retries of a sync that failed with a transient error. Other failures are not retried.
 
-    `attempts`: number of retries, not counting the first attempt; 0: no retries. `delay`: time before the
-    first retry; retry n waits (2^n - 1) times `delay`. Each wait is varied at random by up to one `delay`.
+    Retry n waits (2^n - 1) times `delay`. Each wait is varied at random by up to one `delay`.
     """
 
-    attempts: int = Field(default=2, ge=0, le=20)
-    delay: Pause = dt.timedelta(seconds=10)
+    attempts: int = Field(
+        default=2, ge=0, le=20, description="Number of retries after the first attempt; 0 is none."
+    )
+    delay: Pause = Field(
+        default=dt.timedelta(seconds=10),
+        description="Time before the first retry; it doubles with each further one.",
+    )
 
 
 class Drift(ConfigModel):
-    """A comparison of the source with `catalog.json`; `every`: the time between two comparisons.
+    """A comparison of the source with `catalog.json`.
 
     The policy `tell` informs the users of Dagster: each changed stream gets an event of its asset, and a
     warning in the log of the run. `update` does the same, and rewrites `catalog.json` too.
     """
 
-    policy: Literal["tell", "update"] = "tell"
-    every: Duration = Field(default=dt.timedelta(hours=24))
+    policy: Literal["tell", "update"] = Field(
+        default="tell", description="Report the changes, or also rewrite `catalog.json`."
+    )
+    every: Duration = Field(
+        default=dt.timedelta(hours=24), description="Time between two comparisons."
+    )

@@ -14,14 +14,19 @@ Severity = Literal["error", "warn"]
 class Check(ConfigModel):
     """One check: whether it is enabled, and the severity of its failure."""
 
-    enabled: bool = True
-    severity: Severity = "error"
+    enabled: bool = Field(default=True, description="Whether the check is made.")
+    severity: Severity = Field(default="error", description="Severity of its failure.")
 
 
 class Share(Check):
     """A check that limits the share of records which are changed or rejected."""
 
-    max: float = Field(default=0.0, ge=0, le=1)
+    max: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Largest share of the records that passes; 0.01 is 1 %.",
+    )
 
 
 def _from_bool(value: Any) -> Any:
@@ -36,13 +41,28 @@ _Share = Annotated[Share, BeforeValidator(_from_bool)]
 class Checks(ConfigModel):
     """Checks made after each sync. A share is a fraction of the records read: 0.01 is 1 %."""
 
-    counts: _Check = Check()
-    completed: _Check = Check()
-    primary_key: _Check = Check()
-    changed: _Share = Share(severity="warn", max=0.01)
-    rejected: _Share = Share(severity="warn", max=0.0)
-    columns: _Check = Check(severity="warn")
-    cursor: _Check = Check(severity="warn")
+    counts: _Check = Field(
+        default=Check(),
+        description="The records read are committed or rejected, and as many as the source reports.",
+    )
+    completed: _Check = Field(default=Check(), description="The source has completed the stream.")
+    primary_key: _Check = Field(
+        default=Check(), description="No two rows have the same primary key."
+    )
+    changed: _Share = Field(
+        default=Share(severity="warn", max=0.01),
+        description="Few records had a value that did not fit and became null.",
+    )
+    rejected: _Share = Field(
+        default=Share(severity="warn", max=0.0), description="Few records went to the dead letter."
+    )
+    columns: _Check = Field(
+        default=Check(severity="warn"),
+        description="The columns of the table are those of the catalog.",
+    )
+    cursor: _Check = Field(
+        default=Check(severity="warn"), description="The cursor of the state did not go back."
+    )
 
     def over(self, general: Checks) -> Checks:
         """Return these checks; a value that they do not set comes from `general`, or else is the default."""

@@ -161,18 +161,32 @@ class _Connector(ConfigModel):
     kinds: ClassVar[Sequence[SourceKind]]
 
     config: Annotated[dict[str, Any], BeforeValidator(_reject_templates)] = Field(
-        default_factory=dict
+        default_factory=dict,
+        description="Config of the connector, which its own specification describes. A secret is written as "
+        "`{env: NAME}`.",
     )
-    environment: Variables | None = None
+    environment: Variables | None = Field(
+        default=None,
+        description="Environment variables of the connector's process: values by their names, or a list of "
+        "names to pass on.",
+    )
     install: Annotated[Installation, BeforeValidator(reject_unknown_keys(Installation))] | None = (
-        None
+        Field(default=None, description="How pip installs the package of the connector.")
     )
     container: (
         Annotated[ContainerOptions, BeforeValidator(reject_unknown_keys(ContainerOptions))] | None
-    ) = None
-    user: str | None = None
-    trust: Annotated[list[TrustedName], Field(min_length=1)] | None = None
-    engine: Literal["airbyte", "ours"] | None = None
+    ) = Field(default=None, description="How the container of an `image` is run.")
+    user: str | None = Field(
+        default=None,
+        description="User of this machine that runs the connector's process; Dagster must run as root.",
+    )
+    trust: Annotated[list[TrustedName], Field(min_length=1)] | None = Field(
+        default=None, description="Python modules, and origins of URLs, that a `manifest` may use."
+    )
+    engine: Literal["airbyte", "ours"] | None = Field(
+        default=None,
+        description="What runs a `manifest`; default: `ours`, unless it needs the other.",
+    )
 
     @field_validator("install")
     @classmethod
@@ -232,9 +246,18 @@ class _Connector(ConfigModel):
         return getattr(self, self.kind)
 
 
+def _describe(kind: SourceKind) -> str:
+    """Return what the values of a kind name, from its examples."""
+    text = "; or ".join(meaning for _, meaning in kind.examples)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def _add_kind_fields(model: type[_Connector]) -> type[_Connector]:
     """Return the model with an optional field for the key of each of its kinds."""
-    fields: dict[str, Any] = {kind.key: (kind.value_type | None, None) for kind in model.kinds}
+    fields: dict[str, Any] = {
+        kind.key: (kind.value_type | None, Field(default=None, description=_describe(kind)))
+        for kind in model.kinds
+    }
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)
 
 
@@ -255,9 +278,16 @@ class Destination(_Connector):
 class Fields(ConfigModel):
     """The fields of a stream that are stored, and those that are stored only as a hash."""
 
-    include: DottedPaths | None = None
-    exclude: DottedPaths | None = None
-    hash: DottedPaths | None = None
+    include: DottedPaths | None = Field(
+        default=None, description="Paths of the fields that are stored; all others are removed."
+    )
+    exclude: DottedPaths | None = Field(
+        default=None, description="Paths of the fields that are removed before anything is written."
+    )
+    hash: DottedPaths | None = Field(
+        default=None,
+        description="Paths of the fields of which a keyed hash is stored instead of the value.",
+    )
 
     @model_validator(mode="after")
     def _check_keys(self) -> Fields:
@@ -273,26 +303,73 @@ class Fields(ConfigModel):
 class Stream(ConfigModel):
     """Settings of one stream."""
 
-    name: str
-    namespace: str | None = None
-    sync_mode: Literal["full_refresh", "incremental"] = "full_refresh"
-    destination_sync_mode: SyncModeName = APPEND
-    cursor_field: FieldPath | None = None
-    replication_method: Literal["LOG_BASED"] | None = None
-    primary_key: Annotated[list[FieldPath], Field(min_length=1)] | None = None
-    history: bool = False
-    on_schema_change: OnSchemaChange = "evolve"
-    on_undeclared: Literal["ignore", "keep"] = "ignore"
-    fields: Fields | None = None
-    partitions: Partitions | None = None
-    window: Window | None = None
-    checks: Checks = Checks()
-    automation: Automation = None
-    schedule: str | None = None
-    freshness: Freshness | None = None
-    description: str | None = None
-    owners: list[str] | None = None
-    tags: dict[str, str] = Field(default_factory=dict)
+    name: str = Field(description="Name of the stream in the catalog.")
+    namespace: str | None = Field(
+        default=None, description="Namespace of the stream in the catalog."
+    )
+    sync_mode: Literal["full_refresh", "incremental"] = Field(
+        default="full_refresh",
+        description="How the source is read: completely, or what is new since the last state.",
+    )
+    destination_sync_mode: SyncModeName = Field(
+        default=APPEND, description="How the records change the table."
+    )
+    cursor_field: FieldPath | None = Field(
+        default=None, description="Path of the cursor; default: the cursor of the source."
+    )
+    replication_method: Literal["LOG_BASED"] | None = Field(
+        default=None, description="A Singer tap reads the stream from the log of its database."
+    )
+    primary_key: Annotated[list[FieldPath], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Paths of the fields of the primary key; default: the key of the source.",
+    )
+    history: bool = Field(
+        default=False,
+        description="Also keep every version of each row, in the table `<table>_history`.",
+    )
+    on_schema_change: OnSchemaChange = Field(
+        default="evolve",
+        description="What a changed schema does: the table follows, it keeps its columns, or the sync fails.",
+    )
+    on_undeclared: Literal["ignore", "keep"] = Field(
+        default="ignore",
+        description="What happens to fields that the catalog does not declare: they are only counted, or "
+        "stored in the column `_extra`.",
+    )
+    fields: Fields | None = Field(
+        default=None, description="Which fields are stored, and which of them only as a hash."
+    )
+    partitions: Partitions | None = Field(
+        default=None, description="Windows of time or keys, each of which is read by itself."
+    )
+    window: Window | None = Field(
+        default=None, description="Config fields that the `window` of a run sets."
+    )
+    checks: Checks = Field(
+        default=Checks(), description="Checks after each sync; over those of the connection."
+    )
+    automation: Automation = Field(
+        default=None,
+        description="Condition by which Dagster syncs the stream, `eager` or `on_cron` with a cron schedule, "
+        "in place of that of the connection.",
+    )
+    schedule: str | None = Field(
+        default=None, description="Cron schedule of the stream, in place of that of the connection."
+    )
+    freshness: Freshness | None = Field(
+        default=None,
+        description="When the stream counts as out of date, in place of the connection's.",
+    )
+    description: str | None = Field(
+        default=None, description="Description of the asset; default: that of the schema."
+    )
+    owners: list[str] | None = Field(
+        default=None, description="Owners of the asset, in place of those of the connection."
+    )
+    tags: dict[str, str] = Field(
+        default_factory=dict, description="Tags of the asset, beside those of the connection."
+    )
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Stream:
@@ -318,10 +395,22 @@ class Stream(ConfigModel):
 class Deadlines(ConfigModel):
     """Time limits of a connector's short commands. A command that takes longer is ended."""
 
-    spec: Duration = dt.timedelta(minutes=15)
-    check: Duration = dt.timedelta(minutes=15)
-    discover: Duration = dt.timedelta(hours=1)
-    partitions: Duration = dt.timedelta(hours=1)
+    spec: Duration = Field(
+        default=dt.timedelta(minutes=15),
+        description="Time in which the connector must print its specification.",
+    )
+    check: Duration = Field(
+        default=dt.timedelta(minutes=15),
+        description="Time in which the connector must have checked its config.",
+    )
+    discover: Duration = Field(
+        default=dt.timedelta(hours=1),
+        description="Time in which the connector must have listed its streams.",
+    )
+    partitions: Duration = Field(
+        default=dt.timedelta(hours=1),
+        description="Time in which the connector must have listed the partitions of a stream.",
+    )
 
     def seconds(self) -> dict[str, float]:
         """Return the time limits in seconds, by the name of the command."""
@@ -331,34 +420,77 @@ class Deadlines(ConfigModel):
 class Checkpoint(ConfigModel):
     """Thresholds of a commit, which is due at the first state after any of them is reached."""
 
-    rows: int = Field(default=1_000_000, gt=0)
-    megabytes: int = Field(default=256, gt=0)
-    seconds: float = Field(default=300, gt=0)
+    rows: int = Field(default=1_000_000, gt=0, description="Number of records.")
+    megabytes: int = Field(
+        default=256, gt=0, description="Size of the staged records, in megabytes."
+    )
+    seconds: float = Field(default=300, gt=0, description="Time since the last commit, in seconds.")
 
 
 class Connection(ConfigModel):
     """The attributes of a `ConnectionComponent`."""
 
-    name: PlainName
-    namespace: PlainName | None = None
-    source: Source
-    destination: Destination | None = None
-    streams: list[Stream] = Field(min_length=1)
-    schedule: str | None = None
-    automation: Automation = None
-    checks: Checks = Checks()
-    freshness: Freshness | None = None
-    drift: Drift | None = None
-    new_data: NewData | None = None
-    group: PlainName | None = None
-    owners: list[str] = Field(default_factory=list)
-    tags: dict[str, str] = Field(default_factory=dict)
-    translation: dict[str, Any] | str | None = None
-    retry: Retry = Retry()
-    heartbeat: Duration = dt.timedelta(hours=1)
-    deadlines: Deadlines = Deadlines()
-    read_together: bool = False
-    checkpoint: Checkpoint = Checkpoint()
+    name: PlainName = Field(
+        description="Name of the connection, the first part of the keys of its assets."
+    )
+    namespace: PlainName | None = Field(
+        default=None, description="First level of its tables under the lake; default: the name."
+    )
+    source: Source = Field(description="Connector that is read, and its config.")
+    destination: Destination | None = Field(
+        default=None, description="Connector that gets the records instead of the lake."
+    )
+    streams: list[Stream] = Field(
+        min_length=1, description="Streams that are synced; each is an asset."
+    )
+    schedule: str | None = Field(
+        default=None, description="Cron schedule of the syncs, as `0 6 * * *`."
+    )
+    automation: Automation = Field(
+        default=None,
+        description="Condition by which Dagster syncs the streams: `eager`, or `on_cron` with a cron "
+        "schedule.",
+    )
+    checks: Checks = Field(default=Checks(), description="Checks of each stream after each sync.")
+    freshness: Freshness | None = Field(
+        default=None, description="When a stream counts as out of date."
+    )
+    drift: Drift | None = Field(
+        default=None, description="Regular comparison of the source with `catalog.json`."
+    )
+    new_data: NewData | None = Field(
+        default=None, description="Sensor that syncs the streams for which the source has new data."
+    )
+    group: PlainName | None = Field(
+        default=None, description="Asset group; default: the name of the connection."
+    )
+    owners: list[str] = Field(
+        default_factory=list,
+        description="Owners of the assets, as `team:data` or an e-mail address.",
+    )
+    tags: dict[str, str] = Field(default_factory=dict, description="Tags of the assets.")
+    translation: dict[str, Any] | str | None = Field(
+        default=None,
+        description="Changes of the assets, with the keys of Dagster's integrations: `key`, `group_name` …",
+    )
+    retry: Retry = Field(
+        default=Retry(), description="Retries of a sync that failed with a transient error."
+    )
+    heartbeat: Duration = Field(
+        default=dt.timedelta(hours=1),
+        description="Time after which a connector that sends nothing is ended.",
+    )
+    deadlines: Deadlines = Field(
+        default=Deadlines(), description="Time limits of the connector's short commands."
+    )
+    read_together: bool = Field(
+        default=False,
+        description="One process reads all streams, because the source keeps one state for them.",
+    )
+    checkpoint: Checkpoint = Field(
+        default=Checkpoint(),
+        description="When a commit is due: at the first state after one of the limits.",
+    )
 
     @model_validator(mode="after")
     def _check_new_data(self) -> Connection:

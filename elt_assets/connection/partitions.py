@@ -40,16 +40,24 @@ Instant = Annotated[dt.datetime, BeforeValidator(_instant)]
 
 
 class Bind(ConfigModel):
-    """The fields of the source's config that a window sets, and the format of their values.
+    """The fields of the source's config that a window sets, and the format of their values."""
 
-    `format`: as for `strftime`; `%s` and `%ms` are seconds and milliseconds since 1970. `inclusive`: the
-    end is the last value of the format within the window; otherwise it is the first time after the window.
-    """
-
-    start: DottedPath | None = None
-    end: DottedPath | None = None
-    format: str | None = None
-    inclusive: bool = False
+    start: DottedPath | None = Field(
+        default=None, description="Path of the config field that gets the start of the window."
+    )
+    end: DottedPath | None = Field(
+        default=None, description="Path of the config field that gets the end of the window."
+    )
+    format: str | None = Field(
+        default=None,
+        description="Format of the values, as for `strftime`; `%s` and `%ms` are seconds and milliseconds "
+        "since 1970. Default: a date; for hourly windows a date and time.",
+    )
+    inclusive: bool = Field(
+        default=False,
+        description="The end is the last value of the format within the window; otherwise the first time "
+        "after it.",
+    )
 
     @model_validator(mode="after")
     def _check_fields(self) -> Bind:
@@ -61,18 +69,24 @@ class Bind(ConfigModel):
 class Window(ConfigModel):
     """The binding of the run config `window`, which reads a past period of an unpartitioned stream again."""
 
-    bind: Bind
+    bind: Bind = Field(description="Config fields that the window sets.")
 
 
 class TimePartitions(ConfigModel):
     """One partition per hour, day, week or month. `bind` writes its window into the source's config."""
 
-    type: Literal["hourly", "daily", "weekly", "monthly"]
-    start: Instant
-    end: Instant | None = None
-    timezone: TimeZone = "UTC"
-    bind: Bind
-    partitions_per_run: int | None = Field(default=None, gt=0)
+    type: Literal["hourly", "daily", "weekly", "monthly"] = Field(description="Length of a window.")
+    start: Instant = Field(description="Start of the first window: a date, or a date and time.")
+    end: Instant | None = Field(
+        default=None, description="End of the last window; default: there is always a next one."
+    )
+    timezone: TimeZone = Field(default="UTC", description="Time zone of the windows.")
+    bind: Bind = Field(description="Config fields that a window sets.")
+    partitions_per_run: int | None = Field(
+        default=None,
+        gt=0,
+        description="Number of partitions in each run that a schedule, a sensor or a backfill requests.",
+    )
 
     @model_validator(mode="after")
     def _check_end_and_format(self) -> TimePartitions:
@@ -104,8 +118,10 @@ class TimePartitions(ConfigModel):
 class KeyBind(ConfigModel):
     """The field of the source's config that a partition key sets, and the type of its value."""
 
-    field: DottedPath
-    type: Literal["string", "integer", "number", "boolean"] = "string"
+    field: DottedPath = Field(description="Path of the config field that gets the key.")
+    type: Literal["string", "integer", "number", "boolean"] = Field(
+        default="string", description="Type of the value."
+    )
 
 
 def _key_bind(value: Any) -> Any:
@@ -119,10 +135,16 @@ BoundKey = Annotated[KeyBind, BeforeValidator(_key_bind)]
 class StaticPartitions(ConfigModel):
     """One partition for each listed value of a config field."""
 
-    type: Literal["static"]
-    keys: Annotated[list[FieldName], Field(min_length=1)]
-    bind: BoundKey
-    partitions_per_run: int | None = Field(default=None, gt=0)
+    type: Literal["static"] = Field(description="Listed keys.")
+    keys: Annotated[list[FieldName], Field(min_length=1)] = Field(
+        description="Keys of the partitions."
+    )
+    bind: BoundKey = Field(description="Config field that a key sets, or its path alone.")
+    partitions_per_run: int | None = Field(
+        default=None,
+        gt=0,
+        description="Number of partitions in each run that a schedule, a sensor or a backfill requests.",
+    )
 
     @field_validator("keys")
     @classmethod
@@ -137,32 +159,49 @@ class StaticPartitions(ConfigModel):
 class Discovery(ConfigModel):
     """The origin of new partition keys: a field of another stream of the connection, read from its table."""
 
-    stream: str
-    field: DottedPath
-    materialize: bool = True
+    stream: str = Field(description="Name of the other stream.")
+    field: DottedPath = Field(description="Path of the field whose values are the keys.")
+    materialize: bool = Field(
+        default=True, description="Whether the sensor requests runs of new partitions."
+    )
 
 
 class DynamicPartitions(ConfigModel):
     """One partition for each key. Keys can be added and removed at any time; `discover` adds them."""
 
-    type: Literal["dynamic"]
-    name: str | None = None
-    bind: BoundKey
-    discover: Discovery | None = None
-    partitions_per_run: int | None = Field(default=None, gt=0)
+    type: Literal["dynamic"] = Field(description="Keys that are added and removed in Dagster.")
+    name: str | None = Field(
+        default=None,
+        description="Name of the partitions in Dagster; default: made from connection and stream.",
+    )
+    bind: BoundKey = Field(description="Config field that a key sets, or its path alone.")
+    discover: Discovery | None = Field(
+        default=None, description="Where a sensor finds new keys: a field of another stream."
+    )
+    partitions_per_run: int | None = Field(
+        default=None,
+        gt=0,
+        description="Number of partitions in each run that a schedule, a sensor or a backfill requests.",
+    )
 
 
 class SourcePartitions(ConfigModel):
-    """One partition for each partition that the source itself lists; a sensor adds them.
+    """One partition for each partition that the source itself lists; a sensor adds them."""
 
-    `every`: the time between two lists. `materialize`: whether the sensor requests runs of new partitions.
-    """
-
-    type: Literal["source"]
-    name: str | None = None
-    materialize: bool = True
-    every: Duration = dt.timedelta(minutes=5)
-    partitions_per_run: int | None = Field(default=None, gt=0)
+    type: Literal["source"] = Field(description="Partitions that the source lists.")
+    name: str | None = Field(
+        default=None,
+        description="Name of the partitions in Dagster; default: made from connection and stream.",
+    )
+    materialize: bool = Field(
+        default=True, description="Whether the sensor requests runs of new partitions."
+    )
+    every: Duration = Field(default=dt.timedelta(minutes=5), description="Time between two lists.")
+    partitions_per_run: int | None = Field(
+        default=None,
+        gt=0,
+        description="Number of partitions in each run that a schedule, a sensor or a backfill requests.",
+    )
 
 
 KeyPartitions = Annotated[StaticPartitions | DynamicPartitions, Field(discriminator="type")]
@@ -171,9 +210,9 @@ KeyPartitions = Annotated[StaticPartitions | DynamicPartitions, Field(discrimina
 class MultiPartitions(ConfigModel):
     """One partition for each pair of a window and a key."""
 
-    type: Literal["multi"]
-    window: TimePartitions
-    key: KeyPartitions
+    type: Literal["multi"] = Field(description="Pairs of a window and a key.")
+    window: TimePartitions = Field(description="Windows of the pairs.")
+    key: KeyPartitions = Field(description="Keys of the pairs.")
 
     @model_validator(mode="after")
     def _check_partitions_per_run(self) -> MultiPartitions:

@@ -15,7 +15,7 @@ import sys
 import time
 import venv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -40,20 +40,29 @@ _MAX_OUTPUT = 2_000
 
 @dataclass(frozen=True)
 class Installation:
-    """The options for installing a package: `source.install` in a connection's YAML.
+    """The options for installing a package: `source.install` in a connection's YAML."""
 
-    Args:
-        source_distributions: the packages that pip may build from source, which runs their code: all (True),
-            none (False), or those in a list.
-        lock_file: a requirements file with the version and hash of every package. Nothing else is installed.
-        seconds: time limit for pip.
-        packages: further packages of exact versions, such as those that the Python of a manifest imports.
-    """
-
-    source_distributions: bool | list[str] = False
-    lock_file: Path | None = None
-    seconds: float = 1800
-    packages: Sequence[str] = ()
+    source_distributions: bool | list[str] = field(
+        default=False,
+        metadata={
+            "description": "Packages that pip may build from source, which runs their code: names, or `true`."
+        },
+    )
+    lock_file: Path | None = field(
+        default=None,
+        metadata={
+            "description": "Requirements file with versions and hashes of all packages; others are refused."
+        },
+    )
+    seconds: float = field(
+        default=1800, metadata={"description": "Time limit for pip, in seconds; above 0."}
+    )
+    packages: Sequence[str] = field(
+        default=(),
+        metadata={
+            "description": "Further packages, as `name==version`, such as those that a manifest imports."
+        },
+    )
 
     def __post_init__(self) -> None:
         for name in self._built_from_source:

@@ -33,29 +33,49 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True)
 class ContainerOptions:
-    """The options for running an image: `source.container` in a connection's YAML.
+    """The options for running an image: `source.container` in a connection's YAML."""
 
-    Args:
-        network: the network of the container (`none`, `host`, or a name); None: the client's default.
-        volumes: directories of this machine to mount: `host:container`, `host:container:ro`.
-        memory: the limit of memory, such as `512m`; None: no limit.
-        cpus: maximum number of processors; None: all.
-        pids: maximum number of processes and threads; None: no limit.
-        pull: when the image is pulled; None: the client's default, which is `missing`.
-        platform: the platform of the image, such as `linux/amd64`.
-        capabilities: the Linux capabilities that the container keeps.
-        new_privileges: whether programs in the container may gain privileges, for example by setuid.
-    """
-
-    network: str | None = None
-    volumes: list[str] = field(default_factory=list)
-    memory: str | None = "4g"
-    cpus: float | None = None
-    pids: int | None = 1024
-    pull: Literal["always", "missing", "never"] | None = None
-    platform: str | None = None
-    capabilities: list[str] = field(default_factory=list)
-    new_privileges: bool = False
+    network: str | None = field(
+        default=None,
+        metadata={
+            "description": "Network of the container, `none` or `host`; default: that of the client."
+        },
+    )
+    volumes: list[str] = field(
+        default_factory=list,
+        metadata={
+            "description": "Directories of this machine to mount: `host:container`, `host:container:ro`."
+        },
+    )
+    memory: str | None = field(
+        default="4g", metadata={"description": "Limit of memory, as `512m`; `null` for none."}
+    )
+    cpus: float | None = field(
+        default=None, metadata={"description": "Maximum number of processors; default: all."}
+    )
+    pids: int | None = field(
+        default=1024,
+        metadata={"description": "Maximum number of processes and threads; `null` for no limit."},
+    )
+    pull: Literal["always", "missing", "never"] | None = field(
+        default=None,
+        metadata={
+            "description": "When the image is pulled; default: that of the client, which is `missing`."
+        },
+    )
+    platform: str | None = field(
+        default=None, metadata={"description": "Platform of the image, as `linux/amd64`."}
+    )
+    capabilities: list[str] = field(
+        default_factory=list,
+        metadata={"description": "Linux capabilities that the container keeps."},
+    )
+    new_privileges: bool = field(
+        default=False,
+        metadata={
+            "description": "Whether programs in the container may gain privileges, for example by setuid."
+        },
+    )
 
     def __post_init__(self) -> None:
         for volume in self.volumes:
