@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     resources: ObjectName | None = Field(
         None, description="The project's resources: a mapping, or a function that returns one."
     )
+    secrets: ObjectName | None = Field(
+        None, description="The function that returns the secret of a name, for `{secret: NAME}`."
+    )
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")
 

@@ -12,6 +12,7 @@ from elt_assets.connection import Connection, Stream, resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
+from elt_assets.runner.config.references import resolve_paths
 
 
 def find_stream(connection: str, streams: Collection[StreamId], name: str) -> StreamId:
@@ -59,6 +60,8 @@ def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> Conne
 def parse_config(argument: str | None) -> dict[str, Any]:
     """Parse the option `--config`: JSON, or `@FILE`; empty if it is missing.
 
+    The path in a reference `{"file": PATH}` starts at the working directory.
+
     Raises:
         ConfigError: it is not a JSON object, or the file cannot be read.
     """
@@ -67,7 +70,7 @@ def parse_config(argument: str | None) -> dict[str, Any]:
         raise ConfigError(
             "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
         )
-    return config
+    return dict(resolve_paths(config, Path.cwd()))
 
 
 def parse_json(argument: str, label: str) -> Any:

@@ -40,6 +40,8 @@ from elt_assets.connection.partitions import Partitions, SourcePartitions, Windo
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES
+from elt_assets.runner.config.references import resolve_paths
+from elt_assets.runner.config.secrets import is_reference
 from elt_assets.runner.kinds.registry import KINDS, check_references
 from elt_assets.runner.kinds.source_kind import Installed, SourceKind
 from elt_assets.runner.packages import Installation
@@ -105,11 +107,11 @@ def _check_variables(variables: Any) -> Any:
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid name of an environment variable")
     for name, value in variables.items() if isinstance(variables, Mapping) else ():
-        is_reference = isinstance(value, Mapping) and set(value) == {"env"}
         is_plain = not isinstance(value, bool) and isinstance(value, (str, int, float))
-        if not (isinstance(value["env"], str) if is_reference else is_plain):
+        if not (is_plain or is_reference(value)):
             raise ValueError(
-                f"{name} must be a text, a number, or `{{env: OTHER}}`; write true and false in quotes"
+                f"{name} must be a text, a number, or a reference: `{{env: OTHER}}`, `{{file: PATH}}`, "
+                "`{secret: NAME}`; write true and false in quotes"
             )
     return variables
 
@@ -221,6 +223,12 @@ class _Connector(ConfigModel):
         kind, folder = KINDS[self.kind], (info.context or {}).get(FOLDER)
         if folder is not None:
             setattr(self, self.kind, kind.resolve(self.value, Path(folder)))
+            self.config = resolve_paths(self.config, Path(folder))
+            if isinstance(self.environment, dict):
+                self.environment = {
+                    name: resolve_paths(value, Path(folder))
+                    for name, value in self.environment.items()
+                }
         try:
             kind.command(self.value, Installed(Path(), trusted=self.trust or ()))
         except ConfigError as error:

@@ -19,7 +19,7 @@ from elt_assets.pipeline.sync import OpenSink, SyncPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.singer.catalog import remove_entries
-from elt_assets.protocol.specification import unknown_fields
+from elt_assets.runner.config.secrets import list_unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction
 from elt_assets.runner.kinds.registry import KINDS
@@ -115,7 +115,7 @@ class ReadPlan:
         for connector in filter(None, [self.connector, self.destination]):
             yield from (Logged(level, text) for level, text in connector.notices())
         schema = self.connector.specification.connectionSpecification
-        unknown = unknown_fields(self.connection.source.config, schema)
+        unknown = list_unknown_fields(self.connection.source.config, schema)
         yield from (Logged("WARN", warning) for warning in unknown)
 
 

@@ -65,7 +65,7 @@ class Connector:
     Args:
         command: returns the program and its first arguments. Called only when a process is started, because
             it may install a package.
-        config: the config as the user wrote it, with `{env: NAME}` references.
+        config: the config as the user wrote it, with references (`{env: NAME}`).
         workdir: the parent directory of the private files of a running process.
         name: the connector's name in messages.
         heartbeat: maximum seconds without output; None for no limit.

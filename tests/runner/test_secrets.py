@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.masking import MASK, MIN_TRUNCATED, Masker
 from elt_assets.protocol.specification import secret_values
-from elt_assets.runner.config.secrets import resolve_environment
+from elt_assets.runner.config.secrets import resolve_references
 
 SECRET = 'p ß/"w\\ö+d\n'
 ALPHABET = "#§~^"  # in no mask, and in no spelling of another
@@ -92,7 +92,7 @@ def test_variables_are_resolved_at_any_depth(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("ONE", "1")
     monkeypatch.setenv("TWO", "")
     written = {"a": {"env": "ONE"}, "b": [{"env": "TWO"}, {"env": "ONE", "x": 1}], "c": {"env": 5}}
-    config, secrets = resolve_environment(written)
+    config, secrets = resolve_references(written)
     assert config == {"a": "1", "b": ["", {"env": "ONE", "x": 1}], "c": {"env": 5}}
     assert secrets == ["1", ""]
 
@@ -100,7 +100,7 @@ def test_variables_are_resolved_at_any_depth(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_missing_variable_is_reported_with_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_SET", raising=False)
     with pytest.raises(ConfigError, match=r"config\.a\[1\]\.b refers to .* NOT_SET") as failure:
-        resolve_environment({"a": [0, {"b": {"env": "NOT_SET"}}]})
+        resolve_references({"a": [0, {"b": {"env": "NOT_SET"}}]})
     assert failure.value.guidance and "NOT_SET" in failure.value.guidance
 
 
@@ -154,7 +154,7 @@ def test_a_variable_is_converted_to_the_type_in_the_specification(
     field: str, text: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VALUE", text)
-    config, secrets = resolve_environment({field: {"env": "VALUE"}}, schema=TYPES)
+    config, secrets = resolve_references({field: {"env": "VALUE"}}, schema=TYPES)
     assert config == {field: value} and type(config[field]) is type(value)
     assert (text in secrets) == (value is not True and value is not None)
 
@@ -174,11 +174,11 @@ def test_a_variable_of_another_type_is_reported_without_its_value(
 ) -> None:
     monkeypatch.setenv("VALUE", text)
     with pytest.raises(ConfigError) as failure:
-        resolve_environment(config, schema=TYPES)
+        resolve_references(config, schema=TYPES)
     assert expected in failure.value.message and "VALUE" in failure.value.message
     assert "s3cr3t" not in str(failure.value) and failure.value.guidance
 
 
 def test_a_literal_is_not_a_reference() -> None:
     written = {"a": {"literal": {"env": "NOT_SET"}}, "b": {"literal": {"literal": 1}}}
-    assert resolve_environment(written) == ({"a": {"env": "NOT_SET"}, "b": {"literal": 1}}, [])
+    assert resolve_references(written) == ({"a": {"env": "NOT_SET"}, "b": {"literal": 1}}, [])

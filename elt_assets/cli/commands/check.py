@@ -8,7 +8,7 @@ from elt_assets.cli.output import FAILED, OK, Output
 from elt_assets.connection import CATALOG_FILE, load_connection
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install
-from elt_assets.protocol.specification import unknown_fields
+from elt_assets.runner.config.secrets import list_unknown_fields
 
 
 @subcommand("check", "elt check shop", "elt check shop --json")
@@ -29,7 +29,7 @@ def command(out: Output, connection: str) -> int:
     connector = connect(loaded, paths.staging(), on_log=out.log)
     out.note(f"starting {connector.name}")
     schema = connector.specification.connectionSpecification
-    for warning in unknown_fields(loaded.source.config, schema):
+    for warning in list_unknown_fields(loaded.source.config, schema):
         out.warn(warning)
     answer = connector.check()
     destination = connect_destination(loaded, paths.staging(), on_log=out.log)

@@ -25,7 +25,7 @@ from elt_assets.connection.models import Source
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.runner.config.environment import Environment
-from elt_assets.runner.config.secrets import is_reference, resolve_environment
+from elt_assets.runner.config.secrets import is_reference, resolve_references
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.kinds.source_kind import Installed
@@ -102,7 +102,7 @@ def _config(connector: Connector, config: Mapping[str, Any], out: Output) -> dic
         raise
     except EltError as error:
         out.warn(f"the config is not validated: {error.message}")
-        resolved, secrets = resolve_environment(dict(config))
+        resolved, secrets = resolve_references(dict(config))
         connector.mask.add(secrets)
         return dict(resolved)
 

@@ -22,6 +22,7 @@ from elt_assets.connection.partitions import (
 )
 from elt_assets.connection.windows import INSTANT_FORMAT, align_end, format_window
 from elt_assets.errors import ConfigError
+from elt_assets.runner.config.secrets import is_reference
 
 WINDOW, KEY = "window", "key"
 """Names of the dimensions of a stream with windows and keys."""
@@ -196,14 +197,18 @@ def _set_field(config: Mapping[str, Any], path: Sequence[str], value: Any) -> di
     """Return a copy of a config with one field set; missing parent objects are created."""
     changed = copy.deepcopy(dict(config))
     inner: Any = changed
-    for name in path[:-1]:
-        inner = inner.setdefault(name, {})
-        if not isinstance(inner, dict):
+    for number, name in enumerate(path):
+        if not isinstance(inner, dict) or is_reference(inner):
+            place = ".".join(["config", *path[:number]])
+            reason = "is a reference" if isinstance(inner, dict) else "is not an object"
             raise ConfigError(
-                f"bind: {'.'.join(path)!r} cannot be set in the source config: {name!r} is not an object",
+                f"bind: {'.'.join(path)!r} cannot be set in the source config: {place} {reason}",
                 guidance="correct the path in `bind`, or write an object there in `source.config`",
             )
-    inner[path[-1]] = value
+        if number == len(path) - 1:
+            inner[name] = value
+        else:
+            inner = inner.setdefault(name, {})
     return changed
 
 

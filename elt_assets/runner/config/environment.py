@@ -14,11 +14,11 @@ from elt_assets.runner.config.credentials import (
     refuse_reserved,
     secrets_in,
 )
-from elt_assets.runner.config.secrets import resolve_environment
+from elt_assets.runner.config.secrets import resolve_references
 
 Declared = Mapping[str, Any] | Sequence[str]
-"""The `environment` of a connection: values by name, which may be `{env: OTHER}`; or a list of names to pass
-on if they are set."""
+"""The `environment` of a connection: values by name, which may be references (`{env: OTHER}`); or a list of
+names to pass on if they are set."""
 
 _BASE = re.compile(
     "PATH|HOME|LANG|LC_.*|TZ|TMPDIR|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|JAVA_HOME"
@@ -28,6 +28,8 @@ _BASE = re.compile(
 with a password is not passed on."""
 _INSTALLER = re.compile("PIP_.*|XDG_.*|NETRC|CURL_CA_BUNDLE|(?i:(http|https|ftp|all|no)_proxy)")
 """Variables that pip may need: its options, its files, and the access to an index, with proxy passwords."""
+_TEXT = {"type": "string"}
+"""The schema of a variable's value."""
 _NOTHING = re.compile(r"(?!)")
 
 
@@ -56,7 +58,7 @@ class Environment:
         """Return the variables of the process, and the secrets among their values.
 
         Raises:
-            ConfigError: a declared reference names a variable that is not set or is reserved.
+            ConfigError: as `resolve_references`.
         """
         values, secrets = self._resolve_given()
         return {**dict(self._inherit()), **values}, secrets
@@ -85,10 +87,15 @@ class Environment:
             for name in self.names:
                 refuse_reserved(name, "source.environment")
             values = {name: os.environ.get(name) for name in self.names}
-        resolved, secrets = resolve_environment(values, where="source.environment")
-        strings = {name: str(value) for name, value in resolved.items()}
-        secret_texts = (text for name, value in strings.items() for text in secrets_in(name, value))
-        return strings, [*secrets, *secret_texts]
+        strings: dict[str, str] = {}
+        secrets: list[str] = []
+        for name, value in values.items():
+            text, texts = resolve_references(
+                value, where=f"source.environment.{name}", schema=_TEXT
+            )
+            strings[name] = str(text)
+            secrets += [*texts, *secrets_in(name, strings[name])]
+        return strings, secrets
 
     def _inherit(self) -> Iterator[tuple[str, str]]:
         for name, value in os.environ.items():

@@ -1,4 +1,4 @@
-"""Resolve references to environment variables in a config, and collect their values as secrets.
+"""Resolve the references of a config, and collect their values as secrets.
 
 Spec: Actor Specification; `airbyte_secret` marks a property whose value is a secret.
 """
@@ -7,46 +7,53 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.schema_places import Place
-from elt_assets.protocol.specification import types_at
+from elt_assets.protocol.specification import types_at, unknown_fields
 from elt_assets.runner.config.credentials import refuse_reserved
+from elt_assets.runner.config.references import LITERAL, Reference, walk_references
 from elt_assets.runner.config.updates import strings
 
 
-def resolve_environment(
+def resolve_references(
     config: Any, *, where: str = "config", schema: Any = None
 ) -> tuple[Any, list[str]]:
-    """Replace every `{env: NAME}` by the variable's value, and every `{literal: value}` by its value.
+    """Replace every reference by its value, and every `{literal: value}` by its value.
 
     Args:
         where: the name of the config in errors.
-        schema: a `connectionSpecification`. Where it allows no string, the variable's text is parsed as JSON.
+        schema: a `connectionSpecification`. Where it allows no string, a text is parsed as JSON.
 
     Returns:
-        The resolved config, and the texts of the variables' values.
+        The resolved config, and the texts of the values of references.
 
     Raises:
-        ConfigError: a variable is not set, is reserved, or does not have a type that the schema allows.
-            The message has the variable's name and place, but not its value.
+        ConfigError: a value is missing, is reserved, or does not have a type that the schema allows. The
+            message has the reference and its place, but no value.
     """
     types = {
         place: allowed for place, value, allowed in types_at(config, schema) if is_reference(value)
     }
+    if () in types:
+        types[()] = types[()] or {"object"}  # as the config of every connector is
     return _resolve_value(config, (), where, types)
 
 
 def is_reference(value: Any) -> bool:
-    """Return whether a value of a config is `{env: NAME}`."""
-    return isinstance(value, Mapping) and set(value) == {"env"} and isinstance(value["env"], str)
+    """Return whether a value of a config is a reference: `{env: NAME}`, `{file: PATH}`, `{secret: NAME}`."""
+    return Reference.parse(value) is not None
+
+
+def list_unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    """Return the warnings of `unknown_fields`; none if the whole config is a reference."""
+    return [] if is_reference(config) else unknown_fields(config, schema)
 
 
 def refuse_reserved_references(config: Any, where: str) -> None:
-    """Refuse references to reserved variables, without reading any variable that is referred to.
+    """Refuse references to reserved variables, without reading anything that is referred to.
 
     Args:
         where: the name of the config in errors.
@@ -54,26 +61,22 @@ def refuse_reserved_references(config: Any, where: str) -> None:
     Raises:
         ConfigError: as for `refuse_reserved`.
     """
-    if is_reference(config):
-        refuse_reserved(config["env"], where)
-    elif isinstance(config, Mapping) and set(config) != {"literal"}:
-        for name, value in config.items():
-            refuse_reserved_references(value, f"{where}.{name}")
-    elif isinstance(config, list):
-        for number, value in enumerate(config):
-            refuse_reserved_references(value, f"{where}[{number}]")
+    for place, reference in walk_references(config, where):
+        if reference.scheme == "env":
+            refuse_reserved(reference.name, place)
 
 
 def _resolve_value(
     config: Any, place: Place, where: str, types: Mapping[Place, set[str]]
 ) -> tuple[Any, list[str]]:
-    if is_reference(config):
-        text, _ = _variable(config["env"], where)
-        value = convert_type(text, types[place], config["env"], where)
-        return value, _secret_texts(text, value)
+    reference = Reference.parse(config)
+    if reference is not None:
+        content = reference.read(where)
+        value = convert_type(content, types[place], str(reference), where)
+        return value, _secret_texts(content, value)
     if isinstance(config, Mapping):
-        if set(config) == {"literal"}:
-            return config["literal"], []
+        if set(config) == {LITERAL}:
+            return config[LITERAL], []
         pairs = {
             k: _resolve_value(v, (*place, k), f"{where}.{k}", types) for k, v in config.items()
         }
@@ -86,31 +89,39 @@ def _resolve_value(
     return config, []
 
 
-def convert_type(text: str, types: Collection[str], name: str, where: str) -> Any:
-    """Return the text of a variable as a value of one of the given JSON types.
+def convert_type(content: Any, types: Collection[str], name: str, where: str) -> Any:
+    """Return what a reference names as a value of one of the given JSON types.
 
-    The text is returned unchanged if strings are allowed or `types` is empty.
+    A value is returned unchanged if `types` is empty. Where strings are allowed, a text is returned
+    unchanged, and another value becomes its JSON text, unless its own type is allowed too.
 
     Args:
-        name: the variable's name, for the error.
+        content: a text, or another JSON value.
+        name: the reference, for the error.
         where: the place of the reference, for the error.
 
     Raises:
         ConfigError: the value has none of these types.
     """
-    if not types or "string" in types:
-        return text
+    if not types or (isinstance(content, str) and "string" in types):
+        return content
+    value = _parse(content) if isinstance(content, str) else content
+    if _json_types(value) & set(types):
+        return value
+    if "string" in types:
+        return json.dumps(content)
+    expected = " or ".join(sorted(types))
+    raise ConfigError(
+        f"{where} must be of type {expected}, but the value of {name} is not",
+        guidance=f"set {name} to a JSON value of type {expected}",
+    )
+
+
+def _parse(text: str) -> Any:
     try:
-        value = json.loads(text.lower() if text.lower() in ("true", "false") else text)
+        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
     except (ValueError, RecursionError):
-        value = text
-    if not _json_types(value) & set(types):
-        expected = " or ".join(sorted(types))
-        raise ConfigError(
-            f"{where} must be of type {expected}, but the value of the environment variable {name} is not",
-            guidance=f"set {name} to a JSON value of type {expected}",
-        )
-    return value
+        return text
 
 
 def _json_types(value: Any) -> set[str]:
@@ -124,19 +135,9 @@ def _json_types(value: Any) -> set[str]:
     return {names[type(value)]}
 
 
-def _secret_texts(text: str, value: Any) -> list[str]:
-    """Return the texts of a variable's value that are secret; none for true, false and null."""
+def _secret_texts(content: Any, value: Any) -> list[str]:
+    """Return the texts of a referenced value that are secret; none for true, false and null."""
     if value is None or isinstance(value, bool):
         return []
+    text = content if isinstance(content, str) else json.dumps(content)
     return [text, *strings(value)] if isinstance(value, (dict, list)) else [text]
-
-
-def _variable(name: str, where: str) -> tuple[str, list[str]]:
-    refuse_reserved(name, where)
-    value = os.environ.get(name)
-    if value is None:
-        raise ConfigError(
-            f"{where} refers to the environment variable {name}, which is not set",
-            guidance=f"set {name} where Dagster runs, or write another name after `env:`",
-        )
-    return value, [value]

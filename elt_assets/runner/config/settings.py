@@ -13,7 +13,7 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.messages import ConnectorConfig, Control, Log, Message
 from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.specification import as_texts
-from elt_assets.runner.config.secrets import resolve_environment
+from elt_assets.runner.config.secrets import resolve_references
 from elt_assets.runner.config.updates import (
     Change,
     ConfigStore,
@@ -31,7 +31,7 @@ class Settings:
     """The config of one connector.
 
     Args:
-        written: the config as the user wrote it, with `{env: NAME}` references.
+        written: the config as the user wrote it, with references (`{env: NAME}`).
         name: the connector's name in messages.
         mask: gets every secret in the config.
         store: the file of the connector's changes; None keeps them in memory.
@@ -61,7 +61,7 @@ class Settings:
             ConfigError: the config violates the specification; lists every violation, but no secret. Or a
                 variable is not set.
         """
-        plain_config, secrets = resolve_environment(dict(self._written), schema=schema)
+        plain_config, secrets = resolve_references(dict(self._written), schema=schema)
         changes = self._store.changes(plain_config)
         config = apply_changes(plain_config, changes)
         self._mask.add([*secrets, *strings([change.value for change in changes])])
@@ -117,7 +117,7 @@ class Settings:
                 guidance="this is a defect of the connector; the stored config is unchanged",
             )
         if changed:
-            plain_config, _ = resolve_environment(dict(self._written), schema=schema)
+            plain_config, _ = resolve_references(dict(self._written), schema=schema)
             self._store.keep(plain_config, changed)
             config.clear()
             config.update(updated)

@@ -62,7 +62,8 @@ def check_references(config: Mapping[str, Any], environment: Declared | None = N
     if not isinstance(declared, Mapping):
         declared = {name: {"env": name} for name in declared}
     refuse_reserved_references(config, "config")
-    refuse_reserved_references(declared, "environment")
+    for name, value in declared.items():
+        refuse_reserved_references(value, f"environment.{name}")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.schema_places import Place
 from elt_assets.runner.config.credentials import RESERVED
-from elt_assets.runner.config.secrets import resolve_environment
+from elt_assets.runner.config.secrets import is_reference, resolve_references
 from elt_assets.runner.connector import Connector
 
 
@@ -30,7 +30,7 @@ def check_config(connector: Connector, config: Mapping[str, Any]) -> None:
             guidance="add it with --config JSON or --config @FILE; write a secret as "
             '{"env": "NAME"}, the name of an environment variable',
         )
-    resolve_environment(config)
+    resolve_references(config)
     try:
         _ = connector.config
     except ConfigError as error:
@@ -76,8 +76,8 @@ def replace_secrets(
         for step in place[:-1]:
             parent = parent[step]
         dotted = ".".join(map(str, place))
-        if isinstance(parent, dict) and set(parent) == {"env"}:
-            continue  # already a reference to an environment variable
+        if is_reference(parent):
+            continue
         if not isinstance(value, str):
             raise ConfigError(
                 f"config.{dotted} is a secret and is not a text, and only a text can be read from "

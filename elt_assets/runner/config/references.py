@@ -1,0 +1,191 @@
+"""References in a config to values that are not in the YAML: `{env: NAME}`, `{file: PATH}`, `{secret: NAME}`.
+
+A reference is read when a connector starts, and never when definitions are loaded. The function that reads
+`{secret: …}` is the project's, by the setting `secrets`. It is called once for each name in a process, and
+again after an hour: a code server lives for weeks, and a secret is renewed in that time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elt_assets.errors import ConfigError, EltError
+from elt_assets.runner.config.credentials import refuse_reserved
+from elt_assets.settings import load_object, settings
+
+MAX_BYTES = 1 << 20
+"""Maximum size of a file that a reference names, in bytes."""
+LITERAL = "literal"
+"""Key of an object whose value is used as it is written: nothing in it is a reference."""
+_LIFETIME = 3600.0
+"""How long a process uses a secret without calling the project's function again, in seconds."""
+_UNREFERENCED = "write {literal: …} around the object if the connector gets it as it is"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference to a value outside of the config.
+
+    Attributes:
+        scheme: the key: `env`, `file` or `secret`.
+        name: the name of the variable or of the secret, or the path of the file.
+    """
+
+    scheme: str
+    name: str
+
+    @classmethod
+    def parse(cls, value: Any) -> Reference | None:
+        """Return the reference that a value of a config is; None if it is another value."""
+        if not isinstance(value, Mapping) or len(value) != 1:
+            return None
+        [(scheme, name)] = value.items()
+        return cls(scheme, name) if scheme in _SCHEMES and isinstance(name, str) else None
+
+    def __str__(self) -> str:
+        return f"the {_SCHEMES[self.scheme][0]} {self.name}"
+
+    def read(self, where: str) -> Any:
+        """Return the value: the text of a variable or a file; of a secret, a text or another JSON value.
+
+        Args:
+            where: the place of the reference, for the error.
+
+        Raises:
+            ConfigError: there is no such value, it cannot be read, or the variable is reserved. The error has
+                the place and the reference, and no value.
+            EltError: the project's function raised it.
+        """
+        return _SCHEMES[self.scheme][1](self.name, where)
+
+
+def walk_references(config: Any, where: str) -> Iterator[tuple[str, Reference]]:
+    """Yield every reference in a config with its place; those inside `{literal: …}` are none.
+
+    Args:
+        where: the name of the config.
+    """
+    reference = Reference.parse(config)
+    if reference is not None:
+        yield where, reference
+    elif isinstance(config, Mapping) and set(config) != {LITERAL}:
+        for name, value in config.items():
+            yield from walk_references(value, f"{where}.{name}")
+    elif isinstance(config, list):
+        for number, value in enumerate(config):
+            yield from walk_references(value, f"{where}[{number}]")
+
+
+def resolve_paths(config: Any, folder: Path) -> Any:
+    """Return a config whose references to files have absolute paths; a relative path starts at the folder."""
+    reference = Reference.parse(config)
+    if reference is not None and reference.scheme == "file":
+        return {"file": str(folder / Path(reference.name).expanduser())}
+    if isinstance(config, Mapping) and set(config) != {LITERAL}:
+        return {name: resolve_paths(value, folder) for name, value in config.items()}
+    if isinstance(config, list):
+        return [resolve_paths(value, folder) for value in config]
+    return config
+
+
+def _read_variable(name: str, where: str) -> str:
+    refuse_reserved(name, where)
+    value = os.environ.get(name)
+    if value is None:
+        raise ConfigError(
+            f"{where} refers to the environment variable {name}, which is not set",
+            guidance=f"set {name} where Dagster runs, or write another name after `env:`",
+        )
+    return value
+
+
+def _read_file(name: str, where: str) -> str:
+    """Return the text of a file, without the line break at its end."""
+    path = Path(name)
+    try:
+        if path.exists() and not path.is_file():
+            raise _unreadable_file(name, where, "it is not a file")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise _unreadable_file(name, where, f"it has more than {MAX_BYTES >> 20} MiB")
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise _unreadable_file(name, where, "it is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a path"
+        raise _unreadable_file(name, where, str(reason)) from None
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _unreadable_file(name: str, where: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{where} refers to the file {name}, which cannot be read: {reason}",
+        guidance="create the file where Dagster runs, or write another path after `file:`; a relative path "
+        f"starts at the folder of defs.yaml; {_UNREFERENCED}",
+    )
+
+
+_secrets: dict[tuple[str, str], tuple[float, Any]] = {}
+"""The secrets that were read, by function and name, with the time of the call."""
+_lock = threading.Lock()
+"""Held during a call, so that two connectors that start at the same time make one call."""
+
+
+def _read_secret(name: str, where: str) -> Any:
+    function = settings().secrets
+    if function is None:
+        raise ConfigError(
+            f"{where} refers to the secret {name}, but the project names no function that reads secrets",
+            guidance='set `secrets = "package.module:function"` in [tool.elt] (docs/projects.md); '
+            f"{_UNREFERENCED}",
+        )
+    with _lock:
+        called, value = _secrets.get((function, name), (None, None))
+        if called is None or time.monotonic() - called > _LIFETIME:
+            value = _call(function, name, where)
+            _secrets[function, name] = time.monotonic(), value
+        return value
+
+
+def _call(function: str, name: str, where: str) -> Any:
+    read = load_object("the setting `secrets`", function)
+    try:
+        value = read(name)
+    except EltError as error:
+        error.message = f"{where} refers to the secret {name}: {error.message}"
+        raise
+    except Exception as error:  # noqa: BLE001 - any, of the project's function
+        # The text of the error may contain the secret.
+        raise ConfigError(
+            f"{where} refers to the secret {name}, and {function} raised a {type(error).__name__}",
+            guidance=f"call {function} with this name outside of Dagster to see its error, and correct it",
+        ) from None
+    if value is None:
+        raise ConfigError(
+            f"{where} refers to the secret {name}, and {function} has no secret of this name",
+            guidance=f"create the secret, or write another name after `secret:`; {_UNREFERENCED}",
+        )
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise ConfigError(
+            f"{where} refers to the secret {name}, for which {function} returned a {type(value).__name__}",
+            guidance="return a text, or a mapping, list, number or boolean as in JSON",
+        ) from None
+
+
+_SCHEMES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
+    "env": ("environment variable", _read_variable),
+    "file": ("file", _read_file),
+    "secret": ("secret", _read_secret),
+}
+"""What a reference of each scheme names, and how its value is read."""
+SCHEMES = tuple(_SCHEMES)
