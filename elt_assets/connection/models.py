@@ -33,6 +33,7 @@ from elt_assets.connection.checks import Checks
 from elt_assets.connection.config_model import (
     ConfigModel,
     DottedPaths,
+    FieldName,
     FieldPath,
     reject_unknown_keys,
 )
@@ -315,6 +316,10 @@ class Stream(ConfigModel):
     namespace: str | None = Field(
         default=None, description="Namespace of the stream in the catalog."
     )
+    table: FieldName | None = Field(
+        default=None,
+        description="Whole name of the table, without the `prefix`; default: that of the stream after it.",
+    )
     sync_mode: Literal["full_refresh", "incremental"] = Field(
         default="full_refresh",
         description="How the source is read: completely, or what is new since the last state.",
@@ -443,6 +448,9 @@ class Connection(ConfigModel):
     )
     namespace: PlainName | None = Field(
         default=None, description="First level of its tables under the lake; default: the name."
+    )
+    prefix: FieldName | None = Field(
+        default=None, description="Text before the name of each stream's table."
     )
     source: Source = Field(description="Connector that is read, and its config.")
     destination: Destination | None = Field(

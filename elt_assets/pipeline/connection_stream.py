@@ -13,7 +13,7 @@ from elt_assets.connection.partitions import has_window
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
-from elt_assets.lake.write.table_paths import TablePath, TablePaths, open_tables
+from elt_assets.lake.write.table_paths import TableNames, TablePath, TablePaths, open_tables
 from elt_assets.protocol.airbyte.catalog import (
     INCREMENTAL,
     AirbyteStream,
@@ -40,19 +40,30 @@ def key_levels(connection: str, stream: StreamId) -> tuple[str, ...]:
 
 
 def table_path(connection: Connection, stream: StreamId) -> TablePath:
-    """Return the path of a stream's table, by the names of the connection's streams."""
+    """Return the path of a stream's table, by the names of the connection's streams.
+
+    Raises:
+        ConfigError: the names of tables that the connection has cannot be used.
+    """
     streams = tuple(
-        (settings.name, settings.namespace, settings.history) for settings in connection.streams
+        (settings.name, settings.namespace, settings.history, settings.table)
+        for settings in connection.streams
     )
     is_in_lake = connection.destination is None
     root = (connection.lake_namespace,)
-    return _paths(root if is_in_lake else (STATES, *root), streams)[stream]
+    paths = _paths(root if is_in_lake else (STATES, *root), connection.prefix or "", streams)
+    return paths[stream]
 
 
 @lru_cache(maxsize=32)
-def _paths(root: tuple[str, ...], streams: tuple[tuple[str, str | None, bool], ...]) -> TablePaths:
-    paths = TablePaths(root)
-    paths.add({StreamId(name, namespace): history for name, namespace, history in streams})
+def _paths(
+    root: tuple[str, ...],
+    prefix: str,
+    streams: tuple[tuple[str, str | None, bool, str | None], ...],
+) -> TablePaths:
+    named = {StreamId(name, space): table for name, space, _, table in streams if table is not None}
+    paths = TablePaths(root, TableNames(prefix, named))
+    paths.add({StreamId(name, namespace): history for name, namespace, history, _ in streams})
     return paths
 
 

@@ -41,20 +41,23 @@ def table_name(name: str) -> str:
     return _avoid_reserved(cleaned, name) if _has_prefix(cleaned, RESERVED_TABLES) else cleaned
 
 
-def table_path(root: Sequence[str], stream: StreamId) -> list[str]:
+def table_path(root: Sequence[str], stream: StreamId, name: str | None = None) -> list[str]:
     """Return the path levels of a stream's table under the lake's root.
 
     They are those of `root` (the namespace of the connection or the destination), the stream's own namespace
     if it has one, and the name of the table.
+
+    Args:
+        name: the name of the table before it is cleaned; default: the name of the stream.
     """
     above = [] if stream.namespace is None else [table_name(stream.namespace)]
-    return [*root, *above, table_name(stream.name)]
+    return [*root, *above, table_name(stream.name if name is None else name)]
 
 
-def hash_table_names(stream: StreamId) -> Iterator[str]:
+def hash_table_names(stream: StreamId, name: str | None = None) -> Iterator[str]:
     """Yield the names that a stream's table has if another stream has the one of `table_name`: with a hash of
-    the stream's namespace and name, of more and more digits."""
-    cleaned = table_name(stream.name)
+    the stream's namespace and name, of more and more digits. `name`: as for `table_path`."""
+    cleaned = table_name(stream.name if name is None else name)
     for digits in range(8, 65, 8):
         yield _append_hash(cleaned, stream.quoted, digits)
 

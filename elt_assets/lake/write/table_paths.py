@@ -13,18 +13,26 @@ rules decide which one that is:
    have ended. A stream that has the plain path by rule 1, and has no table yet, takes the path with the hash
    if the other stream has a table at its own plain path.
 
-Only streams that are configured together count. Test: `tests/lake/test_table_paths.py`.
+Only streams that are configured together count. A name that a user wrote for a table is taken as it is, or
+refused: it never gets a hash, and no other stream's table gets one because of it.
+Test: `tests/lake/test_table_paths.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema.names import hash_table_names, table_name, table_path
+from elt_assets.lake.schema.names import (
+    LONGEST,
+    RESERVED_TABLES,
+    hash_table_names,
+    table_name,
+    table_path,
+)
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.table_ownership import Claims
 from elt_assets.protocol.airbyte.catalog import StreamId
@@ -57,15 +65,65 @@ class TablePath:
         return TablePath(stem(self.levels), stem(self.other), tuple(map(stem, self.rivals)))
 
 
+@dataclass(frozen=True)
+class TableNames:
+    """Names of tables as users write them.
+
+    Attributes:
+        prefix: text before the names of all streams that `tables` does not name.
+        tables: the whole names of some streams' tables.
+    """
+
+    prefix: str = ""
+    tables: Mapping[StreamId, str] = field(default_factory=dict)
+
+    def name_of(self, stream: StreamId) -> str:
+        """Return the name of a stream's table, before it is cleaned."""
+        return self.tables.get(stream, f"{self.prefix}{stream.name}")
+
+    def refuse_unusable(self) -> None:
+        """Check that the names need no cleaning.
+
+        Raises:
+            ConfigError: one of them has characters that no table's name has, or is too long or reserved.
+        """
+        if not _is_clean(f"{self.prefix}x"):
+            raise ConfigError(
+                f"prefix: {self.prefix!r} cannot begin the name of a table", guidance=_NAMES
+            )
+        for stream, name in self.tables.items():
+            if not _is_clean(name):
+                raise ConfigError(
+                    f"stream {str(stream)!r}: table: {name!r} cannot be the name of a table",
+                    guidance=_NAMES,
+                )
+
+
+_NAMES = (
+    f"write letters, digits and underscores, at most {LONGEST} bytes, and no name that begins with "
+    + " or ".join(RESERVED_TABLES)
+)
+
+
+def _is_clean(name: str) -> bool:
+    return table_name(name) == name
+
+
 class TablePaths:
     """Paths of the tables of streams that are written together.
 
     Args:
         root: the first levels of all paths.
+        names: what users wrote about the names of the tables.
+
+    Raises:
+        ConfigError: a name that a user wrote cannot be that of a table.
     """
 
-    def __init__(self, root: Sequence[str]):
+    def __init__(self, root: Sequence[str], names: TableNames | None = None):
         self._root = root
+        self._names = names or TableNames()
+        self._names.refuse_unusable()
         self._claims = Claims[StreamId]()
         self._levels: dict[StreamId, tuple[Levels, Levels]] = {}
         self._rivals: dict[StreamId, list[Levels]] = {}
@@ -73,10 +131,15 @@ class TablePaths:
     def add(self, streams: Mapping[StreamId, bool]) -> None:
         """Add streams, with whether each has a history. Streams that were added before keep their paths.
 
-        Those with a namespace are added first: a table within another one has no path that helps.
+        Those whose table a user named are added first; then those with a namespace: a table within another
+        one has no path that helps.
+
+        Raises:
+            ConfigError: the name that a user wrote is that of another stream's table, or of a companion of
+                one, or the table would lie within another.
         """
         new = [stream for stream in streams if stream not in self._levels]
-        for stream in sorted(new, key=_precedence):
+        for stream in sorted(new, key=self._precedence):
             self._levels[stream] = self._claim(stream, has_history=streams[stream])
 
     def __getitem__(self, stream: StreamId) -> TablePath:
@@ -84,30 +147,43 @@ class TablePaths:
         return TablePath(levels, other, tuple(self._rivals.get(stream, ())))
 
     def _claim(self, stream: StreamId, *, has_history: bool) -> tuple[Levels, Levels]:
-        paths = _paths(self._root, stream)
+        paths = _paths(self._root, stream, self._names.name_of(stream))
         plain, other = next(paths), next(paths)
         claimed = self._claims.claim(stream, plain, has_history)
         if claimed is None:
             return plain, other
         owner, _ = claimed
+        self._refuse_taken(stream, owner)
         self._rivals.setdefault(owner, []).append(plain)
         while self._claims.claim(stream, other, has_history) is not None:
             other = next(paths)
         return other, plain
 
+    def _refuse_taken(self, stream: StreamId, owner: StreamId) -> None:
+        """Refuse a collision of two streams if a user named the table of one."""
+        named = next((name for name in (owner, stream) if name in self._names.tables), None)
+        if named is None:
+            return
+        rival = owner if named is stream else stream
+        raise ConfigError(
+            f"stream {str(named)!r}: table: {self._names.tables[named]!r} is the table of stream "
+            f"{str(rival)!r}, or a companion of it, or one of the two would lie within the other",
+            guidance="write another `table` for one of the two streams",
+        )
 
-def _precedence(stream: StreamId) -> tuple[bool, bool, bool, str]:
-    parts = [part for part in (stream.namespace, stream.name) if part is not None]
-    is_changed = any(table_name(part) != part for part in parts)
-    has_upper_case = any(part.lower() != part for part in parts)
-    return stream.namespace is None, is_changed, has_upper_case, stream.quoted
+    def _precedence(self, stream: StreamId) -> tuple[bool, bool, bool, bool, str]:
+        parts = [part for part in (stream.namespace, stream.name) if part is not None]
+        is_changed = any(table_name(part) != part for part in parts)
+        has_upper_case = any(part.lower() != part for part in parts)
+        is_named = stream in self._names.tables
+        return not is_named, stream.namespace is None, is_changed, has_upper_case, stream.quoted
 
 
-def _paths(root: Sequence[str], stream: StreamId) -> Iterator[Levels]:
+def _paths(root: Sequence[str], stream: StreamId, table: str) -> Iterator[Levels]:
     """Yield the plain path, and then the paths with a hash of more and more digits."""
-    *above, name = table_path(root, stream)
+    *above, name = table_path(root, stream, table)
     yield (*above, name)
-    for hashed in hash_table_names(stream):
+    for hashed in hash_table_names(stream, table):
         yield (*above, hashed)
 
 

@@ -25,6 +25,7 @@ from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.names import output_name
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.connection_stream import table_path
 from elt_assets.pipeline.connectors import connect
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 
@@ -77,6 +78,8 @@ def stream_assets(
 ) -> list[StreamAsset]:
     """Return the configured streams of a connection, with the specs of their assets."""
     translator = translator or ConnectionTranslator()
+    if streams:
+        table_path(connection, streams[0].id)  # refuses names of tables once, not for each stream
     problems = Problems()
     specs = [problems.of(partial(_spec, connection, stream, translator)) for stream in streams]
     problems.raise_all()
