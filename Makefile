@@ -89,5 +89,6 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "No virtual environment could be made (Debian, Ubuntu: apt-get install python3-venv)." >&2; \
 	  rm -rf $(VENV); exit 1; }
 	@echo "Installing into $(VENV); the first time this takes a few minutes."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . --group dev --group docs
 	@touch $@

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from elt_assets.orchestration.resources import LakeResource, SparkResource
     from elt_assets.pipeline.table_reader import read_table
 
+    __version__: str
+
 __all__ = [
     "ConnectionComponent",
     "ConnectionTranslator",
     "LakeResource",
     "SparkIOManager",
     "SparkResource",
+    "__version__",
     "build_connection_assets",
     "definitions_for",
     "read_table",
@@ -43,6 +46,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("elt-assets")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)

@@ -14,7 +14,7 @@ from tests.project import REPOSITORY
 
 pytestmark = pytest.mark.unit
 
-DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
 def anchors(document: Path) -> set[str]:

@@ -78,6 +78,7 @@ class _Commands(click.Group):
 
 @click.command(cls=_Commands, epilog=_EXIT_CODES)
 @output_options
+@click.version_option(package_name="elt-assets")
 @click.pass_context
 def _elt(context: click.Context, machine: bool, verbose: bool) -> None:
     """Manage connections, their sources and the state of their streams.
