@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
+from elt_assets.module_start import module_command
 from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
 from elt_assets.runner.kinds.registry import KINDS, to_install
 from elt_assets.runner.kinds.source_kind import Installed
@@ -39,7 +39,7 @@ def command(value: str, *trusted: str, engine: str | None = None) -> list[str]:
 def test_a_manifest_is_run_by_the_engine_of_this_python(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.touch()
-    engine = [sys.executable, "-m", "connectors.declarative", "--manifest", str(file)]
+    engine = [*module_command("connectors.declarative"), "--manifest", str(file)]
     assert command(str(file)) == engine
     trusted = ("acme.components", "https://files.example.com")
     options = ["--trust", "acme.components", "--trust", "https://files.example.com"]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import ConfigError
+from elt_assets.module_start import module_command
 from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.registry import KINDS, open_connector
 from elt_assets.runner.kinds.source_kind import Installed
@@ -25,7 +26,7 @@ def test_built_in_connectors_are_found_without_loading_them() -> None:
 
 def test_a_built_in_connector_runs_by_this_python(tmp_path: Path) -> None:
     command, name = KINDS["connector"].command("faker", Installed(tmp_path))
-    assert (command(), name) == ([sys.executable, "-m", "connectors.faker"], "faker")
+    assert (command(), name) == (module_command("connectors.faker"), "faker")
 
 
 def test_a_command_is_used_unchanged(tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_a_package_registers_a_connector_by_name(
         source = plugin(tmp_path / module, module, "", "elt_assets.connectors", entry)
         monkeypatch.syspath_prepend(source)
     command, name = KINDS["connector"].command("crm", Installed(tmp_path))
-    assert (command(), name) == ([sys.executable, "-m", "crm"], "crm")
+    assert (command(), name) == (module_command("crm"), "crm")
     assert KINDS["connector"].command("faker", Installed(tmp_path))[0]()[-1] == "connectors.faker"
 
 

@@ -23,6 +23,7 @@ from elt_assets.cli.output import FAILED, Output
 from elt_assets.connection import Connection, load_connection
 from elt_assets.connection.models import Source
 from elt_assets.errors import ConfigError, EltError
+from elt_assets.module_start import module_command
 from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.secrets import is_reference, resolve_references
@@ -35,7 +36,7 @@ from elt_assets.runner.process.container import Image
 from elt_assets.runner.program import Launch, Program
 from elt_assets.runner.singer_tap import SingerTap
 
-_KIT = (sys.executable, "-m", "connectors.sdk.testing")
+_KIT = "connectors.sdk.testing"
 _CONTAINER = "{container}"
 """Stands for the name of a container in the commands that the process gets: it gives each a name."""
 _SEVERAL: dict[str, Any] = {"multiple": True, "metavar": "NAME"}
@@ -150,7 +151,7 @@ def _launch(source: Source, connector: Connector, words: Sequence[str], folder: 
     """
     environment = KINDS[source.kind].environment(source.value, source.environment)
     program = Program(
-        lambda: [*_KIT, *words, *_command(source, environment, folder)],
+        lambda: [*module_command(_KIT), *words, *_command(source, environment, folder)],
         None,
         environment,
         source.user,

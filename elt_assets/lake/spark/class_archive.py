@@ -19,6 +19,7 @@ from pathlib import Path
 import pyspark
 
 from elt_assets import paths
+from elt_assets.module_start import module_command
 
 MAKER = "elt_assets.lake.spark.archive_maker"
 IN_BACKGROUND = "--in-background"
@@ -59,7 +60,7 @@ def make_later() -> None:
         return
     end, _held = os.pipe()
     subprocess.Popen(
-        [sys.executable, "-m", MAKER, IN_BACKGROUND],
+        [*module_command(MAKER), IN_BACKGROUND],
         stdin=end,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from elt_assets.errors import SystemFailure
+from elt_assets.module_start import module_command
 from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.specification import inspect, secret_places
 
@@ -51,7 +52,7 @@ def validate(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) ->
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__],
+            module_command(__name__),
             input=json.dumps([config, schema], separators=(",", ":")).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pkgutil import iter_modules
 
 from elt_assets.errors import ConfigError
+from elt_assets.module_start import PACKAGES, module_command
 from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 
@@ -37,7 +36,7 @@ class BuiltIn(SourceKind):
                 guidance=f"there are: {', '.join(sorted(modules))}; a package adds others in the entry-point "
                 f"group {GROUP!r}; run other programs with `command:` or `package:`",
             )
-        return lambda: [sys.executable, "-m", modules[value]], value
+        return lambda: module_command(modules[value]), value
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared, needs=PYTHON_VARIABLES)
@@ -68,6 +67,5 @@ def connector_modules() -> dict[str, str]:
 
 
 def _own_connectors() -> list[str]:
-    spec = find_spec(_PACKAGE)
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    return [m.name for m in iter_modules(places) if m.name not in _NOT_CONNECTORS]
+    modules = iter_modules([str(PACKAGES / _PACKAGE)])
+    return [module.name for module in modules if module.name not in _NOT_CONNECTORS]

@@ -19,6 +19,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from elt_assets.errors import NEEDS_AIRBYTE, ConfigError, EltError
+from elt_assets.module_start import module_command
 from elt_assets.protocol.airbyte.messages import Received
 from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.connector import Connector
@@ -50,7 +51,7 @@ class ManifestCommand:
     packages: Installed
 
     def __call__(self) -> list[str]:
-        command = [sys.executable, "-m", ENGINE, "--manifest", str(self.path)]
+        command = [*module_command(ENGINE), "--manifest", str(self.path)]
         command += [word for name in self.packages.trusted for word in ("--trust", name)]
         engine = self.packages.engine
         if engine is not None:
