@@ -34,7 +34,7 @@ def test_built_in_connectors_start_in_a_folder_with_modules_of_their_names(team:
     assert checked.returncode == 0, checked.stderr
     assert team.run("elt", "discover", "crm").returncode == 0
     preview = team.run("elt", "--json", "preview", "crm", "users", "-n", "2")
-    assert len(json.loads(preview.stdout)["records"]) == 2, shown.stderr
+    assert len(json.loads(preview.stdout)["records"]) == 2, preview.stderr
 
 
 def test_programs_started_with_m_find_the_connectors_of_the_package(team: Team) -> None:
