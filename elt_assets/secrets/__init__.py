@@ -1,0 +1,1 @@
+"""Functions for the setting `secrets`, one for each secret manager."""
