@@ -10,7 +10,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.admin.snapshots import snapshot
+from elt_assets.lake.admin.snapshots import scan, snapshot
 from elt_assets.lake.spark.session import DataFrame
 from elt_assets.lake.write import dataframes
 from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
@@ -25,6 +25,7 @@ from elt_assets.orchestration.events.metadata import (
 )
 from elt_assets.orchestration.events.report import CompleteStream, ReportedRead
 from elt_assets.orchestration.failures import as_dagster_failure
+from elt_assets.orchestration.input_request import read_request
 from elt_assets.orchestration.resources import (
     IO_MANAGER_KEY,
     LAKE_KEY,
@@ -67,18 +68,28 @@ class SparkIOManager(dg.ConfigurableIOManager):
         with as_dagster_failure():
             self._store(context, obj)
 
-    def load_input(self, context: dg.InputContext) -> DataFrame:
-        """Return the rows of the upstream asset's table from one snapshot.
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Return the rows of the upstream asset's table from one snapshot, in the annotated type.
 
-        The rows are those of the partitions in the partition mapping, or all rows.
+        The rows are those of the partitions in the partition mapping, or all rows; the columns are those in
+        the metadata of the input, or all columns. Only Spark's DataFrame needs Spark.
         """
         upstream = context.upstream_output
         assert upstream is not None
         with as_dagster_failure():
+            request = read_request(context)
             _refuse_other_destination(upstream)
             place, writer = _table_of(self.lake.location, upstream)
-            partitions = _partitions_of(context)
-            return snapshot(spark_provider(self.spark).get(), place, writer, partitions=partitions)
+            if request.frame_type is None:
+                return snapshot(
+                    spark_provider(self.spark).get(),
+                    place,
+                    writer,
+                    partitions=request.partitions,
+                    columns=request.columns,
+                )
+            rows = scan(place, writer, partitions=request.partitions, columns=request.columns)
+            return request.frame_type.load(rows)
 
     def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
         """Replace the table of a downstream asset, or the partitions of the run."""
@@ -93,19 +104,6 @@ class SparkIOManager(dg.ConfigurableIOManager):
             if len(partitions) > 1:  # Dagster adds the same metadata to the event of each partition
                 metadata = {name: metadata[name] for name in metadata if name != ROW_COUNT}
         context.add_output_metadata(dict(metadata))
-
-
-def _partitions_of(context: dg.InputContext) -> list[str] | None:
-    """Return the partitions of the upstream asset in the partition mapping; None for all rows."""
-    if not context.has_asset_partitions:
-        return None
-    keys = [str(key) for key in context.asset_partition_keys]
-    every = context.asset_partitions_def.get_partition_keys(
-        dynamic_partitions_store=context.instance
-    )
-    # A run without partitions that gets all keys reads the whole table, without a long list of keys.
-    is_whole = not context.has_partition_key and set(keys) >= set(every)
-    return None if is_whole else keys
 
 
 def _refuse_other_destination(upstream: dg.OutputContext) -> None:

@@ -1,4 +1,4 @@
-"""The commands in docs/dagster.md, and its downstream asset, work as they stand there."""
+"""The commands in docs/dagster.md, and the assets in docs/downstream.md, work as they stand there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.programs.windowed_source import windowed
 from tests.project import REPOSITORY, Project
 
 DOCUMENT = (REPOSITORY / "docs" / "dagster.md").read_text()
+DOWNSTREAM = (REPOSITORY / "docs" / "downstream.md").read_text()
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
 
 
@@ -30,7 +31,7 @@ def test_the_documented_selections_can_be_materialized(project: Project) -> None
 
 
 def test_the_documented_downstream_asset_works(own: Project, spark: object) -> None:
-    source, *_ = code_blocks(DOCUMENT, "python")
+    source, *_ = code_blocks(DOWNSTREAM, "python")
     names: dict[str, Any] = {}
     exec(source, names)
     windowed(own, partitions=DAILY)

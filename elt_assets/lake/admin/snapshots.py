@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.delta.opening import arrow_columns
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.frames.arrow_scan import ArrowScan, RowFilter
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.write.stream_tables import SUFFIXES, find_named_commit, is_named
@@ -22,6 +27,7 @@ def snapshot(
     *,
     version: int | None = None,
     partitions: Collection[str] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> DataFrame:
     """Return the rows of a table, or of some of its partitions, at its newest version or an older one.
 
@@ -29,17 +35,89 @@ def snapshot(
     run that was killed, is not shown.
 
     Raises:
-        ConfigError: there is no such table, version or partition.
+        ConfigError: there is no such table, version, partition or column.
+    """
+    table = open_snapshot(location, app_id, version=version)
+    schema = select_columns(table, columns)
+    if partitions is None:
+        return table.read_files(spark, table.files, schema)
+    _refuse_without_partitions(table)
+    return partition_files.read(spark, table, partitions, schema)
+
+
+def scan(
+    location: str | Location,
+    app_id: str,
+    *,
+    version: int | None = None,
+    partitions: Collection[str] | None = None,
+    columns: Sequence[str] | None = None,
+) -> ArrowScan:
+    """Return the same rows as `snapshot`, as a scan that needs no Spark.
+
+    Raises:
+        ConfigError: there is no such table, version, partition or column.
+    """
+    table = open_snapshot(location, app_id, version=version)
+    schema = arrow_columns(select_columns(table, columns))
+    if partitions is None:
+        return scan_files(table, table.files, schema)
+    _refuse_without_partitions(table)
+    files = partition_files.files_of(table, partitions)
+    row_filter = RowFilter(metadata_columns.PARTITION, partitions) if files.mixed else None
+    return scan_files(table, [*files.own, *files.mixed], schema, row_filter)
+
+
+def scan_files(
+    table: Table,
+    files: Iterable[DataFile],
+    schema: pa.Schema,
+    row_filter: RowFilter | None = None,
+) -> ArrowScan:
+    """Return a scan of files of a table."""
+    paths = [table.storage.locate(file) for file in files]
+    return ArrowScan(table.storage.system, paths, schema, row_filter)
+
+
+def open_snapshot(location: str | Location, app_id: str, *, version: int | None = None) -> Table:
+    """Open a table at the version that a reader gets.
+
+    Raises:
+        ConfigError: there is no such table or version.
     """
     root = Location.parse(location)
     table = Table(root, app_id, _companion_version(root, app_id) if version is None else version)
     if not table.exists:
         raise ConfigError(f"there is no table {root} yet", guidance="materialise it first")
-    if partitions is None:
-        return table.dataframe(spark)
+    return table
+
+
+def select_columns(table: Table, columns: Sequence[str] | None) -> t.StructType:
+    """Return some of a table's columns, in their order; None for all.
+
+    Raises:
+        ConfigError: no column is named, one is not in the table, or one is named twice.
+    """
+    if columns is None:
+        return table.schema
+    names = table.schema.names
+    unknown = [name for name in columns if name not in names]
+    if unknown:
+        raise ConfigError(
+            f"the table {table.uri} has no column {', '.join(map(repr, unknown))}",
+            guidance=f"it has the columns {', '.join(names)}",
+        )
+    if not columns or len(set(columns)) < len(columns):
+        raise ConfigError(
+            f"`columns` of the table {table.uri} is {list(columns)}",
+            guidance="name at least one column, and each one once; leave `columns` out to read all",
+        )
+    return t.StructType([table.schema[name] for name in columns])
+
+
+def _refuse_without_partitions(table: Table) -> None:
     if metadata_columns.PARTITION not in table.schema.names:
-        raise ConfigError(f"the table {root} has no partitions", guidance="remove `partition`")
-    return partition_files.read(spark, table, partitions)
+        raise ConfigError(f"the table {table.uri} has no partitions", guidance="remove `partition`")
 
 
 def _companion_version(location: Location, app_id: str) -> int | None:

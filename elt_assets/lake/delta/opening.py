@@ -239,6 +239,11 @@ def delta_schema(schema: t.StructType) -> Schema:
     return Schema.from_json(_nullable(schema).json())
 
 
+def arrow_columns(schema: t.StructType) -> pa.Schema:
+    """Return columns in Arrow's types."""
+    return pa.schema(delta_schema(schema).to_arrow())
+
+
 def _nullable(kind: t.DataType) -> t.DataType:
     if isinstance(kind, t.StructType):
         return t.StructType(

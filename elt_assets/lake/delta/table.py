@@ -168,7 +168,7 @@ class Table:
         fields = [] if schema is None else schema.fields
         names = {field.name for field in fields}
         more = [field for field in self.schema.fields if field.name not in names]
-        return pa.schema(opening.delta_schema(t.StructType([*fields, *more])).to_arrow())
+        return opening.arrow_columns(t.StructType([*fields, *more]))
 
     def schema_at(self, version: int) -> t.StructType:
         """Return the columns of an earlier version."""
@@ -305,7 +305,7 @@ class Table:
     ) -> DataFrame:
         """Return the rows of files in any physical types: another engine may have written them."""
         located = [(self.storage.locate(file), file.size) for file in files]
-        arrow_schema = pa.schema(opening.delta_schema(schema).to_arrow())
+        arrow_schema = opening.arrow_columns(schema)
         return parquet_files.read(
             spark, self.storage.system, located, schema, arrow_schema, path_column
         )

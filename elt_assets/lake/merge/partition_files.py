@@ -13,7 +13,7 @@ from pyspark.sql import types as t
 from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.row_counts import RowCounter, row_count, verify_or_discard, write_all
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD
 from elt_assets.lake.spark.expressions import value_at
 from elt_assets.lake.spark.session import SparkProvider
 
@@ -47,11 +47,25 @@ def files_of(table: Table, partitions: Collection[str]) -> PartitionFiles:
     return result
 
 
-def read(spark: SparkSession, table: Table, partitions: Collection[str]) -> DataFrame:
-    """Return the rows of some partitions; files of other partitions are not read."""
-    files = files_of(table, partitions)
-    rows = table.read_files(spark, [*files.own, *files.mixed])
-    return rows.where(value_at([PARTITION]).isin(*partitions)) if files.mixed else rows
+def read(
+    spark: SparkSession,
+    table: Table,
+    partitions: Collection[str],
+    schema: t.StructType | None = None,
+) -> DataFrame:
+    """Return the rows of some partitions; files of other partitions are not read.
+
+    Args:
+        schema: the columns to read; default: those of the table.
+    """
+    files, schema = files_of(table, partitions), schema or table.schema
+    if not files.mixed:
+        return table.read_files(spark, files.own, schema)
+    is_more = PARTITION not in schema.names
+    read_schema = t.StructType([*schema.fields, PARTITION_FIELD]) if is_more else schema
+    rows = table.read_files(spark, [*files.own, *files.mixed], read_schema)
+    rows = rows.where(value_at([PARTITION]).isin(*partitions))
+    return rows.drop(PARTITION) if is_more else rows
 
 
 def count(provider: SparkProvider, table: Table, partition: str) -> int:
