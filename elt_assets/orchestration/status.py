@@ -7,18 +7,13 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from elt_assets import paths
 from elt_assets.orchestration.events.metadata import figures_of
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.catalog import stream_names
-from elt_assets.storage.directories import make_private
-from elt_assets.storage.held_file import lock
 from elt_assets.storage.location import Location
 
-LOCK = "instance.lock"
-"""File in the home that is locked while a process opens Dagster's databases."""
 _PAGE = 1000
 
 
@@ -37,18 +32,6 @@ class StreamStatus:
     rows: int
     state: str | None
     path: str
-
-
-def open_instance() -> dg.DagsterInstance:
-    """Return the Dagster instance of the home directory; `DAGSTER_HOME` need not be set.
-
-    Dagster creates its databases in the first process that opens them; a second one that opens them meanwhile
-    would fail. So only one process at a time opens them.
-    """
-    home = paths.home()
-    make_private(home)
-    with lock(home / LOCK):
-        return dg.DagsterInstance.from_config(str(home))
 
 
 def stream_statuses(

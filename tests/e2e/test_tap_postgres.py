@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import pwd
-import shutil
-import socket
-import subprocess
-import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.project import REPOSITORY, Project
+from tests.postgres import Postgres, postgres
+from tests.project import Project
+
+__all__ = ["postgres"]
 
 pytestmark = pytest.mark.external
 
@@ -40,89 +32,6 @@ INSERT INTO people (id, name, updated_at) VALUES (3, 'Edsger', '2026-01-04Z');
 DELETE FROM colours WHERE code = 'r';
 INSERT INTO colours VALUES ('b', 'blue');
 """
-
-
-@dataclass(frozen=True)
-class Postgres:
-    """A server of the test's own; its log is in its folder."""
-
-    programs: Path
-    folder: Path
-    port: int
-
-    def execute(self, sql: str) -> None:
-        command = [*self._client("psql"), "-q", "-v", "ON_ERROR_STOP=1", "postgres"]
-        done = subprocess.run(command, input=sql, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-
-    def is_up(self) -> bool:
-        done = subprocess.run(self._client("pg_isready"), capture_output=True, check=False)
-        return done.returncode == 0
-
-    def _client(self, program: str) -> list[str]:
-        return [str(self.programs / program), "-h", "127.0.0.1", "-p", str(self.port), "-U", "elt"]
-
-
-@pytest.fixture
-def postgres() -> Iterator[Postgres]:
-    programs = _programs()
-    # It refuses to run as root, and a test's own folder is closed to anybody else.
-    folder = Path(tempfile.mkdtemp(prefix="elt-pg-"))
-    how: dict[str, Any] = {"cwd": folder}
-    if os.getuid() == 0:
-        user = pwd.getpwnam("postgres")
-        os.chown(folder, user.pw_uid, user.pw_gid)
-        how |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    data = str(folder / "data")
-    initialization = [
-        str(programs / "initdb"),
-        "-D",
-        data,
-        "-U",
-        "elt",
-        "-A",
-        "trust",
-        "-E",
-        "UTF8",
-        "--no-sync",
-    ]
-    subprocess.run(initialization, check=True, capture_output=True, **how)
-    port = _free_port()
-    settings = [
-        "listen_addresses=127.0.0.1",
-        f"port={port}",
-        "unix_socket_directories=",
-        "fsync=off",
-    ]
-    command = [str(programs / "postgres"), "-D", data, *(f"--{setting}" for setting in settings)]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, **how)
-    database = Postgres(programs, folder, port)
-    try:
-        deadline = time.monotonic() + 60
-        while not database.is_up():
-            assert server.poll() is None and time.monotonic() < deadline, (
-                folder / "log"
-            ).read_text()
-            time.sleep(0.1)
-        yield database
-    finally:
-        server.terminate()
-        server.wait(30)
-        shutil.rmtree(folder)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def _programs() -> Path:
-    script = REPOSITORY / "scripts" / "ensure-postgres.sh"
-    done = subprocess.run([script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip().splitlines()[-1])
 
 
 @pytest.mark.spec("singer.10")

@@ -11,10 +11,10 @@ from elt_assets.cli.assets import assets_of
 from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Document, Output
+from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.replay import replay_stream
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY
-from elt_assets.orchestration.status import open_instance
 from elt_assets.protocol.airbyte.catalog import stream_names
 
 

@@ -12,8 +12,9 @@ from elt_assets.cli.assets import assets_of
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
-from elt_assets.orchestration.status import StreamStatus, open_instance, stream_statuses
+from elt_assets.orchestration.status import StreamStatus, stream_statuses
 
 
 @subcommand("status", "elt status", "elt status shop", "elt status --json")

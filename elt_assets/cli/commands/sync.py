@@ -16,8 +16,8 @@ from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.materialize import Materialized, materialize
-from elt_assets.orchestration.status import open_instance
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
 

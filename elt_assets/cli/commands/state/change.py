@@ -12,8 +12,8 @@ from elt_assets.cli.options import asset_arguments, subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
+from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
-from elt_assets.orchestration.status import open_instance
 from elt_assets.protocol.airbyte.sync_modes import APPEND
 
 
