@@ -41,7 +41,7 @@ from elt_assets.connection.partitions import Partitions, SourcePartitions, Windo
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES
-from elt_assets.runner.config.references import resolve_paths
+from elt_assets.runner.config.references import has_other_template, resolve_paths, walk_references
 from elt_assets.runner.config.secrets import is_reference
 from elt_assets.runner.kinds.registry import KINDS, check_references
 from elt_assets.runner.kinds.source_kind import Installed, SourceKind
@@ -55,8 +55,6 @@ _NAME = re.compile(r"[A-Za-z0-9_]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TRUSTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*|https?://[^\s/?#@]+")
 """Pattern of what a manifest may use: the name of a Python module, or the URL of an origin."""
-_TEMPLATE = re.compile(r"\{\{-?\s*env\b")
-"""Pattern of Dagster's templates `{{ env.NAME }}` and `{{ env('NAME') }}`."""
 
 
 def check_plain_name(name: str) -> str:
@@ -118,19 +116,19 @@ def _check_variables(variables: Any) -> Any:
 
 
 def _reject_templates(config: Any) -> Any:
-    """Reject Dagster's templates of environment variables in a config: nothing replaces them."""
+    """Reject templates of environment variables that nothing replaces, because they have another form."""
     if (place := _find_template(config)) is not None:
         raise ValueError(
-            f"{place[1:] or 'the value'}: templates as `{{{{ env.NAME }}}}` are not replaced here; write "
-            "`{env: NAME}`, or `{literal: …}` for a text that is used unchanged"
+            f"{place[1:] or 'the value'}: write the template of a variable as `{{{{ env.NAME }}}}` or "
+            "`{{ env('NAME', 'default') }}`; write `{literal: …}` for a text that is used unchanged"
         )
     return config
 
 
 def _find_template(value: Any) -> str | None:
-    """Return the path of the first text with a template of a variable; None if there is none."""
+    """Return the path of the first text with such a template; None if there is none."""
     if isinstance(value, str):
-        return "" if _TEMPLATE.search(value) else None
+        return "" if has_other_template(value) else None
     inner: Any = ()
     if isinstance(value, Mapping) and set(value) != {"literal"}:
         inner = value.items()
@@ -214,7 +212,10 @@ class _Connector(ConfigModel):
                 f"{self.label()}: write exactly one of {', '.join(keys)}; "
                 f"given: {', '.join(present) or 'none'}"
             )
-        _reject_templates({self.kind: self.value})
+        for place, _ in walk_references(self.value, self.kind):
+            raise ValueError(
+                f"{place}: a template of a variable is replaced only in `config` and `environment`"
+            )
         return self
 
     @model_validator(mode="after")

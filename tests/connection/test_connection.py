@@ -446,20 +446,30 @@ def test_the_errors_of_all_streams_are_reported_together(tmp_path: Path) -> None
         assert part in error.value.message
 
 
-@pytest.mark.parametrize("text", ["{{ env.TOKEN }}", "x-{{env('TOKEN')}}", "{{- env['TOKEN'] }}"])
-def test_templates_of_dagster_are_refused_in_the_source(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text", ["{{ env.TOKEN | upper }}", "x-{{env(TOKEN)}}", "{{- env['TOKEN'] }}"]
+)
+def test_other_forms_of_a_template_of_a_variable_are_refused(text: str, tmp_path: Path) -> None:
     for config in ({"auth": {"token": text}}, {"auth": [text]}):
         source: Json = {"command": ["source-x"], "config": config}
         message = refusal(tmp_path, declare(source=source))
-        assert "source.config: auth." in message and "{env: NAME}" in message
+        assert "source.config: auth." in message and "{{ env.NAME }}" in message
     source = {"command": ["source-x"], "environment": {"TOKEN": text}}
-    assert "source.environment: TOKEN: templates" in refusal(tmp_path, declare(source=source))
-    source = {"command": ["source-x", text]}
-    assert "source: command.1: templates" in refusal(tmp_path, declare(source=source))
+    assert "source.environment: TOKEN: write" in refusal(tmp_path, declare(source=source))
     destination = {"command": ["d"], "config": {"token": text}}
-    assert "destination.config: token: templates" in refusal(
-        tmp_path, declare(destination=destination)
+    assert "destination.config: token: write" in refusal(tmp_path, declare(destination=destination))
+
+
+def test_a_template_of_a_variable_is_kept_until_the_connector_starts(tmp_path: Path) -> None:
+    config = {"token": "{{ env.NOT_SET }}", "url": ["https://{{ env('HOST', 'localhost') }}/x"]}
+    source: Json = {"command": ["source-x"], "config": config, "environment": {"A": "{{ env.B }}"}}
+    assert load(tmp_path, declare(source=source)).source.config == config
+    source["config"] = {"token": "{{ env.ELT_HASH_SALT }}"}
+    assert "config.token refers to the environment variable ELT_HASH_SALT" in refusal(
+        tmp_path, declare(source=source)
     )
+    source = {"command": ["source-x", "{{ env.TOKEN }}"]}
+    assert "source: command[1]: a template" in refusal(tmp_path, declare(source=source))
 
 
 def test_other_templates_and_literals_are_passed_to_the_connector(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ attributes:
       login: {secret: crm}
       nested: [{key_json: {secret: crm}}]
       as_it_is: {literal: {secret: crm}}
+      url: "https://ada:{{ env.CRM_PASSWORD }}@{{ env('CRM_HOST', 'localhost') }}"
     environment: {CRM_TOKEN: {file: secrets/token}, CRM_LOGIN: {secret: crm}}
   destination:
     command: [%s]
@@ -75,7 +76,7 @@ class Team:
 
     def elt(self, *words: str) -> subprocess.CompletedProcess[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
-        environment["DAGSTER_HOME"] = str(self.root / "dagster_home")
+        environment |= {"DAGSTER_HOME": str(self.root / "dagster_home"), "CRM_PASSWORD": "s3same"}
         return subprocess.run(
             [str(BIN / "elt"), *words],
             env=environment,
@@ -103,12 +104,13 @@ def test_files_and_secrets_reach_the_connectors_and_are_shown_nowhere(team: Team
         "login": crm,
         "nested": [{"key_json": json.dumps(crm)}],
         "as_it_is": {"secret": "crm"},
+        "url": "https://ada:s3same@localhost",
     }
     assert token == "t0ken-of-crm" and json.loads(login) == crm
     assert destination[0] == {"token": "t0ken-of-crm"}
     assert team.calls.read_text() == "crm\n"  # once
     assert '"token": "****"' in output and "with ****" in output
-    assert "t0ken" not in output and "hunter" not in output
+    assert "t0ken" not in output and "hunter" not in output and "s3same" not in output
 
 
 def test_a_missing_file_and_a_missing_secret_are_reported_when_a_connector_starts(

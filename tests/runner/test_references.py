@@ -170,3 +170,46 @@ def test_other_objects_are_no_references(tmp_path: Path) -> None:
     }
     resolved, secrets = resolve_references(resolve_paths(config, tmp_path))
     assert resolved == {**config, "d": {"secret": "x"}, "e": {"file": "x"}} and not secrets
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value", "secret"),
+    [
+        ("{{ env.VALUE }}", "a", "5432", ["5432"]),
+        ("{{env('VALUE')}}", "port", 5432, ["5432"]),
+        ("{{- env( \"VALUE\" , 'x') -}}", "port", 5432, ["5432"]),
+        ("{{ env('NOT_SET', 'a b') }}", "a", "a b", []),
+        ("{{ env('NOT_SET', '') }}", "a", "", []),
+        ("{{ env('NOT_SET', 8080) }}", "port", 8080, []),
+        ("x:{{ env.VALUE }}@{{ env('NOT_SET', 'h') }}/{{ env.OTHER }}", "a", "x:5432@h/o", ["5432", "o"]),
+        ("{{ env.VALUE }}-{{ config['x'] }}", "a", "5432-{{ config['x'] }}", ["5432"]),
+        ("{{ env.LOGIN }}", "login", {"user": "ada"}, ['{"user": "ada"}', "ada"]),
+        ("{{ environment.x }} {{ config.env.X }}", "a", "{{ environment.x }} {{ config.env.X }}", []),
+    ],
+)  # fmt: skip
+def test_a_template_of_a_variable_is_a_reference(
+    text: str, field: str, value: Any, secret: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in {"VALUE": "5432", "OTHER": "o", "LOGIN": '{"user": "ada"}'}.items():
+        monkeypatch.setenv(name, content)
+    config, secrets = resolve_references({"x": [{field: text}], field: text}, schema=SCHEMA)
+    assert config[field] == value and type(config[field]) is type(value)
+    assert secrets[len(secrets) - len(secret) :] == secret
+    assert resolve_references({"literal": {"a": text}}) == ({"a": text}, [])
+
+
+def test_a_template_of_a_variable_that_is_not_set_or_reserved_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ConfigError, match=r"config\.a\[0\] refers to .* NOT_SET, which is not set"):
+        resolve_references({"a": ["x {{ env.NOT_SET }}"]})
+    monkeypatch.setenv("ELT_HASH_SALT", "hunter2")
+    for text in ("{{ env.ELT_HASH_SALT }}", "{{ env('ELT_OTHER', 'x') }}"):
+        with pytest.raises(ConfigError, match=r"config\.a refers to the environment variable ELT_"):
+            resolve_references({"a": text})
+    monkeypatch.setenv("VALUE", "hunter2")
+    with pytest.raises(
+        ConfigError, match="value of the environment variable VALUE is not"
+    ) as error:
+        resolve_references({"port": "{{ env.VALUE }}"}, schema=SCHEMA)
+    assert "hunter2" not in str(error.value)

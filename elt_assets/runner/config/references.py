@@ -1,4 +1,7 @@
-"""References in a config to values that are not in the YAML: `{env: NAME}`, `{file: PATH}`, `{secret: NAME}`.
+"""References in a config to values that are not in the YAML.
+
+They are `{env: NAME}`, `{file: PATH}`, `{secret: NAME}`, and a text with Dagster's templates of variables,
+`{{ env.NAME }}` and `{{ env('NAME', 'default') }}`. Any other template is a text for the connector.
 
 A reference is read when a connector starts, and never when definitions are loaded. The function that reads
 `{secret: …}` is the project's, by the setting `secrets`. It is called once for each name in a process, and
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +28,12 @@ MAX_BYTES = 1 << 20
 """Maximum size of a file that a reference names, in bytes."""
 LITERAL = "literal"
 """Key of an object whose value is used as it is written: nothing in it is a reference."""
+_TEMPLATE = re.compile(
+    r"""\{\{-?\s*env(?:\.(?P<name>[A-Za-z_]\w*)|\(\s*(?P<quote>["'])(?P<quoted>[A-Za-z_]\w*)(?P=quote)"""
+    r"""\s*(?:,\s*(?:(?P<mark>["'])(?P<text>[^"'\\]*)(?P=mark)|(?P<number>-?\d+(?:\.\d+)?))\s*)?\))\s*-?\}\}"""
+)
+"""Matches a template of a variable."""
+_TEMPLATE_START = re.compile(r"\{\{-?\s*env\b")
 _LIFETIME = 3600.0
 """How long a process uses a secret without calling the project's function again, in seconds."""
 _UNREFERENCED = "write {literal: …} around the object if the connector gets it as it is"
@@ -34,8 +44,8 @@ class Reference:
     """A reference to a value outside of the config.
 
     Attributes:
-        scheme: the key: `env`, `file` or `secret`.
-        name: the name of the variable or of the secret, or the path of the file.
+        scheme: the key: `env`, `file` or `secret`; or `template`.
+        name: the name of the variable or of the secret, the path of the file, or the text with templates.
     """
 
     scheme: str
@@ -44,16 +54,31 @@ class Reference:
     @classmethod
     def parse(cls, value: Any) -> Reference | None:
         """Return the reference that a value of a config is; None if it is another value."""
+        if isinstance(value, str):
+            return cls("template", value) if _TEMPLATE.search(value) else None
         if not isinstance(value, Mapping) or len(value) != 1:
             return None
         [(scheme, name)] = value.items()
         return cls(scheme, name) if scheme in _SCHEMES and isinstance(name, str) else None
 
     def __str__(self) -> str:
+        if self.scheme == "template":
+            names = list(dict.fromkeys(self.variables))
+            return f"the environment variable{'s'[: len(names) > 1]} {', '.join(names)}"
         return f"the {_SCHEMES[self.scheme][0]} {self.name}"
 
-    def read(self, where: str) -> Any:
-        """Return the value: the text of a variable or a file; of a secret, a text or another JSON value.
+    @property
+    def variables(self) -> list[str]:
+        """The names of the environment variables that it refers to."""
+        if self.scheme == "template":
+            return [match["name"] or match["quoted"] for match in _TEMPLATE.finditer(self.name)]
+        return [self.name] if self.scheme == "env" else []
+
+    def read(self, where: str) -> tuple[Any, list[str]]:
+        """Return the value, and the texts in it that are secret.
+
+        The value is the text of a variable, a template or a file; or what a secret is, a text or another JSON
+        value. The default value of a template is not secret.
 
         Args:
             where: the place of the reference, for the error.
@@ -63,7 +88,10 @@ class Reference:
                 the place and the reference, and no value.
             EltError: the project's function raised it.
         """
-        return _SCHEMES[self.scheme][1](self.name, where)
+        if self.scheme == "template":
+            return _fill_template(self.name, where)
+        value = _SCHEMES[self.scheme][1](self.name, where)
+        return value, [value if isinstance(value, str) else json.dumps(value)]
 
 
 def walk_references(config: Any, where: str) -> Iterator[tuple[str, Reference]]:
@@ -93,6 +121,26 @@ def resolve_paths(config: Any, folder: Path) -> Any:
     if isinstance(config, list):
         return [resolve_paths(value, folder) for value in config]
     return config
+
+
+def has_other_template(text: str) -> bool:
+    """Return whether a text has a template of a variable in a form that is not supported."""
+    return _TEMPLATE_START.search(_TEMPLATE.sub("", text)) is not None
+
+
+def _fill_template(text: str, where: str) -> tuple[str, list[str]]:
+    secrets = []
+
+    def read(match: re.Match[str]) -> str:
+        name = match["name"] or match["quoted"]
+        default = match["text"] if match["text"] is not None else match["number"]
+        if default is not None and name not in os.environ:
+            refuse_reserved(name, where)
+            return default
+        secrets.append(_read_variable(name, where))
+        return secrets[-1]
+
+    return _TEMPLATE.sub(read, text), secrets
 
 
 def _read_variable(name: str, where: str) -> str:

@@ -43,7 +43,7 @@ def resolve_references(
 
 
 def is_reference(value: Any) -> bool:
-    """Return whether a value of a config is a reference: `{env: NAME}`, `{file: PATH}`, `{secret: NAME}`."""
+    """Return whether a value of a config is a reference, also by a template."""
     return Reference.parse(value) is not None
 
 
@@ -62,8 +62,8 @@ def refuse_reserved_references(config: Any, where: str) -> None:
         ConfigError: as for `refuse_reserved`.
     """
     for place, reference in walk_references(config, where):
-        if reference.scheme == "env":
-            refuse_reserved(reference.name, place)
+        for name in reference.variables:
+            refuse_reserved(name, place)
 
 
 def _resolve_value(
@@ -71,9 +71,9 @@ def _resolve_value(
 ) -> tuple[Any, list[str]]:
     reference = Reference.parse(config)
     if reference is not None:
-        content = reference.read(where)
+        content, secrets = reference.read(where)
         value = convert_type(content, types[place], str(reference), where)
-        return value, _secret_texts(content, value)
+        return value, _secret_texts(value, secrets)
     if isinstance(config, Mapping):
         if set(config) == {LITERAL}:
             return config[LITERAL], []
@@ -135,9 +135,8 @@ def _json_types(value: Any) -> set[str]:
     return {names[type(value)]}
 
 
-def _secret_texts(content: Any, value: Any) -> list[str]:
+def _secret_texts(value: Any, secrets: list[str]) -> list[str]:
     """Return the texts of a referenced value that are secret; none for true, false and null."""
     if value is None or isinstance(value, bool):
         return []
-    text = content if isinstance(content, str) else json.dumps(content)
-    return [text, *strings(value)] if isinstance(value, (dict, list)) else [text]
+    return [*secrets, *strings(value)] if secrets and isinstance(value, (dict, list)) else secrets

@@ -76,7 +76,7 @@ def replace_secrets(
         for step in place[:-1]:
             parent = parent[step]
         dotted = ".".join(map(str, place))
-        if is_reference(parent):
+        if is_reference(parent) or is_reference(value):
             continue
         if not isinstance(value, str):
             raise ConfigError(
