@@ -85,7 +85,9 @@ class OnCron(ConfigModel):
     """
 
     on_cron: str = Field(description="Cron schedule, as `0 6 * * *`.")
-    timezone: TimeZone = Field(default="UTC", description="Time zone of the schedule.")
+    timezone: TimeZone | None = Field(
+        default=None, description="Time zone of the schedule; default: `timezone` of the stream."
+    )
 
 
 def _automation(value: Any) -> Any:
@@ -133,7 +135,9 @@ class Freshness(ConfigModel):
     within: Duration | None = Field(
         default=None, description="Length of the period before a deadline in which a sync must end."
     )
-    timezone: TimeZone = Field(default="UTC", description="Time zone of `cron`.")
+    timezone: TimeZone | None = Field(
+        default=None, description="Time zone of `cron`; default: `timezone` of the stream."
+    )
 
     @model_validator(mode="after")
     def _check_one_limit(self) -> Freshness:

@@ -37,6 +37,7 @@ from elt_assets.connection.config_model import (
     FieldPath,
     reject_unknown_keys,
 )
+from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import Partitions, SourcePartitions, Window
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
@@ -310,7 +311,7 @@ class Fields(ConfigModel):
         return self
 
 
-class Stream(ConfigModel):
+class Stream(RunControls):
     """Settings of one stream."""
 
     name: str = Field(description="Name of the stream in the catalog.")
@@ -441,7 +442,7 @@ class Checkpoint(ConfigModel):
     seconds: float = Field(default=300, gt=0, description="Time since the last commit, in seconds.")
 
 
-class Connection(ConfigModel):
+class Connection(RunControls):
     """The attributes of a `ConnectionComponent`."""
 
     name: PlainName = Field(
@@ -546,6 +547,10 @@ class Connection(ConfigModel):
     def settings_of(self, stream: StreamId) -> Stream:
         """Return the settings of one of the connection's streams."""
         return self.settings_by_stream[stream]
+
+    def controls_of(self, stream: StreamId) -> RunControls:
+        """Return the run controls of one of the connection's streams, with those of the connection."""
+        return self.settings_of(stream).over(self)
 
     @property
     def lake_namespace(self) -> str:

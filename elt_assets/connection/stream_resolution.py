@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from elt_assets.connection.control_problems import find_control_problems
 from elt_assets.connection.files import CATALOG_FILE
 from elt_assets.connection.models import Connection, Stream
 from elt_assets.errors import ConfigError
@@ -63,6 +64,7 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
         else:
             configured.append(_resolve_stream(settings, stream, problems))
     problems += _find_repeated_streams(connection.streams)
+    problems += find_control_problems(connection)
     if connection.read_together:
         problems += _together_problems(connection)
     if connection.destination is not None:

@@ -26,6 +26,7 @@ from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets.build import build_assets, stream_assets
 from elt_assets.orchestration.assets.translator import ConnectionTranslator
 from elt_assets.orchestration.automation.drift import Source
+from elt_assets.orchestration.automation.full_refreshes import refresh_schedules
 from elt_assets.orchestration.automation.schedules import schedules
 from elt_assets.orchestration.automation.sensors import sensors
 from elt_assets.orchestration.io_manager import resources
@@ -140,7 +141,10 @@ class ConnectionComponent(dg.Component, Connection):
             definitions = dg.Definitions(
                 assets=problems.of(partial(build_assets, self, assets, _Translator(self))),
                 jobs=[check_job(source), discover],
-                schedules=problems.of(partial(schedules, self, assets)),
+                schedules=[
+                    *(problems.of(partial(schedules, self, assets)) or ()),
+                    *(problems.of(partial(refresh_schedules, self, assets)) or ()),
+                ],
                 sensors=problems.of(partial(sensors, self, assets, discover)),
                 resources=resources(),
             )

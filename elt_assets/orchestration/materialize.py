@@ -134,6 +134,7 @@ def _execute(
             partition_key=partition,
             raise_on_error=False,
             run_id=run_id,
+            tags=assets[0].connection.run_tags,
         )
 
 

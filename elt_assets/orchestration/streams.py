@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,3 +77,12 @@ def group_by_partitions(assets: Sequence[StreamAsset]) -> list[list[StreamAsset]
     if not groups:
         return [plain] if plain else []
     return [groups[0] + plain, *groups[1:]]
+
+
+def group_by_run_tags(assets: Sequence[StreamAsset]) -> list[list[StreamAsset]]:
+    """Return streams by the tags of their runs, of which a run has one set."""
+    groups: dict[str, list[StreamAsset]] = {}
+    for asset in assets:
+        tags = json.dumps(asset.controls.run_tags, sort_keys=True)
+        groups.setdefault(tags, []).append(asset)
+    return list(groups.values())

@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 
 from elt_assets import paths
 from elt_assets.connection import Connection, Stream, as_landed, field_selection
+from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import has_window
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
@@ -96,6 +97,11 @@ class ConnectionStream:
     def settings(self) -> Stream:
         """The stream's settings in the connection."""
         return self.connection.settings_of(self.stream.id)
+
+    @cached_property
+    def controls(self) -> RunControls:
+        """The run controls of the stream: its own, and those of its connection."""
+        return self.connection.controls_of(self.stream.id)
 
     @cached_property
     def fields(self) -> FieldSelection | None:

@@ -60,6 +60,7 @@ def execute(project: Project, request: dg.RunRequest) -> dg.ExecuteInProcessResu
         return job.execute_in_process(
             instance=instance,
             asset_selection=list(request.asset_selection or []),
+            run_config=request.run_config,
             partition_key=request.partition_key,
             tags={name: request.tags[name] for name in (START, END) if name in request.tags},
             raise_on_error=False,

@@ -180,6 +180,7 @@ def _deps(assets: Iterable[StreamAsset]) -> dict[str, set[dg.AssetKey]]:
 def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDefinition:
     """Return the assets of one op: of a stream, or of all streams that one connector process reads."""
     name, configured = assets[0].step_name, assets[0].settings.partitions
+    controls = assets[0].controls
 
     @dg.multi_asset(
         name=name,
@@ -195,7 +196,8 @@ def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDe
         required_resource_keys={LAKE_KEY, SPARK_KEY, IO_MANAGER_KEY},
         retry_policy=_retries(assets[0].connection.retry),
         # Partitions of one stream may run at the same time.
-        pool=name if configured is None else None,
+        pool=controls.pool or (name if configured is None else None),
+        op_tags=controls.op_tags,
     )
     def sync(context: dg.AssetExecutionContext) -> Iterator[StepEvent]:
         with as_dagster_failure():

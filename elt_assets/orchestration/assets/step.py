@@ -132,6 +132,11 @@ class SyncStep:
     def _read(self, assets: Sequence[StreamAsset]) -> None:
         for asset in assets:
             validate(asset, self._config)
+            if not asset.controls.enabled:
+                self._context.log.info(
+                    f"{asset.name} is not enabled: no schedule, sensor or condition starts it; this run was "
+                    "requested by hand"
+                )
         if any(asset.partitions is not None for asset in assets):
             self._read_partitions(*assets)
         elif assets:

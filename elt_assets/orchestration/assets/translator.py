@@ -58,7 +58,7 @@ class ConnectionTranslator:
             tags={**connection.tags, **settings.tags},
             partitions_def=partitions_definition(connection, stream),
             automation_condition=_automation(connection, settings, source.key),
-            freshness_policy=_freshness(settings.freshness or connection.freshness, stream),
+            freshness_policy=_freshness(connection, settings),
             metadata={
                 TABLE_PATH: "/".join(path.levels),
                 OTHER_TABLE_PATH: "/".join(path.other),
@@ -68,6 +68,7 @@ class ConnectionTranslator:
                 "elt/sync_mode": stream.sync_mode,
                 "dagster/column_schema": column_schema(schema, landed),
                 **(table if is_in_lake else {DESTINATION: _writer(connection)}),
+                **({} if connection.controls_of(stream.id).enabled else {"elt/enabled": False}),
             },
         )
 
@@ -167,16 +168,16 @@ def _automation(
     automation = settings.automation
     if automation is None and "automation" not in settings.model_fields_set:
         automation = connection.automation
-    if automation is None:
+    controls = connection.controls_of(settings.id)
+    if automation is None or not controls.enabled:
         return None
     ignored = dg.AssetSelection.assets(source)
     if not isinstance(automation, OnCron):
         missing = dg.AutomationCondition.any_deps_missing()
         return dg.AutomationCondition.eager().replace(missing, missing.ignore(ignored))
     try:
-        return dg.AutomationCondition.on_cron(automation.on_cron, automation.timezone).ignore(
-            ignored
-        )
+        timezone = automation.timezone or controls.timezone or "UTC"
+        return dg.AutomationCondition.on_cron(automation.on_cron, timezone).ignore(ignored)
     except Exception as error:  # Dagster validates the expression
         raise ConfigError(
             f"stream {str(settings.id)!r}: automation: {automation.on_cron!r} is not a valid cron expression",
@@ -184,16 +185,20 @@ def _automation(
         ) from error
 
 
-def _freshness(freshness: Freshness | None, stream: ConfiguredStream) -> dg.FreshnessPolicy | None:
-    if freshness is None:
+def _freshness(connection: Connection, settings: Stream) -> dg.FreshnessPolicy | None:
+    """Return the freshness policy of a stream; None for a disabled one, which nothing keeps up to date."""
+    freshness: Freshness | None = settings.freshness or connection.freshness
+    controls = connection.controls_of(settings.id)
+    if freshness is None or not controls.enabled:
         return None
     if freshness.fail_after is not None:
         return dg.FreshnessPolicy.time_window(freshness.fail_after, freshness.warn_after)
     assert freshness.cron is not None and freshness.within is not None
     try:
-        return dg.FreshnessPolicy.cron(freshness.cron, freshness.within, freshness.timezone)
+        timezone = freshness.timezone or controls.timezone or "UTC"
+        return dg.FreshnessPolicy.cron(freshness.cron, freshness.within, timezone)
     except Exception as error:  # Dagster validates the expression and the time
         raise ConfigError(
-            f"stream {str(stream.id)!r}: freshness: {error}",
+            f"stream {str(settings.id)!r}: freshness: {error}",
             guidance='correct it, for example {cron: "0 6 * * *", within: 1h, timezone: Europe/Berlin}',
         ) from error

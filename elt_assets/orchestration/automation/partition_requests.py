@@ -1,4 +1,4 @@
-"""Requests for new partitions and for runs of partitions: in batches, and bounded in each tick.
+"""Requests for runs, and for new partitions: in batches, and bounded in each tick.
 
 A run costs a Spark session, so partitions share runs; a request costs Dagster a query, so a tick has limits,
 and what is above them is left to the next tick.
@@ -6,7 +6,7 @@ and what is above them is left to the next tick.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import dagster as dg
 
 from elt_assets.connection.partitions import MultiPartitions, TimePartitions
 from elt_assets.orchestration.assets import partitions
-from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.streams import StreamAsset, group_by_run_tags
 
 MAX_PER_RUN = 1_000
 """Maximum number of partitions in a run that a sensor or a schedule requests."""
@@ -127,11 +127,34 @@ def run_requests(
     """
     for part in _parts(keys, _per_run(asset)):
         is_single = len(part) == 1
+        ends = {} if is_single else dict(zip(_RANGE, (part[0], part[-1]), strict=True))
         yield dg.RunRequest(
             run_key=None if run_key is None else f"{run_key} {part[0]}",
             asset_selection=[asset.key],
             partition_key=part[0] if is_single else None,
-            tags=None if is_single else dict(zip(_RANGE, (part[0], part[-1]), strict=True)),
+            tags={**asset.controls.run_tags, **ends},
+        )
+
+
+def whole_requests(
+    assets: Sequence[StreamAsset],
+    run_key: str | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Iterator[dg.RunRequest]:
+    """Yield the requests of runs of streams without partitions: one for all streams with the same run tags.
+
+    Args:
+        run_key: beginning of the run keys; None for requests without a run key.
+        config: the run config of the op of each stream.
+    """
+    for number, group in enumerate(group_by_run_tags(assets)):
+        further = f" {group[0].key.to_user_string()}" if number else ""
+        ops = {asset.step_name: {"config": dict(config)} for asset in group} if config else {}
+        yield dg.RunRequest(
+            run_key=None if run_key is None else f"{run_key}{further}",
+            asset_selection=[asset.key for asset in group],
+            run_config={"ops": ops} if ops else {},
+            tags=group[0].controls.run_tags,
         )
 
 

@@ -15,6 +15,7 @@ from elt_assets.orchestration.automation.partition_requests import (
     newest_window,
     run_requests,
     select_newest_window,
+    whole_requests,
 )
 from elt_assets.orchestration.names import connection_name
 from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
@@ -22,6 +23,8 @@ from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
 
 def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.ScheduleDefinition]:
     """Return the schedules of the streams, and the schedules of the connection for all other streams.
+
+    Streams that are not enabled are in none of them; the names of the others stay the same.
 
     A job of Dagster has one definition of partitions, and so has a schedule. The first one of the connection
     has all streams without partitions, and those with the first definition; the streams of each other
@@ -31,34 +34,44 @@ def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.
         ConfigError: a schedule is not a valid cron expression.
     """
     own = [asset for asset in assets if asset.settings.schedule is not None]
-    candidates = [(asset.op_name, asset.settings.schedule, [asset]) for asset in own]
+    candidates = [
+        (asset.op_name, asset.settings.schedule, asset.controls.timezone, [asset]) for asset in own
+    ]
     # Without such streams the connection's schedule is only checked.
     groups = group_by_partitions(
         [asset for asset in assets if asset.settings.schedule is None]
     ) or [[]]
     for number, targets in enumerate(groups):
         base = targets[0].op_name if number else connection_name(connection)
-        candidates.append((base, connection.schedule, targets))
+        candidates.append((base, connection.schedule, connection.timezone, targets))
     problems = Problems()
     checked = [
-        (problems.of(partial(_schedule, f"{base}_schedule", cron, targets)), targets)
-        for base, cron, targets in candidates
+        (problems.of(partial(_schedule, f"{base}_schedule", cron, timezone, targets)), targets)
+        for base, cron, timezone, targets in candidates
         if cron is not None
     ]
     problems.raise_all()
-    return [schedule for schedule, targets in checked if schedule is not None and targets]
+    return [
+        schedule
+        for schedule, targets in checked
+        if schedule is not None and any(asset.controls.enabled for asset in targets)
+    ]
 
 
-def _schedule(name: str, cron: str, assets: Sequence[StreamAsset]) -> dg.ScheduleDefinition:
+def _schedule(
+    name: str, cron: str, timezone: str | None, targets: Sequence[StreamAsset]
+) -> dg.ScheduleDefinition:
+    assets = [asset for asset in targets if asset.controls.enabled]
     try:
         return dg.ScheduleDefinition(
             name=name,
             target=dg.AssetSelection.assets(*(asset.key for asset in assets)),
             cron_schedule=cron,
+            execution_timezone=timezone,
             execution_fn=_requests(assets),
         )
     except dg.DagsterInvalidDefinitionError as error:
-        own = [asset for asset in assets if asset.settings.schedule is not None]
+        own = [asset for asset in targets if asset.settings.schedule is not None]
         where = f"stream {str(own[0].stream.id)!r}: " if own else ""
         raise ConfigError(
             f"{where}schedule: {cron!r} is not a valid cron expression",
@@ -71,15 +84,15 @@ def _requests(
 ) -> Callable[[dg.ScheduleEvaluationContext], Iterator[dg.RunRequest]]:
     """Return a function that yields the run requests of a tick.
 
-    There is one request for all streams without partitions. For each other stream there are requests for the
-    partitions that `_partitions_of_tick` returns. Dagster distinguishes requests by their `run_key`.
+    There is one request for all streams without partitions that have the same tags. For each other stream
+    there are requests for the partitions that `_partitions_of_tick` returns. Dagster distinguishes requests
+    by their `run_key`.
     """
 
     def requests(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
         tick = context.scheduled_execution_time.isoformat()
-        unpartitioned = [asset.key for asset in assets if asset.partitions is None]
-        if unpartitioned:
-            yield dg.RunRequest(run_key=tick, asset_selection=unpartitioned)
+        unpartitioned = [asset for asset in assets if asset.partitions is None]
+        yield from whole_requests(unpartitioned, tick)
         for asset in assets:
             if asset.partitions is not None:
                 keys = _partitions_of_tick(asset, context)

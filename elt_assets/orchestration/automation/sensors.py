@@ -18,7 +18,7 @@ from elt_assets.lake.admin.distinct_values import plain_column, texts_of
 from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.write.write_spec import columns_of
 from elt_assets.orchestration.automation.new_data import can_check, find_new_data
-from elt_assets.orchestration.automation.partition_requests import add_partitions
+from elt_assets.orchestration.automation.partition_requests import add_partitions, whole_requests
 from elt_assets.orchestration.automation.source_partitions import source_partitions_sensor
 from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.names import connection_name
@@ -39,15 +39,21 @@ def sensors(
 ) -> list[dg.SensorDefinition]:
     """Return the sensors that the connection configures. They are off until a user turns them on.
 
+    What is not enabled is not in them.
+
     Raises:
         ConfigError: the configuration does not match the streams.
     """
     all_sensors = []
+    if not connection.enabled:
+        return []
     if connection.drift is not None:
         all_sensors.append(_drift(connection, connection.drift.every, discover))
     if connection.new_data is not None:
-        all_sensors.append(_new_data(connection, connection.new_data.every, assets))
+        all_sensors += _new_data(connection, connection.new_data.every, assets)
     for asset in assets:
+        if not asset.controls.enabled:
+            continue
         configured = asset.settings.partitions
         if isinstance(configured, SourcePartitions):
             all_sensors.append(source_partitions_sensor(asset, configured))
@@ -86,13 +92,17 @@ def _drift(
 
 def _new_data(
     connection: Connection, every: dt.timedelta, assets: Sequence[StreamAsset]
-) -> dg.SensorDefinition:
-    checked = [asset for asset in assets if can_check(asset)]
-    if not checked:
+) -> list[dg.SensorDefinition]:
+    """Return the sensor of new data; none if the streams that it could check are not enabled."""
+    candidates = [asset for asset in assets if can_check(asset)]
+    if not candidates:
         raise ConfigError(
             "new_data: the sensor needs an incremental stream without partitions, and there is none",
             guidance="set `sync_mode: incremental` for a stream, or use a `schedule` instead",
         )
+    checked = [asset for asset in candidates if asset.controls.enabled]
+    if not checked:
+        return []
     name = f"{connection_name(connection)}_new_data"
 
     @dg.sensor(
@@ -114,9 +124,10 @@ def _new_data(
             return dg.SkipReason(f"the source could not be checked for new data: {one_line(error)}")
         if not result.new_data:
             return dg.SkipReason(result.skip_reason)
-        return dg.SensorResult(run_requests=[dg.RunRequest(asset_selection=result.new_data)])
+        changed = [asset for asset in checked if asset.key in result.new_data]
+        return dg.SensorResult(run_requests=list(whole_requests(changed)))
 
-    return new_data
+    return [new_data]
 
 
 def _partitions(

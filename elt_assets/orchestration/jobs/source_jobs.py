@@ -50,6 +50,7 @@ def check_job(source: Source) -> dg.JobDefinition:
     @dg.job(
         name=f"{connection.name}_check",
         description=f"Checks that the source of {connection.name} can be accessed with its config.",
+        tags=connection.run_tags,
     )
     def job() -> None:
         check()
@@ -75,6 +76,7 @@ def discover_job(source: Source) -> dg.JobDefinition:
     @dg.job(
         name=f"{connection.name}_discover",
         description=f"Reports what changed in the source of {connection.name} (policy: {default}).",
+        tags=connection.run_tags,
     )
     def job() -> None:
         discover()
