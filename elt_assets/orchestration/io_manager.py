@@ -1,4 +1,4 @@
-"""The Spark IO manager: it writes streams and DataFrames to tables, and loads tables as DataFrames."""
+"""The IO manager: it writes streams and data frames to tables, and loads tables as data frames."""
 
 # No `from __future__ import annotations`: Dagster inspects the annotations of the resource.
 
@@ -11,8 +11,10 @@ from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.snapshots import scan, snapshot
+from elt_assets.lake.frames.frame_types import convert_to_arrow
 from elt_assets.lake.spark.session import DataFrame
 from elt_assets.lake.write import dataframes
+from elt_assets.lake.write.frame_rows import ArrowRows, FrameRows, SparkRows
 from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
 from elt_assets.lake.write.table_paths import TablePath, find_table
 from elt_assets.orchestration.events.metadata import (
@@ -40,9 +42,9 @@ from elt_assets.storage.location import Location
 
 
 class SparkIOManager(dg.ConfigurableIOManager):
-    """IO manager that commits checkpoints of a stream during its read, and loads streams as DataFrames.
+    """IO manager that commits checkpoints of a stream during its read, and loads streams as data frames.
 
-    A downstream asset that returns a DataFrame gets its own table. The path of the table under the root of
+    A downstream asset that returns a data frame gets its own table. The path of the table under the root of
     the lake is the asset key. Each materialisation replaces the table, or the partitions of the run.
     """
 
@@ -58,15 +60,14 @@ class SparkIOManager(dg.ConfigurableIOManager):
         return ReportedRead(spark_provider(self.spark), context, plan).report_streams()
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
-        """Store the DataFrame of a downstream asset. The output of a stream has no value (see `land`)."""
+        """Store the rows that a downstream asset returns. The output of a stream has no value (see `land`).
+
+        Only Spark's DataFrame needs Spark, and partitions whose files another engine has combined.
+        """
         if obj is None:
             return
-        if not isinstance(obj, DataFrame):
-            raise dg.DagsterInvariantViolationError(
-                f"the Spark IO manager stores Spark DataFrames, not {type(obj).__name__}"
-            )
         with as_dagster_failure():
-            self._store(context, obj)
+            self._store(context, self._rows_of(context, obj))
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Return the rows of the upstream asset's table from one snapshot, in the annotated type.
@@ -91,7 +92,13 @@ class SparkIOManager(dg.ConfigurableIOManager):
             rows = scan(place, writer, partitions=request.partitions, columns=request.columns)
             return request.frame_type.load(rows)
 
-    def _store(self, context: dg.OutputContext, rows: DataFrame) -> None:
+    def _rows_of(self, context: dg.OutputContext, frame: object) -> FrameRows:
+        if isinstance(frame, DataFrame):
+            return SparkRows(frame)
+        table = convert_to_arrow(frame, f"the result of {context.asset_key.to_user_string()}")
+        return ArrowRows.read(table, lambda: spark_provider(self.spark).get())
+
+    def _store(self, context: dg.OutputContext, rows: FrameRows) -> None:
         """Replace the table of a downstream asset, or the partitions of the run."""
         path, key = _path_of(context).levels, context.asset_key.path
         target = dataframes.Target(self.lake.location.child(*path), key, context.run_id)

@@ -28,11 +28,13 @@ class FrameType:
     Attributes:
         library, name: the package, and the name of the type in it.
         load: returns the rows of a scan as such a frame.
+        convert: returns the rows of such a frame as Arrow data.
     """
 
     library: str
     name: str
     load: Callable[[ArrowScan], Any]
+    convert: Callable[[Any], pa.Table]
 
     @property
     def full_name(self) -> str:
@@ -89,12 +91,34 @@ def _load_duckdb(scan: ArrowScan) -> Any:
     return importlib.import_module("duckdb").from_arrow(scan.to_table())
 
 
+def _convert_polars(frame: Any) -> pa.Table:
+    polars = importlib.import_module("polars")
+    objects = [name for name, kind in frame.schema.items() if kind == polars.Object]
+    if objects:  # Polars would give the addresses of the objects
+        raise TypeError(f"the column {objects[0]!r} has Python objects")
+    try:
+        return frame.to_arrow()
+    except pa.ArrowInvalid as error:
+        types = ", ".join(f"{name!r}: {kind}" for name, kind in frame.schema.items())
+        raise TypeError(f"{error}; its columns are {types}") from error
+
+
+def _convert_pandas(frame: Any) -> pa.Table:
+    """Return the rows of a frame; the levels of its index that have names become columns."""
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    others = [name for name in frame.columns if not isinstance(name, str)]
+    if others:
+        raise TypeError(f"the name of the column {others[0]!r} is no text")
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
 FRAME_TYPES = (
-    FrameType("polars", "LazyFrame", _scan_polars),
-    FrameType("polars", "DataFrame", _load_polars),
-    FrameType("pyarrow", "Table", ArrowScan.to_table),
-    FrameType("pandas", "DataFrame", _load_pandas),
-    FrameType("duckdb", "DuckDBPyRelation", _load_duckdb),
+    FrameType("polars", "LazyFrame", _scan_polars, lambda frame: _convert_polars(frame.collect())),
+    FrameType("polars", "DataFrame", _load_polars, _convert_polars),
+    FrameType("pyarrow", "Table", ArrowScan.to_table, lambda table: table),
+    FrameType("pandas", "DataFrame", _load_pandas, _convert_pandas),
+    FrameType("duckdb", "DuckDBPyRelation", _load_duckdb, lambda rows: rows.to_arrow_table()),
 )
 """The types beside Spark's DataFrame."""
 FRAME_NAMES = ", ".join([SPARK_FRAME, *(kind.full_name for kind in FRAME_TYPES)])
@@ -119,10 +143,38 @@ def find_frame_type(python_type: object, user: str) -> FrameType | None:
     for kind in FRAME_TYPES:
         if python_type is kind.python_type:
             return kind
-    name = getattr(python_type, "__qualname__", None)
-    module = getattr(python_type, "__module__", "")
-    type_name = f"{module}.{name}" if isinstance(python_type, type) and name else str(python_type)
     raise ConfigError(
-        f"{user} is of the type {type_name}, in which no table can be read",
+        f"{user} is of the type {_name_of(python_type)}, in which no table can be read",
         guidance=f"write one of these types: {FRAME_NAMES}",
     )
+
+
+def convert_to_arrow(frame: object, user: str) -> pa.Table:
+    """Return the rows of a frame of one of `FRAME_TYPES`.
+
+    Args:
+        user: what the frame comes from, for the error.
+
+    Raises:
+        ConfigError: it is of another type, or has values that Arrow has no type for.
+    """
+    for kind in FRAME_TYPES:
+        python_type = kind.python_type
+        if python_type is not None and isinstance(frame, python_type):
+            try:
+                return kind.convert(frame)
+            except (pa.ArrowException, TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"{user} cannot be stored: {' '.join(map(str, error.args))}",
+                    guidance="cast or rename the columns that the message is about",
+                ) from error
+    raise ConfigError(
+        f"{user} is a {_name_of(type(frame))}, which cannot be stored as a table",
+        guidance=f"return one of these types: {FRAME_NAMES}",
+    )
+
+
+def _name_of(python_type: object) -> str:
+    if not isinstance(python_type, type):
+        return str(python_type)
+    return f"{python_type.__module__}.{python_type.__qualname__}"

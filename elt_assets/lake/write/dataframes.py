@@ -1,12 +1,10 @@
-"""Tables of downstream assets: a DataFrame replaces the whole table, or some of its partitions."""
+"""Tables of downstream assets: the rows of a frame replace the whole table, or some of its partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
@@ -14,8 +12,8 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD
-from elt_assets.lake.spark.expressions import value_at
+from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.lake.write.frame_rows import FrameRows
 from elt_assets.lake.write.stream_tables import app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
 from elt_assets.storage.location import Location
@@ -63,21 +61,22 @@ class Stored:
     rows: int
 
 
-def replace_table(target: Target, rows: DataFrame) -> Stored:
+def replace_table(target: Target, rows: FrameRows) -> Stored:
     """Replace all rows of a table, and its columns, in one commit.
 
     Raises:
         ConfigError: another asset owns the table.
     """
-    rows, table = _nullable(rows), target.opened()
+    table = target.opened()
+    rows = rows.complete(table.schema)
     if not table.exists:
         table.prepare(rows.schema)
-    files = table.write_files(rows)
+    files = rows.write(table)
     _commit(target, table, TableChange(files, table.files), files, rows.schema)
     return Stored(table, _records(files))
 
 
-def replace_partitions(target: Target, rows: DataFrame, partitions: Sequence[str]) -> Stored:
+def replace_partitions(target: Target, rows: FrameRows, partitions: Sequence[str]) -> Stored:
     """Replace partitions of a table, each in one commit; the rows of other partitions stay.
 
     Args:
@@ -88,40 +87,26 @@ def replace_partitions(target: Target, rows: DataFrame, partitions: Sequence[str
             a column has another type than in the table.
     """
     if len(partitions) == 1:
-        name = f.lit(partitions[0]).cast(PARTITION_FIELD.dataType)
-        return _replace_partition(target, rows.withColumn(PARTITION, name), partitions[0])
+        return _replace_partition(target, rows.put_partition(partitions[0]), partitions[0])
     _refuse_unnamed(target, rows, partitions)
-    cached_rows = rows.persist()
-    try:
-        _refuse_others(target, cached_rows, partitions)
+    with rows.hold() as rows_once:
+        _refuse_others(target, rows_once, partitions)
         done = [
-            _replace_partition(
-                target, cached_rows.where(value_at([PARTITION]) == partition), partition
-            )
+            _replace_partition(target, rows_once.select_partition(partition), partition)
             for partition in partitions
         ]
-    finally:
-        cached_rows.unpersist()
     return Stored(done[-1].table, sum(replaced.rows for replaced in done))
 
 
-def _replace_partition(target: Target, rows: DataFrame, partition: str) -> Stored:
-    rows, table = _nullable(rows), target.opened(partition)
+def _replace_partition(target: Target, rows: FrameRows, partition: str) -> Stored:
+    table = target.opened(partition)
+    rows = rows.complete(table.schema)
     _refuse_other_types(table, rows.schema)
     table.prepare(rows.schema)
-    files = table.write_files(rows)
-    others = partition_files.plan_removal(lambda: rows.sparkSession, table, partition, table.schema)
+    files = rows.write(table)
+    others = partition_files.plan_removal(rows.session, table, partition, table.schema)
     _commit(target, table, TableChange([*files, *others.add], others.remove), files)
     return Stored(table, _records(files))
-
-
-def _nullable(rows: DataFrame) -> DataFrame:
-    """Return the rows with nullable columns: a count or a literal is NOT NULL, but the next DataFrame may
-    have nulls there."""
-    columns = (
-        t.StructField(column.name, column.dataType, True, column.metadata) for column in rows.schema
-    )
-    return rows.to(t.StructType(list(columns)))
 
 
 def _commit(
@@ -142,8 +127,8 @@ def _records(files: Iterable[DataFile]) -> int:
     return sum(file.records for file in files)
 
 
-def _refuse_unnamed(target: Target, rows: DataFrame, partitions: Sequence[str]) -> None:
-    if PARTITION not in rows.columns:
+def _refuse_unnamed(target: Target, rows: FrameRows, partitions: Sequence[str]) -> None:
+    if PARTITION not in rows.schema.names:
         raise ConfigError(
             f"{target.asset} returned the rows of {len(partitions)} partitions in one run, without the "
             "partition of each row",
@@ -152,9 +137,8 @@ def _refuse_unnamed(target: Target, rows: DataFrame, partitions: Sequence[str]) 
         )
 
 
-def _refuse_others(target: Target, rows: DataFrame, partitions: Sequence[str]) -> None:
-    is_wanted = f.coalesce(value_at([PARTITION]).isin(*partitions), f.lit(False))
-    other = rows.where(~is_wanted).select(value_at([PARTITION])).first()
+def _refuse_others(target: Target, rows: FrameRows, partitions: Sequence[str]) -> None:
+    other = rows.find_other(partitions)
     if other is not None:
         raise ConfigError(
             f"{target.asset} returned rows of the partition {other[0]!r}, which is not one of this run's "
@@ -171,6 +155,6 @@ def _refuse_other_types(table: Table, schema: t.StructType) -> None:
         if type_names.get(column.name, type_name) != type_name:
             raise ConfigError(
                 f"the column {column.name!r} of the table {table.uri} has the type "
-                f"{type_names[column.name]}, but {type_name} in the DataFrame",
+                f"{type_names[column.name]}, but {type_name} in the result",
                 guidance="cast it, or move the table away and materialise all partitions again",
             )
