@@ -82,10 +82,16 @@ def _open_yaml(path: Path) -> Iterator[IO[str]]:
     except YAML_ERRORS as error:
         raise ConfigError(
             f"{path} is not valid YAML: {error}",
-            guidance="correct the syntax; the file must be UTF-8 text",
+            guidance=f"correct the syntax; the file must be UTF-8 text{_explain_tag(str(error))}",
         ) from error
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def _explain_tag(error: str) -> str:
+    """Return what to add if YAML took an operator of `filter` for one of its own signs."""
+    is_operator = any(sign in error for sign in ("2002:value'", "'!='", "block scalar"))
+    return '; write an operator in quotes, as operator: "="' if is_operator else ""
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:

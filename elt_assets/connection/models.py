@@ -39,6 +39,7 @@ from elt_assets.connection.config_model import (
 )
 from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import Partitions, SourcePartitions, Window
+from elt_assets.connection.rows import Conditions, Renaming
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES
@@ -355,6 +356,14 @@ class Stream(RunControls):
     fields: Fields | None = Field(
         default=None, description="Which fields are stored, and which of them only as a hash."
     )
+    rename: Renaming | None = Field(
+        default=None,
+        description="New names of fields, by their names in the source; over those of the connection.",
+    )
+    filter: Conditions | None = Field(
+        default=None,
+        description="Conditions that a record must meet to be stored, besides those of the connection.",
+    )
     partitions: Partitions | None = Field(
         default=None, description="Windows of time or keys, each of which is read by itself."
     )
@@ -453,6 +462,13 @@ class Connection(RunControls):
     )
     prefix: FieldName | None = Field(
         default=None, description="Text before the name of each stream's table."
+    )
+    rename: Renaming | None = Field(
+        default=None, description="New names of fields, in each stream that has the field."
+    )
+    filter: Conditions | None = Field(
+        default=None,
+        description="Conditions that the records of each stream with the field must meet to be stored.",
     )
     source: Source = Field(description="Connector that is read, and its config.")
     destination: Destination | None = Field(

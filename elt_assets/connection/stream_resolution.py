@@ -10,8 +10,14 @@ from typing import Any
 import yaml
 
 from elt_assets.connection.control_problems import find_control_problems
+from elt_assets.connection.field_lookup import describe_unknown, is_unknown, join_names
 from elt_assets.connection.files import CATALOG_FILE
 from elt_assets.connection.models import Connection, Stream
+from elt_assets.connection.row_resolution import (
+    find_row_problems,
+    find_unused_settings,
+    resolve_renames,
+)
 from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import (
@@ -37,9 +43,6 @@ from elt_assets.sync.selection.fields import (
     properties,
 )
 
-_MAX_NAMES = 20
-"""Maximum number of names that an error lists."""
-
 
 def resolve_streams(connection: Connection, catalog: Catalog) -> list[ConfiguredStream]:
     """Join the settings of each stream of a connection with its catalog.
@@ -62,9 +65,10 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
                 "cannot be separated; report it to the maintainer of the connector"
             )
         else:
-            configured.append(_resolve_stream(settings, stream, problems))
+            configured.append(_resolve_stream(connection, settings, stream, problems))
     problems += _find_repeated_streams(connection.streams)
     problems += find_control_problems(connection)
+    problems += find_unused_settings(connection, catalog)
     if connection.read_together:
         problems += _together_problems(connection)
     if connection.destination is not None:
@@ -80,7 +84,7 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
 
 
 def _resolve_stream(
-    settings: Stream, stream: AirbyteStream, problems: list[str]
+    connection: Connection, settings: Stream, stream: AirbyteStream, problems: list[str]
 ) -> ConfiguredStream:
     """Return a stream as it is configured, and add what is not valid to `problems`."""
     if settings.replication_method is not None:
@@ -92,6 +96,7 @@ def _resolve_stream(
     configured = _configure(settings, stream)
     texts = _overridden_key(settings, stream) + _mode_problems(configured)
     texts += _field_problems(settings, configured)
+    texts += find_row_problems(connection, settings, stream, _selection(settings, configured))
     if settings.history and not configured.deduplicates:
         texts.append(
             "history: versions need a key; write `destination_sync_mode: append_dedup` "
@@ -183,7 +188,7 @@ def _explain_unused_key(settings: Stream, stream: AirbyteStream) -> str | None:
     if settings.destination_sync_mode != APPEND or settings.primary_key is None:
         return None
     fits = not _is_another_key(settings, stream) and not any(
-        _is_unknown(path, stream) for path in settings.primary_key
+        is_unknown(path, stream) for path in settings.primary_key
     )
     return None if fits else "`append` needs no key"
 
@@ -191,7 +196,7 @@ def _explain_unused_key(settings: Stream, stream: AirbyteStream) -> str | None:
 def _describe_missing_stream(settings: Stream, catalog: Catalog) -> str:
     names = [str(stream.id) for stream in catalog.streams]
     near = difflib.get_close_matches(str(settings.id), names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {_join_names(list(map(repr, names)))}"
+    hint = f"did you mean {near[0]!r}?" if near else f"it has {join_names(list(map(repr, names)))}"
     return f"stream {str(settings.id)!r} is not in the catalog ({CATALOG_FILE}); {hint}"
 
 
@@ -240,44 +245,9 @@ def _mode_problems(configured: ConfiguredStream) -> list[str]:
         *(("primary_key", path) for path in configured.key),
     ]
     problems += [
-        _unknown_field(field, path, stream) for field, path in paths if _is_unknown(path, stream)
+        describe_unknown(field, path, stream) for field, path in paths if is_unknown(path, stream)
     ]
     return problems
-
-
-def _is_unknown(path: Sequence[str], stream: AirbyteStream) -> bool:
-    """Return whether the schema has no such field. A schema without properties allows any field."""
-    return _find_unknown(path, stream) is not None
-
-
-def _unknown_field(field: str, path: Sequence[str], stream: AirbyteStream) -> str:
-    depth, names = _find_unknown(path, stream) or (0, [])
-    near = difflib.get_close_matches(path[depth], names, n=1)
-    hint = f"did you mean {join_path((*path[:depth], *near))!r}?" if near else ""
-    parent = f"{join_path(tuple(path[:depth]))!r} has" if depth else "it has"
-    return f"{field}: the stream has no field {'.'.join(path)!r}; {hint or f'{parent} {_join_names(names)}'}"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return ", ".join(names[:_MAX_NAMES]) + more
-
-
-def _find_unknown(path: Sequence[str], stream: AirbyteStream) -> tuple[int, list[str]] | None:
-    """Return the first step of a path that the schema does not have, and the names that it has there.
-
-    Returns:
-        The index of the step, and the names. None if the schema allows the path.
-    """
-    schema: Any = stream.json_schema
-    for depth, name in enumerate(path):
-        declared = properties(schema)
-        if not declared:
-            return None
-        if name not in declared:
-            return depth, list(declared)
-        schema = declared[name]
-    return None
 
 
 def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSelection | None:
@@ -288,8 +258,8 @@ def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSe
 def as_landed(
     connection: Connection, configured: ConfiguredStream, stream: AirbyteStream | None = None
 ) -> ConfiguredStream:
-    """Return a stream of a connection as its table gets it: with the selected fields and, if these are kept,
-    the column of undeclared fields.
+    """Return a stream of a connection as its table gets it: with the selected fields, by their new names, and
+    the column of undeclared fields if these are kept.
 
     Args:
         stream: the source's description of the stream; default: that of the catalog.
@@ -300,6 +270,8 @@ def as_landed(
         described.stream = stream
     settings = connection.settings_of(configured.id)
     described = land_stream(described, _selection(settings, configured))
+    renames = resolve_renames(connection, settings, configured.stream)
+    described = described if renames is None else renames.rename_stream(described)
     return keep_undeclared(described) if settings.on_undeclared == "keep" else described
 
 
@@ -349,10 +321,10 @@ def _field_problems(settings: Stream, configured: ConfiguredStream) -> list[str]
         return problems
     selected = {"include": fields.include or (), "exclude": fields.exclude, "hash": fields.hashed}
     problems += [
-        _unknown_field(f"fields.{key}", path, stream)
+        describe_unknown(f"fields.{key}", path, stream)
         for key, paths in selected.items()
         for path in paths
-        if _is_unknown(path, stream)
+        if is_unknown(path, stream)
     ]
     unhashable = ((path, _explain_unhashable(path, fields)) for path in fields.hashed)
     return problems + [f"fields.hash: {join_path(path)!r} {why}" for path, why in unhashable if why]

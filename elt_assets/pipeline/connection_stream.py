@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from elt_assets import paths
 from elt_assets.connection import Connection, Stream, as_landed, field_selection
 from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import has_window
+from elt_assets.connection.row_resolution import resolve_conditions, resolve_renames
+from elt_assets.connection.rows import Condition
+from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.schema.names import RESERVED_COLUMNS, is_column_name
+from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
 from elt_assets.lake.write.table_paths import TableNames, TablePath, TablePaths, open_tables
+from elt_assets.pipeline.row_conditions import RowCondition, compile_conditions
 from elt_assets.protocol.airbyte.catalog import (
     INCREMENTAL,
     AirbyteStream,
@@ -24,6 +32,7 @@ from elt_assets.protocol.airbyte.catalog import (
 from elt_assets.storage.location import Location
 from elt_assets.sync.selection.fields import FieldSelection, narrowed
 from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.selection.renames import Renames
 
 STATES = "_elt_states"
 """The first level of the table path of a stream whose rows are in another destination."""
@@ -89,6 +98,11 @@ class ConnectionStream:
     def table_path(self) -> TablePath:
         return table_path(self.connection, self.stream.id)
 
+    @property
+    def destination_name(self) -> str:
+        """The name of the stream at another destination than the lake."""
+        return self.settings.table or f"{self.connection.prefix or ''}{self.stream.id.name}"
+
     def name_of(self, table: Table) -> str:
         """Return the name of a table of the stream, or of a companion: its levels below the root."""
         return ".".join(table.uri.split("/")[-len(self.table_path.levels) :])
@@ -108,24 +122,68 @@ class ConnectionStream:
         """The selection of the fields that are stored; None if all are stored as they are."""
         return field_selection(self.connection, self.stream)
 
+    @cached_property
+    def renames(self) -> Renames | None:
+        """The new names of the stream's fields; None if all keep their names."""
+        return resolve_renames(self.connection, self.settings, self.stream.stream)
+
+    @cached_property
+    def conditions(self) -> Sequence[Condition]:
+        """The conditions that the stream's records must meet to be stored."""
+        return resolve_conditions(self.connection, self.settings, self.stream.stream)
+
+    def check_rows(self) -> None:
+        """Check the conditions and the new names with the types and names that columns can have.
+
+        Raises:
+            ConfigError: a condition does not fit the type of its field, or no column can have a new name.
+        """
+        self.make_row_condition()
+        for old, new in self.renames.names.items() if self.renames is not None else ():
+            if not is_column_name(new):
+                raise ConfigError(
+                    f"stream {str(self.stream.id)!r}: rename: {old!r}: no column can have the name {new!r}",
+                    guidance="write letters, digits and underscores, and no name that begins with one of "
+                    + ", ".join(RESERVED_COLUMNS),
+                )
+
+    def make_row_condition(self) -> RowCondition | None:
+        """Return the function that tests the stream's records; None if all are stored.
+
+        Raises:
+            ConfigError: a condition does not fit the type of its field.
+        """
+        deletes = self.stream.deduplicates
+        return (
+            compile_conditions(self.conditions, self.stream, deletes=deletes)
+            if self.conditions
+            else None
+        )
+
     def make_requested_stream(self, stream: ConfiguredStream | None = None) -> ConfiguredStream:
-        """Return the stream as requested from its source: without the fields that are not stored.
+        """Return the stream as requested from its source: without the fields that are neither stored nor in a
+        condition.
 
         Args:
             stream: the stream with the generation of a sync; default: without a generation.
         """
-        return narrowed(stream or self.stream, self.fields)
+        fields = self.fields
+        if fields is not None and self.conditions:
+            tested = tuple(tuple(condition.field) for condition in self.conditions)
+            fields = replace(fields, markers=(*fields.markers, *tested))
+        return narrowed(stream or self.stream, fields)
 
     def record_filter(self) -> RecordFilter | None:
-        """Return the filter that removes and hashes fields; None if all fields are stored as they are.
+        """Return the filter of the stream's records; None if all are stored, and all fields as they are.
 
         Raises:
-            ConfigError: as `paths.hash_salt`.
+            ConfigError: as `paths.hash_salt`, and `make_row_condition`.
         """
-        fields = self.fields
-        if fields is None:
+        fields, condition = self.fields, self.make_row_condition()
+        if fields is None and condition is None and self.renames is None:
             return None
-        return RecordFilter(fields, paths.hash_salt() if fields.hashed else None)
+        salt = paths.hash_salt() if fields is not None and fields.hashed else None
+        return RecordFilter(fields, salt, renames=self.renames, condition=condition)
 
     @property
     def salt_fingerprint(self) -> str | None:
@@ -138,11 +196,27 @@ class ConnectionStream:
 
     @property
     def selection(self) -> str | None:
-        """The fingerprint of the field selection and the salt; None if all fields are stored as they are."""
-        if self.fields is None:
+        """The fingerprint of the field selection, the salt and the new names; None if all fields are stored
+        as they are."""
+        if self.fields is None and self.renames is None:
             return None
         text = f"{self.fields} {self.salt_fingerprint}"
+        text += "" if self.renames is None else f" {sorted(self.renames.names.items())}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def conditions_text(self) -> str:
+        """The conditions as a text that identifies them; empty if all records are stored."""
+        return " and ".join(condition.model_dump_json() for condition in self.conditions)
+
+    def join_metadata(self, metadata: CommitMetadata) -> StoredStream:
+        """Return the stream as its table stores it, with the newest commit of the table."""
+        return StoredStream(
+            self.make_stored_stream(),
+            metadata,
+            self.salt_fingerprint,
+            conditions=self.conditions_text,
+        )
 
     def tables(self, lake: str | Location, partition: str | None = None) -> StreamTables:
         """Return the stream's tables at their newest snapshots, with the state of one partition.

@@ -14,11 +14,12 @@ from elt_assets.sync.events import Committed
 class SyncFigures:
     """The figures of one sync of one stream, summed over its commits.
 
-    Counts are of records. `bytes`: as read. `undeclared`: number of records by field that the catalog does
-    not declare.
+    Counts are of records. `filtered`: read, but not stored because of the conditions of `filter`. `bytes`: as
+    read. `undeclared`: number of records by field that the catalog does not declare.
     """
 
     read: int = 0
+    filtered: int = 0
     committed: int = 0
     rejected: int = 0
     changed: int = 0
@@ -41,6 +42,7 @@ class SyncFigures:
         """Return the figures of two syncs of the stream together."""
         return SyncFigures(
             read=self.read + other.read,
+            filtered=self.filtered + other.filtered,
             committed=self.committed + other.committed,
             rejected=self.rejected + other.rejected,
             changed=self.changed + other.changed,

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from elt_assets.connection import Connection, describe_broken_fields, describe_unused_settings
+from elt_assets.connection import (
+    Connection,
+    as_landed,
+    describe_broken_fields,
+    describe_unused_settings,
+)
 from elt_assets.pipeline import shared_state_start
 from elt_assets.pipeline.connectors import connect, connect_destination
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -24,8 +29,9 @@ from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.storage.staging import Staging
+from elt_assets.sync.destination_names import DestinationNames
 from elt_assets.sync.events import Logged
-from elt_assets.sync.selection.fields import land_stream, notices
+from elt_assets.sync.selection.fields import notices
 from elt_assets.sync.session import Threshold
 from elt_assets.sync.streams import StreamRules
 
@@ -88,10 +94,19 @@ class ReadPlan:
 
     def _send_to(self, destination: Connector, plan: SyncPlan) -> None:
         """Change the plan of a sync so that another destination than the lake gets the records."""
+        names = DestinationNames(
+            {
+                read.id: read.asset.destination_name
+                for read in self.streams
+                if read.asset.destination_name != read.id.name
+            }
+        )
         streams = [
-            remove_entries(land_stream(read.stream, read.asset.fields)) for read in self.streams
+            names.rename_stream(remove_entries(as_landed(self.connection, read.stream)))
+            for read in self.streams
         ]
         catalog = ConfiguredCatalog(streams=streams)
+        plan.names = names
         # Before the sinks store the start of a refresh: a later sync would resume it.
         plan.check = partial(destination.adapt_catalog, catalog)
         plan.send = partial(destination.write, catalog, stop=self.connector.cancel)

@@ -104,6 +104,7 @@ class ReadRun:
         for stream, figures in self.figures.items():
             progress = self.progress(stream)
             figures.read, figures.bytes = progress.records_read, progress.bytes_read
+            figures.filtered = progress.records_filtered
             figures.seconds = time.monotonic() - self._started
         if isinstance(event, Acknowledged):
             self.figures[event.stream].add(event.commit)

@@ -15,7 +15,6 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.write.stored_stream import (
     Generations,
     RefreshMode,
-    StoredStream,
     next_sync_id,
 )
 from elt_assets.lake.write.stream_tables import StreamTables
@@ -93,6 +92,7 @@ class StreamPlan:
             salt=self.asset.salt_fingerprint,
             selection=self.asset.selection,
             intent=self.intent,
+            conditions=self.asset.conditions_text,
             keeps_undeclared=settings.on_undeclared == "keep",
         )
 
@@ -116,7 +116,7 @@ def plan_stream(
             not one of this stream.
     """
     metadata = tables.metadata
-    stored = StoredStream(asset.make_stored_stream(), metadata, asset.salt_fingerprint)
+    stored = asset.join_metadata(metadata)
     is_continued = stored.continues(request.intent)
     mode = "none" if is_continued else request.refresh
     start = None if is_continued else request.state

@@ -21,6 +21,7 @@ from elt_assets.protocol.airbyte.catalog import (
 )
 from elt_assets.protocol.airbyte.messages import Message, Received
 from elt_assets.storage.staging import Staging
+from elt_assets.sync.destination_names import DestinationNames
 from elt_assets.sync.events import SessionEvent, Sink, StreamProgress
 from elt_assets.sync.relay import Relay, Send
 from elt_assets.sync.session import Session, StreamChanges, Threshold
@@ -67,6 +68,7 @@ class SyncPlan:
         check: called before the sinks are opened; raises an error if the sync cannot be run.
         notices: returns the events to report before anything is read.
         send: runs the destination that gets the records. The sinks then store only the states.
+        names: the names of the streams at this destination.
         expect_rows: called once, when the first record for the sinks arrives.
         subject: what lineage and metrics say that the sync is about; None if nothing is reported.
     """
@@ -82,6 +84,7 @@ class SyncPlan:
     check: Callable[[], object] = _ignore
     notices: Callable[[], Iterator[SessionEvent]] = _no_notices
     send: Send | None = None
+    names: DestinationNames | None = None
     expect_rows: Callable[[], object] = _ignore
     subject: Subject | None = None
 
@@ -159,7 +162,7 @@ class Sync:
 
     def _relay(self, sinks: Mapping[StreamId, Sink], send: Send) -> Iterator[SessionEvent]:
         plan = self._plan
-        self._session = relay = Relay(plan.catalog, sinks, plan.rules)
+        self._session = relay = Relay(plan.catalog, sinks, plan.rules, plan.names)
         with contextlib.closing(plan.read()) as messages:
             self._messages = messages
             yield from relay.run(messages, send)

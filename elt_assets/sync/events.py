@@ -145,13 +145,15 @@ NOT_AMONG_RECORDS = (
 class StreamProgress:
     """The figures of one stream, updated while the session runs.
 
-    `counted`: records that the source reports it sent; None if it reports none. `estimate`: records that the
-    source expects to send. Set when the read has ended: `ignored`, the number of records that the source
+    `records_filtered`: records among those read that a filter kept from being stored. `counted`: records that
+    the source reports it sent; None if it reports none. `estimate`: records that the source expects to send.
+    Set when the read has ended: `ignored`, the number of records that the source
     sent of streams that are not configured; `unmentioned`, QUIET, NOT_AMONG_STATUSES or NOT_AMONG_RECORDS
     if no record, state or status of the stream was received.
     """
 
     records_read: int = 0
+    records_filtered: int = 0
     bytes_read: int = 0
     status: str | None = None
     counted: int | None = None

@@ -8,6 +8,7 @@ are committed.
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,7 @@ from elt_assets.protocol.airbyte.messages import (
 from elt_assets.protocol.airbyte.recovery.texts import as_read, repair
 from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.bad_texts import replace_bad_texts
+from elt_assets.sync.destination_names import DestinationNames
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
@@ -51,7 +53,7 @@ from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.shared_state import is_stopped, list_covered, list_named
 from elt_assets.sync.source_events import events_from
 from elt_assets.sync.states.sent import SentState, SentStates
-from elt_assets.sync.streams import StreamRules, StreamRun, record_count_error
+from elt_assets.sync.streams import StreamRules, StreamRun, record_count_error, source_count
 
 _BAD_TEXTS = (
     "stream {}: the fields {} of a record have texts that are no text; U+FFFD replaces what is no character, "
@@ -71,7 +73,8 @@ class _Relayed:
     `committed_counts`: records acknowledged and rejected at the last commit, which was made at the monotonic
     time `committed_at`. `state_number`: of the last acknowledged state, in the order sent. `final_status`:
     COMPLETE or INCOMPLETE, if the destination was sent it. `error`: the destination's, for this stream.
-    `has_bad_texts`: the log says that records have texts that are no text.
+    `has_bad_texts`: the log says that records have texts that are no text. `filtered_at_state`: records that
+    were not sent before the last own state.
     """
 
     run: StreamRun
@@ -85,6 +88,12 @@ class _Relayed:
     error: ErrorTrace | None = None
     has_bad_texts: bool = False
     committed_at: float = field(default_factory=time.monotonic)
+    filtered_at_state: int = 0
+
+    @property
+    def sent(self) -> int:
+        """The number of records that were sent to the destination."""
+        return self.run.records_received - self.run.progress.records_filtered
 
 
 class Relay:
@@ -93,6 +102,7 @@ class Relay:
     Args:
         sinks: writers of the streams' states; they get no records.
         rules: what is particular to the streams of the source.
+        names: the names of the streams at the destination.
     """
 
     def __init__(
@@ -100,8 +110,10 @@ class Relay:
         catalog: ConfiguredCatalog,
         sinks: Mapping[StreamId, Sink],
         rules: StreamRules | None = None,
+        names: DestinationNames | None = None,
     ):
         self._rules = rules or StreamRules()
+        self._names = names or DestinationNames({})
         self._streams = {
             stream.id: _Relayed(StreamRun(stream, sinks[stream.id], Path()))
             for stream in catalog.streams
@@ -113,7 +125,8 @@ class Relay:
         self._runs = self._status.routes
         self._sent = SentStates()
         self._error: ErrorTrace | None = None
-        self._records_at_shared_state: dict[StreamId, int] = {}
+        self._counts_at_shared_state: dict[StreamId, tuple[int, int]] = {}
+        """The records received and the records filtered of each stream before the last shared state."""
         self._events: SimpleQueue[SessionEvent] = SimpleQueue()
 
     def progress(self, stream: StreamId) -> StreamProgress:
@@ -133,7 +146,8 @@ class Relay:
             EltError: the source or the destination failed, or ended without completing a stream.
         """
         try:
-            for answer in send(self._lines(messages)):
+            for message in send(self._lines(messages)):
+                answer = self._names.from_destination(message)
                 yield from self._take_events()
                 if answer.state is not None:
                     yield from self._handle_echo(answer.state)
@@ -171,14 +185,17 @@ class Relay:
 
     def _line(self, message: Message) -> bytes:
         """Return the line of a message. A destination can read all texts of a record outside of its key."""
-        line, record = encode(message), message.record
-        if record is None:
+        record = message.record
+        stream = None if record is None else StreamId(record.stream, record.namespace)
+        message = self._names.to_destination(message)
+        line = encode(message)
+        if record is None or stream is None:
             return repair(line)
         if as_read(line) is line:
             return line
-        relayed = self._streams[StreamId(record.stream, record.namespace)]
+        relayed = self._streams[stream]
         with contextlib.suppress(msgspec.MsgspecError):  # no object: the destination rejects it
-            changed = replace_bad_texts(record, {path[0] for path in relayed.run.configured.key})
+            changed = replace_bad_texts(record, self._key_of(stream))
             if changed and not relayed.has_bad_texts:
                 relayed.has_bad_texts = True
                 self._events.put(
@@ -186,19 +203,28 @@ class Relay:
                 )
         return repair(encode(message))
 
+    def _key_of(self, stream: StreamId) -> set[str]:
+        """Return the fields of a stream's key, as the records that are sent name them."""
+        rules = self._rules.filters.get(stream)
+        names = {path[0] for path in self._streams[stream].run.configured.key}
+        if rules is None or rules.renames is None:
+            return names
+        return {rules.renames[name] for name in names}
+
     def _final_statuses(self, incomplete: Sequence[StreamRun]) -> Iterator[bytes]:
         """Yield the final statuses that the destination was not sent yet."""
         for relayed in self._streams.values():
             status = INCOMPLETE if relayed.run in incomplete else COMPLETE
             if relayed.final_status not in (status, INCOMPLETE):
-                yield encode(stream_status(relayed.run.configured.id.descriptor, status))
+                message = stream_status(relayed.run.configured.id.descriptor, status)
+                yield encode(self._names.to_destination(message))
 
     def _accept(self, message: Message) -> bool:
         """Keep what a message reports; return whether the message goes to the destination."""
         if message.record is not None:
             return self._accept_record(message.record)
         if message.state is not None:
-            return self._accept_state(message.state)
+            return self._accept_state(message, message.state)
         return self._accept_other(message)
 
     def _accept_record(self, record: Record) -> bool:
@@ -208,10 +234,12 @@ class Relay:
             self._queue(self._status.ignore(stream))
             return False
         record.namespace = run.configured.id.namespace
-        if run.configured.id in self._rules.filters:
-            _filter_record(record, self._rules.filters[run.configured.id])
         run.is_mentioned = True
         run.progress.records_read += 1
+        rules = self._rules.filters.get(run.configured.id)
+        if rules is not None and not _filter_record(record, rules):
+            run.progress.records_filtered += 1
+            return False
         run.progress.bytes_read += len(record.data)
         return True
 
@@ -234,11 +262,11 @@ class Relay:
         for event in events:
             self._events.put(event)
 
-    def _accept_state(self, state: State) -> bool:
+    def _accept_state(self, message: Message, state: State) -> bool:
         """Keep the record counts before a state; return whether the state goes to the destination."""
         check_contents(state)
         if self._rules.shares_state and state.stream is None:
-            return self._accept_shared_state(state)
+            return self._accept_shared_state(message, state)
         stream = stream_of(state, self._runs, is_only_stream=self._rules.is_only_stream)
         if stream is None:
             self._events.put(Logged("WARN", "ignoring a state of a stream that is not configured"))
@@ -253,27 +281,40 @@ class Relay:
         run.has_own_state = True
         self._check_count([run], run.count_error(state))
         run.records_at_state = run.records_received
-        self._sent.add(run.configured.id, SentState(state, _counts([run])))
+        relayed = self._streams[run.configured.id]
+        self._sent.add(run.configured.id, SentState(state, {run.configured.id: relayed.sent}))
+        filtered = run.progress.records_filtered
+        message.state = _correct_count(state, filtered - relayed.filtered_at_state)
+        relayed.filtered_at_state = filtered
         return True
 
-    def _accept_shared_state(self, state: State) -> bool:
+    def _accept_shared_state(self, message: Message, state: State) -> bool:
         covered = list_covered(state, self._runs)
         if is_stopped(covered):
             self._events.put(Logged("WARN", "ignoring a state: one of its streams has failed"))
             return False
-        counts = _counts(covered)
         named = list_named(state, self._runs) or covered
-        before = self._records_at_shared_state
-        received = (
-            sum(run.records_received - before.get(run.configured.id, 0) for run in runs)
-            for runs in (covered, named)
-        )
-        self._check_count(covered, record_count_error(state, *received))
-        self._records_at_shared_state |= counts
+        since = [self._count_since_shared_state(runs) for runs in (covered, named)]
+        self._check_count(covered, record_count_error(state, *(received for received, _ in since)))
+        filtered = next((f for received, f in since if received == source_count(state)), 0)
         for run in covered:
             run.has_own_state = False
-        self._sent.add(None, SentState(state, counts))
+            counts = (run.records_received, run.progress.records_filtered)
+            self._counts_at_shared_state[run.configured.id] = counts
+        sent = {run.configured.id: self._streams[run.configured.id].sent for run in covered}
+        self._sent.add(None, SentState(state, sent))
+        message.state = _correct_count(state, filtered)
         return True
+
+    def _count_since_shared_state(self, runs: Sequence[StreamRun]) -> tuple[int, int]:
+        """Return how many records of streams were received and how many of these were filtered since the last
+        shared state."""
+        received = filtered = 0
+        for run in runs:
+            before = self._counts_at_shared_state.get(run.configured.id, (0, 0))
+            received += run.records_received - before[0]
+            filtered += run.progress.records_filtered - before[1]
+        return received, filtered
 
     def _check_count(self, runs: Sequence[StreamRun], error: ErrorTrace | None) -> None:
         """Raise the error of a count of records that is wrong; the streams have failed."""
@@ -367,7 +408,7 @@ class Relay:
             has_destination_failed = self._error is not None or relayed.error is not None
             can_complete = has_named_failures and run.is_complete and not run.configured.overwrites
             can_complete = can_complete and not has_destination_failed
-            if can_complete and relayed.acknowledged == run.records_received:
+            if can_complete and relayed.acknowledged == relayed.sent:
                 yield self._commit(relayed, final=True)
             elif relayed.has_uncommitted_state:
                 yield self._commit(relayed, final=False)
@@ -404,7 +445,7 @@ class Relay:
                 if relayed.has_uncommitted_state:
                     yield self._commit(relayed, final=False)
                 continue
-            relayed.acknowledged = relayed.run.records_received
+            relayed.acknowledged = relayed.sent
             yield self._commit(relayed, final=True)
         self._status.check(incomplete)
         if failed:
@@ -418,13 +459,24 @@ class Relay:
         return as_failure(error, "the destination" + (f", stream {names}" if failed else ""))
 
 
-def _counts(runs: Sequence[StreamRun]) -> dict[StreamId, int]:
-    """Return the number of records of each stream that were sent so far."""
-    return {run.configured.id: run.records_received for run in runs}
+def _correct_count(state: State, filtered: int) -> State:
+    """Return a state with the number of records that were sent before it, if `filtered` were not.
+
+    Spec: AirbyteStateStats: how many records the source sent since the previous state.
+    """
+    count, stats = source_count(state), copy.copy(state.sourceStats)
+    if not filtered or count is None or stats is None:
+        return state
+    corrected = copy.copy(state)
+    stats.recordCount = count - filtered
+    corrected.sourceStats = stats
+    return corrected
 
 
-def _filter_record(record: Record, record_filter: RecordFilter) -> None:
-    """Filter a record in place."""
-    raw = RawRecord(record.stream, record.data, meta=record.meta or NULL)
-    raw = record_filter(raw)
+def _filter_record(record: Record, record_filter: RecordFilter) -> bool:
+    """Filter a record in place; return whether it is sent."""
+    raw = record_filter(RawRecord(record.stream, record.data, meta=record.meta or NULL))
+    if raw is None:
+        return False
     record.data, record.meta = Raw(bytes(raw.data)), None if raw.meta is NULL else raw.meta
+    return True

@@ -122,6 +122,9 @@ class SegmentWriter:
         first_sequence: the position of the first record in the stream within the sync.
         limits: records and bytes at which the segment is full.
         open_files: the open files of the session. The writer may be paused when another one opens its file.
+
+    Attributes:
+        filtered: the number of records that were received and are not stored.
     """
 
     def __init__(
@@ -133,6 +136,7 @@ class SegmentWriter:
     ):
         self.path = path
         self.size = 0
+        self.filtered = 0
         self._full_at = first_sequence + limits[0]
         self._max_bytes = limits[1]
         self._first = first_sequence
@@ -164,6 +168,11 @@ class SegmentWriter:
     @property
     def records(self) -> int:
         return self._next - self._first
+
+    @property
+    def received(self) -> int:
+        """Return the number of records that were received, including those that are not stored."""
+        return self.records + self.filtered
 
     @property
     def next_sequence(self) -> int:
@@ -260,7 +269,7 @@ class SegmentWriter:
 
 
 class FilteredSegmentWriter(SegmentWriter):
-    """A segment writer that filters each record first.
+    """A segment writer that filters each record first, and counts those that are not stored.
 
     It is a separate class so that streams without a filter need no check for each record.
     """
@@ -269,15 +278,28 @@ class FilteredSegmentWriter(SegmentWriter):
         self,
         path: Path,
         first_sequence: int,
-        record_filter: Callable[[RawRecord], RawRecord],
+        record_filter: Callable[[RawRecord], RawRecord | None],
         limits: tuple[int, int] = UNBOUNDED,
         open_files: OpenFiles | None = None,
     ):
         super().__init__(path, first_sequence, limits, open_files)
         self._filter = record_filter
+        self._filtered_at_mark = 0
 
     def append(self, record: RawRecord) -> bool:
-        return super().append(self._filter(record))
+        stored = self._filter(record)
+        if stored is not None:
+            return super().append(stored)
+        self.filtered += 1
+        return False
+
+    def mark(self) -> None:
+        super().mark()
+        self._filtered_at_mark = self.filtered
+
+    def cut_to_mark(self) -> None:
+        super().cut_to_mark()
+        self.filtered = self._filtered_at_mark
 
     def append_run(self, run: RecordLines) -> RecordLines | None:
         """Append like `SegmentWriter.append_run`, but record by record: no unfiltered line is written."""

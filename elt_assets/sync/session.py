@@ -123,7 +123,7 @@ class Session:
         """
         run = self._streams[stream]
         writer, progress = run.writer, run.progress
-        open_rows, open_bytes = (0, 0) if writer is None else (writer.records, writer.size)
+        open_rows, open_bytes = (0, 0) if writer is None else (writer.received, writer.size)
         return progress.records_read + open_rows, progress.bytes_read + open_bytes
 
     def run(self, messages: Iterable[Received]) -> Iterator[SessionEvent]:

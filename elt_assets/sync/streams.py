@@ -102,7 +102,7 @@ class StreamRun:
     @property
     def records_received(self) -> int:
         """Number of records received so far, those of the open segment included."""
-        return self.progress.records_read + (0 if self.writer is None else self.writer.records)
+        return self.progress.records_read + (0 if self.writer is None else self.writer.received)
 
     def open_segment(self) -> SegmentWriter:
         """Return the writer of the open segment; open a segment if there is none."""
@@ -185,11 +185,12 @@ class StreamRun:
         if writer is None:
             return None
         self.next_sequence = writer.next_sequence
+        self.progress.records_read += writer.received
+        self.progress.records_filtered += writer.filtered
         if writer.records == 0:
             writer.discard()
             return None
         segment = writer.close()
-        self.progress.records_read += segment.records
         self.progress.bytes_read += segment.size
         return segment
 

@@ -27,7 +27,9 @@ def paths(*written: str) -> tuple[Path, ...]:
 def passed(fields: FieldSelection, data: str | bytes, meta: Any = None) -> RawRecord:
     encoded = data.encode() if isinstance(data, str) else data
     own = NULL if meta is None else Raw(json.dumps(meta).encode())
-    return RecordFilter(fields, SALT)(RawRecord("a", Raw(encoded), 1.0, meta=own))
+    record = RecordFilter(fields, SALT)(RawRecord("a", Raw(encoded), 1.0, meta=own))
+    assert record is not None
+    return record
 
 
 def left(fields: FieldSelection, data: str) -> str:

@@ -63,7 +63,8 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
             raise
         failure = error  # the records before the failure are shown first
     masked_records = [mask_record(record, connector.mask) for record in records]
-    _print_records(masked_records, list(configured.stream.json_schema.get("properties") or {}), out)
+    stored = chosen.make_stored_stream().stream.json_schema
+    _print_records(masked_records, list(stored.get("properties") or {}), out)
     name = stream_names([stream.id for stream in catalog.streams])[configured.id]
     out.document({"connection": loaded.name, "stream": name, "records": masked_records})
     if failure is not None:
@@ -95,7 +96,9 @@ def _records(
                 (message.stream, message.namespace) == stream.stream.id
             ):
                 has_message = True
-                yield _value(message if keep is None else keep(message))
+                stored = message if keep is None else keep(message)
+                if stored is not None:
+                    yield _value(stored)
     if noise and not has_message:
         raise SystemFailure(
             f"connector {connector.name} printed {noise} lines, none of which is a message",

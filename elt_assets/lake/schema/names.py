@@ -80,6 +80,11 @@ def column_names(names: Iterable[str], stored: Mapping[str, str] = _NONE) -> dic
     return {name: columns[name] for name in fields}
 
 
+def is_column_name(name: str) -> bool:
+    """Return whether a name can be that of a column, without a change."""
+    return _free(name, set()) == name
+
+
 def columns_kept(fields: Collection[str], stored: Collection[str]) -> dict[str, str]:
     """Return the stored field whose column a field keeps, for each field of one object that has a column.
 

@@ -34,17 +34,19 @@ class StoredStream:
     Attributes:
         salt: as in `WriteSpec`.
         written: as in `WriteSpec`.
+        conditions: as in `WriteSpec`.
     """
 
     stream: ConfiguredStream
     metadata: CommitMetadata
     salt: str | None = None
     written: t.StructType | None = None
+    conditions: str = ""
 
     @property
     def fingerprint(self) -> str:
         """A text that identifies how the files of a refresh are written: the policy, and a hash of the stored
-        schema, key, cursor and salt.
+        schema, key, cursor, salt and conditions.
 
         After a change of the schema it depends on the columns that were written before, which no other sync
         knows.
@@ -54,6 +56,7 @@ class StoredStream:
         text = json.dumps(
             [stream.stream.json_schema, stream.key, cursor, self.salt], sort_keys=True
         )
+        text += self.conditions
         text += "" if self.written is None else self.written.json()
         return f"{stream.destination_sync_mode}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

@@ -48,6 +48,7 @@ class WriteSpec:
         began: orders the rows of this sync after those of earlier syncs (see `next_sync_id`); default: the
             sync id.
         requested_generation: as in `CommitMetadata`.
+        conditions: a text that identifies the conditions that records must meet to be stored.
         keeps_undeclared: fields that the schema does not declare are stored in its field `UNDECLARED`.
         written: the columns that this sync wrote before its source changed the schema of the stream. Its rows
             have the columns of both schemas, and a column has a type that holds the values of both.
@@ -65,6 +66,7 @@ class WriteSpec:
     began: int | None = None
     requested_generation: int | None = None
     keeps_undeclared: bool = False
+    conditions: str = ""
     written: t.StructType | None = None
 
     def __post_init__(self) -> None:
@@ -118,7 +120,7 @@ class WriteSpec:
 
     def stored_stream(self, metadata: CommitMetadata) -> StoredStream:
         """Return the stream as its table stores it, with the newest commit of the table."""
-        return StoredStream(self.stream, metadata, self.salt, self.written)
+        return StoredStream(self.stream, metadata, self.salt, self.written, self.conditions)
 
     def resumed_refresh(self, metadata: CommitMetadata) -> Refresh | None:
         """Return the unfinished refresh that this sync resumes; None if there is none."""

@@ -147,6 +147,7 @@ def build_assets(
     problems = Problems()
     for asset in assets:
         problems.of(partial(check_columns, asset.make_stored_stream()))
+        problems.of(asset.check_rows)
     problems.of(partial(connect, connection, paths.staging()))
     problems.raise_all()
     source = translator.get_source_spec(connection)

@@ -133,8 +133,11 @@ def _counts(evidence: Evidence, _: Check) -> Outcome:
     counts = [unwrap(sync.get(SOURCE_RECORDS)) for sync in evidence.syncs]
     source = None if None in counts or not counts else sum(map(int, counts))
     metadata = {"read": figures.read, "committed": figures.committed, "rejected": figures.rejected}
-    if figures.read != figures.committed + figures.rejected:
-        text = "the number of records read is not the sum of committed and rejected records"
+    metadata |= {"filtered": figures.filtered} if figures.filtered else {}
+    if figures.read != figures.committed + figures.rejected + figures.filtered:
+        text = (
+            "the number of records read is not the sum of committed, rejected and filtered records"
+        )
         return False, text, metadata
     if source is None:
         return True, "the source does not report how many records it sent", metadata

@@ -52,7 +52,7 @@ class ConnectionTranslator:
             default_asset_key(connection, stream),
             deps=[source],
             group_name=connection.group or connection.name,
-            description=_description(settings, stream),
+            description=_description(settings, stream, landed),
             kinds={"spark", "delta"} if is_in_lake else {"airbyte"},
             owners=settings.owners if settings.owners is not None else connection.owners,
             tags={**connection.tags, **settings.tags},
@@ -145,16 +145,20 @@ def _describe_connector(connector: Source | Destination) -> str:
     return f"{connector.kind} {KINDS[connector.kind].display(connector.value)}"
 
 
-def _description(settings: Stream, stream: ConfiguredStream) -> str:
-    """Return the description in the connection, or else in the source's schema, and the sync settings."""
+def _description(settings: Stream, stream: ConfiguredStream, landed: ConfiguredStream) -> str:
+    """Return the description in the connection, or else in the source's schema, and the sync settings.
+
+    Args:
+        landed: the stream with the names of its columns.
+    """
     schema: Mapping[str, Any] = stream.stream.json_schema
     candidates = (settings.description, schema.get("description"), schema.get("title"))
     texts = [text for text in candidates if isinstance(text, str)][:1]
-    key = ", ".join(".".join(path) for path in stream.key)
+    key = ", ".join(".".join(path) for path in landed.key)
     summary = f"Stream `{stream.id}`: {stream.sync_mode}, {stream.destination_sync_mode}"
     summary += f"; key {key}" if key and stream.deduplicates else ""
     if stream.sync_mode == INCREMENTAL and stream.cursor:
-        summary += f"; cursor {'.'.join(stream.cursor)}"
+        summary += f"; cursor {'.'.join(landed.cursor)}"
     return "\n\n".join([*texts, f"{summary}."])
 
 

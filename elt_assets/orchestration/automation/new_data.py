@@ -19,7 +19,6 @@ import dagster as dg
 from elt_assets.connection import Connection
 from elt_assets.connection.partitions import moment
 from elt_assets.errors import EltError
-from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.machine_faults import translated
 from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LakeResource
@@ -167,9 +166,7 @@ def _skip_reason(assets: Sequence[StreamAsset], answers: Answers) -> str:
 def _read_starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
     """Return the state that the next sync would start from."""
     metadata = asset.tables(lake.location).metadata
-    return StoredStream(
-        asset.make_stored_stream(), metadata, asset.salt_fingerprint
-    ).find_starting_state()
+    return asset.join_metadata(metadata).find_starting_state()
 
 
 def is_new(record: RawRecord, stream: ConfiguredStream, state: str | None) -> bool:

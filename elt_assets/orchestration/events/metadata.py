@@ -22,6 +22,8 @@ SEQUENCE = "elt/sequence"
 GENERATION = "elt/generation"
 STATE = "elt/state"
 RECORDS_READ = "elt/records_read"
+RECORDS_FILTERED = "elt/records_filtered"
+"""Number of records that the conditions of `filter` kept from being stored; absent if zero."""
 RATE = "elt/records_per_second"
 TABLE_PATH = "elt/table_path"
 """Metadata key of a definition: the path of the table under the root of the lake, by the streams' names."""
@@ -49,6 +51,7 @@ TABLE_ROWS = "elt/table_rows"
 """Metadata key of a partition's event: rows of the whole table. `dagster/row_count`: of the partition."""
 _FIGURES = {
     "read": RECORDS_READ,
+    "filtered": RECORDS_FILTERED,
     "committed": "elt/records_committed",
     "rejected": "elt/records_rejected",
     "changed": "elt/records_changed",
@@ -76,9 +79,10 @@ def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
 def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
     """Return the metadata of a sync's figures."""
     values = {key: getattr(figures, name) for name, key in _FIGURES.items()}
-    undeclared = values.pop(UNDECLARED)
+    undeclared, filtered = values.pop(UNDECLARED), values.pop(RECORDS_FILTERED)
     return {
         **values,
+        **({RECORDS_FILTERED: filtered} if filtered else {}),
         "elt/seconds": round(figures.seconds, 3),
         RATE: round(figures.rate, 1),
         **({UNDECLARED: dg.MetadataValue.json(undeclared)} if undeclared else {}),

@@ -146,7 +146,11 @@ class ReportedRead:
         text = (
             f"{self._prefix(read)}done in {figures.seconds:,.0f} s: {figures.read:,} records read"
         )
-        counts = {"committed": figures.committed, "rejected": figures.rejected}
+        counts = {
+            "filtered out": figures.filtered,
+            "committed": figures.committed,
+            "rejected": figures.rejected,
+        }
         self._log_progress(", ".join([text, *(f"{n:,} {name}" for name, n in counts.items() if n)]))
         if figures.undeclared:
             self._log_undeclared(read, figures.undeclared)

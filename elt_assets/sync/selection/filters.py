@@ -1,4 +1,4 @@
-"""The filter that removes or hashes fields of records before they are staged.
+"""The filter of records before they are staged: which are stored, with which fields, by which names.
 
 A record is decoded one level at a time, along the paths of the rules only. A value that no rule concerns is
 not decoded; its bytes stay unchanged.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 
 import msgspec
@@ -17,6 +17,10 @@ from msgspec import Raw
 from elt_assets.protocol.airbyte.messages import NULL, RawRecord
 from elt_assets.protocol.airbyte.recovery.texts import read
 from elt_assets.sync.selection.fields import Action, FieldSelection, Node
+from elt_assets.sync.selection.renames import Renames
+
+Condition = Callable[[Mapping[str, Raw]], bool]
+"""A function that returns whether a record is stored, from its top-level fields as the source sent them."""
 
 WITHHELD = Raw(b'"withheld: some fields of this stream must not be stored"')
 """The replacement for the content of a record that is not a JSON object: such a record is rejected."""
@@ -45,39 +49,80 @@ _decode_meta = msgspec.json.Decoder(_Meta).decode
 
 
 class RecordFilter:
-    """A filter that applies a field selection to the records of its stream.
+    """A filter that applies conditions, a field selection and new names, in this order, to the records of its
+    stream.
 
     A rule for `a.b` needs an object, or an array of objects, in `a`. If `a` is anything else, for example a
     text, it becomes null, because it could contain what must not be stored; the record's `meta.changes` lists
     it. The content of a record that is not a JSON object, or cannot be decoded, is replaced by `WITHHELD`.
-    Only `changes` is kept of a record's `meta`, without the changes of dropped fields.
+    Only `changes` is kept of a record's `meta`, without the changes of dropped fields. Without a selection
+    no content must be hidden: then such a record's data become a text of the same content, so that it is
+    rejected too, whatever names its fields have.
 
     Args:
-        fields: the rules.
+        fields: the rules; None: all fields are kept.
         salt: the key of the hashes; required if the rules hash a field.
+        renames: the new names of fields.
+        condition: whether a record is stored.
     """
 
-    def __init__(self, fields: FieldSelection, salt: bytes | None = None):
-        assert salt or not fields.hashed, "hashing without a salt would hide nothing"
-        self._tree = fields.tree
+    def __init__(
+        self,
+        fields: FieldSelection | None,
+        salt: bytes | None = None,
+        *,
+        renames: Renames | None = None,
+        condition: Condition | None = None,
+    ):
+        assert salt or fields is None or not fields.hashed, "without a salt a hash hides nothing"
+        self._tree = None if fields is None else fields.tree
         self._salt = salt or b""
+        self._condition = condition
+        self.renames = renames
 
-    def __call__(self, record: RawRecord) -> RawRecord:
-        """Filter a record in place."""
+    def __call__(self, record: RawRecord) -> RawRecord | None:
+        """Filter a record in place; return None if it is not stored."""
         withheld: list[str] = []
         try:
-            is_object = memoryview(record.data)[0] == _OBJECT
-            data = self._object(record.data, self._tree, withheld) if is_object else WITHHELD
+            if memoryview(record.data)[0] == _OBJECT:
+                # A dict of names and raw values: of equal names, with or without escapes, the last one stays.
+                fields = read(_decode_object, record.data)
+                if self._condition is not None and not self._condition(fields):
+                    return None
+                record.data = self._convert(record.data, fields, withheld)
+            else:
+                record.data = self._withhold(record.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            data = WITHHELD
-        record.data = data
+            record.data = self._withhold(record.data)
         if withheld or record.meta is not NULL:
             record.meta = self._meta(record.meta, withheld)
         return record
 
+    def _convert(self, data: Raw, fields: dict[str, Raw], withheld: list[str]) -> Raw:
+        """Return the data of a record with the selected fields, by their new names."""
+        if self._tree is not None:
+            self._select(fields, self._tree, withheld)
+        elif self.renames is None:
+            return data
+        if self.renames is not None:
+            fields = self.renames.rename_fields(fields)
+        return Raw(_encode(fields))
+
+    def _withhold(self, data: Raw) -> Raw:
+        """Return what replaces data that are no JSON object, or cannot be decoded."""
+        if self._tree is not None:
+            return WITHHELD
+        return (
+            data if self.renames is None else Raw(_encode(bytes(data).decode("utf-8", "replace")))
+        )
+
     def _object(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
-        # A dict of names and raw values: of equal names, with or without escapes, only the last one stays.
         fields = read(_decode_object, value)
+        self._select(fields, node, withheld)
+        return Raw(_encode(fields))
+
+    def _select(self, fields: dict[str, Raw], node: Node, withheld: list[str]) -> None:
+        """Remove and hash fields of an object in place."""
         for name in list(fields):
             rule = node.rule_for(name)
             if rule is Action.DROP:
@@ -86,7 +131,6 @@ class RecordFilter:
                 fields[name] = hashed(fields[name], self._salt)
             elif isinstance(rule, Node):
                 fields[name] = self._filter_nested(fields[name], rule, withheld)
-        return Raw(_encode(fields))
 
     def _filter_nested(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
         first = memoryview(value)[0]
@@ -106,11 +150,17 @@ class RecordFilter:
             own = read(_decode_meta, meta).changes or []
         except (msgspec.MsgspecError, RecursionError):
             own = []
+        tree = self._tree
         changes = [
-            change for change in own if change.field is None or _is_stored(self._tree, change.field)
+            change
+            for change in own
+            if tree is None or change.field is None or _is_stored(tree, change.field)
         ]
         nulled = dict.fromkeys(withheld)  # one change for all elements of an array
         changes += [_Change(path, "NULLED", "DESTINATION_TYPECAST_ERROR") for path in nulled]
+        if self.renames is not None:
+            for change in changes:
+                change.field = change.field and self.renames.rename_path(change.field)
         return Raw(_encode(_Meta(changes))) if changes else NULL
 
 
