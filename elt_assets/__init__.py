@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from elt_assets.orchestration.io_manager import SparkIOManager, resources
     from elt_assets.orchestration.project_definitions import definitions_for
     from elt_assets.orchestration.resources import LakeResource, SparkResource
-    from elt_assets.pipeline.table_reader import read_table
+    from elt_assets.orchestration.table_reading import read_table
 
     __version__: str
 
@@ -40,7 +40,7 @@ _MODULES = {
     "SparkResource": "elt_assets.orchestration.resources",
     "build_connection_assets": "elt_assets.orchestration.assets.build",
     "definitions_for": "elt_assets.orchestration.project_definitions",
-    "read_table": "elt_assets.pipeline.table_reader",
+    "read_table": "elt_assets.orchestration.table_reading",
     "resources": "elt_assets.orchestration.io_manager",
 }
 

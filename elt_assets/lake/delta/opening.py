@@ -90,7 +90,7 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
         _refuse_occupied(location)
         return None
     except ConfigError as error:
-        if isinstance(error.__cause__, DeltaError):
+        if version is None and isinstance(error.__cause__, DeltaError):
             _refuse_occupied(location)
         raise
     refuse_unusable(delta)

@@ -1,0 +1,105 @@
+"""`read_table`: the table of any asset as a data frame, for a notebook or a script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, TypeVar, cast, overload
+
+import dagster as dg
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.admin.snapshots import scan, snapshot
+from elt_assets.lake.frames.frame_types import find_frame_type
+from elt_assets.lake.spark.session import DataFrame, SparkSession
+from elt_assets.lake.write.stream_tables import app_id
+from elt_assets.orchestration.io_manager import project_lake, resources
+from elt_assets.orchestration.resources import SPARK_KEY, spark_provider
+from elt_assets.pipeline.table_reader import table_of
+
+Frame = TypeVar("Frame")
+AnyKey: TypeAlias = str | Sequence[str] | dg.AssetKey
+"""The key of an asset: "shop/users", ["shop", "users"] or an AssetKey."""
+
+
+@overload
+def read_table(
+    spark: SparkSession,
+    key: AnyKey,
+    *,
+    version: int | None = None,
+    partition: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+) -> DataFrame: ...
+
+
+@overload
+def read_table(
+    key: AnyKey,
+    /,
+    *,
+    form: type[Frame],
+    version: int | None = None,
+    partition: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+) -> Frame: ...
+
+
+def read_table(
+    spark: SparkSession | AnyKey | None = None,
+    key: AnyKey | None = None,
+    *,
+    form: type[Any] = DataFrame,
+    version: int | None = None,
+    partition: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+) -> Any:
+    """Return the table of an asset at one snapshot, from the lake of the project.
+
+    `read_table(spark, "shop/users")` returns a DataFrame of that session;
+    `read_table("shop/users", form=polars.DataFrame)` needs no Spark.
+
+    Args:
+        key: the asset's key, for example "shop/users" or ["shop", "users"]; with `_history` or `_dead_letter`
+            at its end, that companion table of the stream.
+        form: `pyspark.sql.DataFrame` (default), `polars.LazyFrame`, `polars.DataFrame`, `pyarrow.Table`,
+            `pandas.DataFrame` or `duckdb.DuckDBPyRelation`.
+        version: version of the Delta table; default: the newest.
+        partition: the Dagster partition whose rows are returned, or several; default: all rows.
+        columns: the columns to read; default: all.
+
+    Raises:
+        ConfigError: there is no such table, version, partition or column; or no table can be read in `form`.
+    """
+    session, asset = (None, spark) if key is None else (spark, key)
+    if not isinstance(asset, str | list | tuple | dg.AssetKey) or not asset:
+        raise ConfigError(
+            "read_table needs the key of an asset",
+            guidance='write read_table("shop/users", form=…), or read_table(spark, "shop/users")',
+        )
+    frame_type = find_frame_type(form, "the argument `form` of read_table")
+    levels = asset_levels(asset)
+    place, writer = table_of(project_lake(), levels), app_id(levels)
+    partitions = [partition] if isinstance(partition, str) else partition
+    if frame_type is not None:
+        rows = scan(place, writer, version=version, partitions=partitions, columns=columns)
+        return frame_type.load(rows)
+    return snapshot(
+        project_session() if session is None else cast("SparkSession", session),
+        place,
+        writer,
+        version=version,
+        partitions=partitions,
+        columns=columns,
+    )
+
+
+def asset_levels(key: AnyKey) -> list[str]:
+    """Return the levels of an asset's key, which may be written with slashes."""
+    if isinstance(key, dg.AssetKey):
+        return list(key.path)
+    return key.split("/") if isinstance(key, str) else list(key)
+
+
+def project_session() -> SparkSession:
+    """Return the Spark session of the project's resources; it is started if there is none yet."""
+    return spark_provider(resources()[SPARK_KEY]).get()
