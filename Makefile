@@ -23,6 +23,9 @@ RECORDS ?=
 # Test files run side by side in so many processes, each with a Spark session of its own.
 WORKERS ?= 2
 
+# Folder of the documentation that `make docs` builds; empty for `site`.
+SITE ?=
+
 # Extra arguments for pytest or the benchmark: make test ARGS='-k state -x'
 ARGS ?=
 
@@ -36,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Spark runs on the Java that this finds (or installs); a recipe that needs it starts with $(JAVA).
 JAVA = JAVA_HOME="$$(scripts/ensure-java.sh)" && export JAVA_HOME
 
-.PHONY: help env demo test unit ui check format bench archive clean
+.PHONY: help env demo test unit ui check docs format bench archive clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,12 +63,16 @@ ui: $(STAMP)  ## Dagster's UI with its daemon, and the demo's API
 	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
 	exec $(WITH_API) $(BIN)/dagster dev -w workspace.yaml $(ARGS)
 
-check: $(STAMP)  ## lint, format, imports, names, types
+check: $(STAMP) docs  ## lint, format, imports, names, types, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tests.names
-	$(BIN)/mypy elt_assets connectors tests
+	$(BIN)/mypy elt_assets connectors tests scripts
+
+# `--quiet` would hide warnings from `--strict` too.
+docs: $(STAMP)  ## the documentation as a site, in site/; each warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(if $(SITE),--site-dir '$(SITE)')
 
 format: $(STAMP)  ## what `make check` would have formatted
 	$(BIN)/ruff check --fix .
@@ -78,7 +85,7 @@ archive: $(STAMP)  ## Spark's classes in one file, in about a minute: it starts 
 	@$(JAVA) && $(QUIET) $(BIN)/python -m elt_assets.lake.spark.archive_maker
 
 clean:  ## remove the environment and every cache (data in dagster_home stays)
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find elt_assets connectors tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

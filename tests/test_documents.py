@@ -54,3 +54,10 @@ def test_each_key_has_a_description_for_the_reference_and_for_dg_docs(
         if len(value.get("description", "")) < 10
     ]
     assert not undescribed
+
+
+def test_each_document_is_in_the_navigation_of_the_site() -> None:
+    pages = set(
+        re.findall(r"(\S+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    )
+    assert {path.name for path in (REPOSITORY / "docs").glob("*.md")} <= pages

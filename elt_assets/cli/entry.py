@@ -80,7 +80,7 @@ class _Commands(click.Group):
 @output_options
 @click.version_option(package_name="elt-assets")
 @click.pass_context
-def _elt(context: click.Context, machine: bool, verbose: bool) -> None:
+def elt(context: click.Context, machine: bool, verbose: bool) -> None:
     """Manage connections, their sources and the state of their streams.
 
     `elt sync`, `dagster asset materialize` and the UI all start Dagster runs, which record the same events.
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     machine = "--json" in words
     try:
-        code: int = _elt.main(words, prog_name="elt", standalone_mode=False)
+        code: int = elt.main(words, prog_name="elt", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return REFUSED

@@ -11,7 +11,7 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from elt_assets.connection.config_model import ConfigModel
+from elt_assets.connection.config_model import ConfigModel, OtherForm
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -106,7 +106,7 @@ def _automation(value: Any) -> Any:
 Automation = Annotated[
     Literal["eager"] | OnCron | None,
     BeforeValidator(_automation),
-    WithJsonSchema({"type": ["string", "null"], "examples": ["eager", 'on_cron "0 6 * * *"']}),
+    OtherForm(type="string", pattern="^on_cron", examples=['on_cron "0 6 * * *"']),
 ]
 """The automation condition of a stream; None if there is none.
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from elt_assets.connection.config_model import ConfigModel
+from elt_assets.connection.config_model import ConfigModel, OtherForm
 
 Severity = Literal["error", "warn"]
 
@@ -29,13 +29,16 @@ class Share(Check):
     )
 
 
+_BOOLEAN = OtherForm(type="boolean")
+
+
 def _from_bool(value: Any) -> Any:
     """Convert `true` or `false` to the mapping that enables or disables a check."""
     return {"enabled": value} if isinstance(value, bool) else value
 
 
-_Check = Annotated[Check, BeforeValidator(_from_bool)]
-_Share = Annotated[Share, BeforeValidator(_from_bool)]
+_Check = Annotated[Check, BeforeValidator(_from_bool), _BOOLEAN]
+_Share = Annotated[Share, BeforeValidator(_from_bool), _BOOLEAN]
 
 
 class Checks(ConfigModel):

@@ -12,12 +12,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
 
 FieldName = Annotated[str, Field(min_length=1)]
 FieldPath = Annotated[list[FieldName], Field(min_length=1)]
@@ -39,6 +41,20 @@ DottedPath = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 DottedPaths = Annotated[list[DottedPath], Field(min_length=1)]
+
+
+class OtherForm:
+    """Adds another form in which a value may be written to its JSON schema, which editors and `dg` check."""
+
+    def __init__(self, **schema: Any):
+        self._schema = schema
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        forms = schema["anyOf"] if set(schema) == {"anyOf"} else [schema]
+        return {"anyOf": [*forms, self._schema]}
 
 
 def reject_unknown_keys(kind: type) -> Callable[[Any], Any]:

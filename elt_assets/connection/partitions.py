@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from elt_assets.connection.automation import Duration, TimeZone
-from elt_assets.connection.config_model import ConfigModel, DottedPath, FieldName
+from elt_assets.connection.config_model import ConfigModel, DottedPath, FieldName, OtherForm
 from elt_assets.connection.windows import DATE_FORMAT, INSTANT_FORMAT, format_instant
 
 TIMED = ("hourly", "daily", "weekly", "monthly")
@@ -129,7 +129,9 @@ def _key_bind(value: Any) -> Any:
     return {"field": value} if isinstance(value, str | list) else value
 
 
-BoundKey = Annotated[KeyBind, BeforeValidator(_key_bind)]
+BoundKey = Annotated[
+    KeyBind, BeforeValidator(_key_bind), OtherForm(type="string"), OtherForm(type="array")
+]
 
 
 class StaticPartitions(ConfigModel):
