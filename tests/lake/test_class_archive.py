@@ -122,3 +122,29 @@ def test_the_first_run_makes_the_archive_for_the_later_ones(tmp_path: Path) -> N
     arguments, count = _start_spark(python)
     assert f"-XX:SharedArchiveFile={folder}" in arguments
     assert count > 1000
+
+
+@pytest.mark.process
+def test_the_maker_leaves_the_project_of_its_caller_alone(tmp_path: Path) -> None:
+    """Its own connection has a name that a team may use too; its sync ends at a Java that cannot start."""
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    team = tmp_path / "team"
+    (team / "defs" / "shop").mkdir(parents=True)
+    lake = tmp_path / "lake"
+    (team / "pyproject.toml").write_text(f'[tool.elt]\ndefs = "defs"\nlake = "{lake}"\n')
+    (team / "defs" / "shop" / "defs.yaml").write_text("not: a connection\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "elt_assets.lake.spark.archive_maker"],
+        cwd=team,
+        env={**os.environ, "JAVA_HOME": str(tmp_path / "java"), "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the sync of a small project failed" in done.stderr
+    assert "Spark cannot be started" in done.stderr
+    assert not lake.exists()

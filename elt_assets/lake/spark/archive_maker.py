@@ -1,7 +1,8 @@
-"""The program that makes the class archive: it syncs the demo in a temporary folder.
+"""The program that makes the class archive: it syncs a small project of its own in a temporary folder.
 
 `python -m elt_assets.lake.spark.archive_maker` takes about a minute on two cores and writes 180 MB. A process
-with an embedded session starts it in the background (`class_archive.make_later`).
+with an embedded session starts it in the background (`class_archive.make_later`). The project of that process
+is not used: its connections, its settings and its lake are not read.
 """
 
 from __future__ import annotations
@@ -18,7 +19,19 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake.spark import class_archive
 from elt_assets.storage.scratch import scratch
 
-SYNC_DEMO = [
+PROJECT = "[tool.elt]\n"
+CONNECTION = """
+type: elt_assets.ConnectionComponent
+attributes:
+  name: shop
+  source: {connector: faker, config: {count: 1000}}
+  streams:
+    - {name: users, sync_mode: incremental, destination_sync_mode: append_dedup}
+    - {name: products, sync_mode: full_refresh, destination_sync_mode: overwrite}
+    - {name: orders, sync_mode: incremental, destination_sync_mode: append}
+"""
+DISCOVER = ["-m", "elt_assets.cli", "discover", "shop"]
+SYNC = [
     *("-m", "dagster", "asset", "materialize"),
     *("-m", "elt_assets.definitions", "--select", "group:shop"),
 ]
@@ -66,7 +79,7 @@ def make() -> Path | None:
         None if another process is making it.
 
     Raises:
-        SystemFailure: the demo failed.
+        SystemFailure: a sync of the small project failed.
     """
     folder = class_archive.folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,9 +88,10 @@ def make() -> Path | None:
             return None
         with scratch(folder, "draft") as work:
             draft = work / "classes.jsa"
-            _sync_demo(work, f'"-XX:ArchiveClassesAtExit={draft}" {QUICK}')
+            _create_project(work)
+            _sync(work, f'"-XX:ArchiveClassesAtExit={draft}" {QUICK}')
             use = f'"-XX:SharedArchiveFile={draft}" -Xshare:auto -XX:+VerifySharedSpaces'
-            _sync_demo(work, f"{use} {QUICK}")
+            _sync(work, f"{use} {QUICK}")
             class_archive.failure_log().unlink(missing_ok=True)
             return class_archive.keep(draft)
 
@@ -94,16 +108,35 @@ def _try_lock(folder: Path) -> Iterator[bool]:
         yield True
 
 
-def _sync_demo(work: Path, options: str) -> None:
-    """Sync the demo with options for the JVM; return when the JVM has ended, which writes the archive.
+def _create_project(folder: Path) -> None:
+    connection = folder / "defs" / "shop"
+    connection.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (connection / "defs.yaml").write_text(CONNECTION, encoding="utf-8")
+    _run(folder, DISCOVER)
+
+
+def _sync(folder: Path, options: str) -> None:
+    """Sync with options for the JVM; return when the JVM has ended, which writes the archive.
 
     The JVM ends after its run, and holds the pipe until then.
     """
-    (work / "spark-defaults.conf").write_text(f"{OPTIONS} {options}\n", encoding="utf-8")
-    own = {"DAGSTER_HOME": str(work), "ELT_SPARK_ARCHIVE": "off"}
+    (folder / "spark-defaults.conf").write_text(f"{OPTIONS} {options}\n", encoding="utf-8")
+    _run(folder, SYNC)
+
+
+def _run(folder: Path, arguments: Sequence[str]) -> None:
+    """Run a program of this Python in the small project."""
+    own = {
+        "DAGSTER_HOME": str(folder),
+        "ELT_PROJECT": str(folder),
+        "ELT_DEFS": str(folder / "defs"),
+        "ELT_SPARK_ARCHIVE": "off",
+    }
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
     process = subprocess.run(
-        [sys.executable, *SYNC_DEMO],
+        [sys.executable, *arguments],
+        cwd=folder,
         env={**inherited, **own},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -114,9 +147,9 @@ def _sync_demo(work: Path, options: str) -> None:
     )
     if process.returncode:
         raise SystemFailure(
-            "the archive of Spark's classes cannot be made: the sync of the demo failed",
+            "the archive of Spark's classes cannot be made: the sync of a small project failed",
             guidance="runs work without the archive, and start more slowly; correct what the output "
-            "below says, then run `make archive`",
+            "below says, then run `python -m elt_assets.lake.spark.archive_maker`",
             detail=process.stdout,
         )
 
