@@ -49,6 +49,7 @@ from elt_assets.runner.kinds.registry import KINDS, check_references
 from elt_assets.runner.kinds.source_kind import Installed, SourceKind
 from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions
+from elt_assets.runner.python_versions import check_python
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 FOLDER = "folder"
@@ -176,6 +177,11 @@ class _Connector(ConfigModel):
     install: Annotated[Installation, BeforeValidator(reject_unknown_keys(Installation))] | None = (
         Field(default=None, description="How pip installs the package of the connector.")
     )
+    python: Annotated[str, BeforeValidator(check_python)] | None = Field(
+        default=None,
+        description='Python of the environment of a `package` or `tap`: a version, as `"3.12"`, or the path '
+        "of an interpreter; default: the Python that runs Dagster.",
+    )
     container: (
         Annotated[ContainerOptions, BeforeValidator(reject_unknown_keys(ContainerOptions))] | None
     ) = Field(default=None, description="How the container of an `image` is run.")
@@ -198,6 +204,8 @@ class _Connector(ConfigModel):
     ) -> Installation | None:
         """Resolve a relative path of a lock file from the folder of `defs.yaml`."""
         folder = (info.context or {}).get(FOLDER)
+        if installation is not None and installation.python is not None:
+            raise ValueError("python: write it beside the package, not in `install`")
         if installation is None or installation.lock_file is None or folder is None:
             return installation
         path = Path(folder) / installation.lock_file
@@ -227,6 +235,8 @@ class _Connector(ConfigModel):
         kind, folder = KINDS[self.kind], (info.context or {}).get(FOLDER)
         if folder is not None:
             setattr(self, self.kind, kind.resolve(self.value, Path(folder)))
+            if self.python is not None and "/" in self.python:
+                self.python = str(Path(folder) / Path(self.python).expanduser())
             self.config = resolve_paths(self.config, Path(folder))
             if isinstance(self.environment, dict):
                 self.environment = {
@@ -237,7 +247,7 @@ class _Connector(ConfigModel):
             kind.command(self.value, Installed(Path(), trusted=self.trust or ()))
         except ConfigError as error:
             raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
-        options = ("install", "container", "user", "trust", "engine")
+        options = ("install", "python", "container", "user", "trust", "engine")
         present = {option for option in options if getattr(self, option) is not None}
         if misplaced := kind.find_misplaced(self.value, present):
             raise ValueError(misplaced)
@@ -246,6 +256,13 @@ class _Connector(ConfigModel):
         except ConfigError as error:
             raise ValueError(f"{error.message}; {error.guidance}") from None
         return self
+
+    @property
+    def installation(self) -> Installation | None:
+        """The options for installing the package of the connector, with its Python; None for the defaults."""
+        if self.python is None:
+            return self.install
+        return dataclasses.replace(self.install or Installation(), python=self.python)
 
     @property
     def kind(self) -> str:

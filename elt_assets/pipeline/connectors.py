@@ -47,7 +47,7 @@ def package_to_install(connection: Connection) -> str | None:
     """Return the package to install before the connection's connectors can run; None if none is missing."""
     for settings in filter(None, (connection.source, connection.destination)):
         package = to_install(
-            settings.kind, settings.value, paths.packages(), settings.install, settings.engine
+            settings.kind, settings.value, paths.packages(), settings.installation, settings.engine
         )
         if package is not None:
             return package
@@ -71,7 +71,7 @@ def _open(
         heartbeat=connection.heartbeat.total_seconds(),
         store=paths.config_store() / store,
         environment=settings.environment,
-        installation=settings.install,
+        installation=settings.installation,
         container=settings.container,
         user=settings.user,
         on_log=on_log,

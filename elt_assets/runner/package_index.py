@@ -8,7 +8,7 @@ import sys
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.runner.config.environment import INSTALLER
-from elt_assets.runner.packages import mask_output
+from elt_assets.runner.installer import mask_output
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION_LINE = re.compile(r"^\S+ \((?P<version>[^)]+)\)", re.MULTILINE)

@@ -1,41 +1,35 @@
 """Install connectors from PyPI, each in its own virtual environment.
 
 No code of a package runs while it is installed. pip installs only wheels, unless the connection allows source
-distributions. The connector's program is found in the package's metadata, not by running its Python.
+distributions. The connector's program is found in the package's metadata, not by running its Python. uv, if
+this machine has it, installs wheels in place of pip; if it fails, pip tries, and reports what is wrong.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import shutil
-import sys
 import time
-import venv
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
 
-from elt_assets.errors import ConfigError, TransientError
-from elt_assets.protocol.masking import Masker
-from elt_assets.runner.config.credentials import secrets_in
-from elt_assets.runner.config.environment import INSTALLER
-from elt_assets.runner.process.child import Process
+from elt_assets.errors import ConfigError
+from elt_assets.runner.installer import Installer
 from elt_assets.runner.process.locks import exclusive
+from elt_assets.runner.python_versions import environment_label, find_python
 from elt_assets.storage.directories import make_private
 
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)")
-_ENVIRONMENT = re.compile(rf"(?P<requirement>{_PINNED.pattern})-py3\.\d+(-[0-9a-f]{{16}})?")
+_ENVIRONMENT = re.compile(
+    rf"(?P<requirement>{_PINNED.pattern})-(py3\.\d+(\.\d+)?|path)(-[0-9a-f]{{16}})?"
+)
 """Matches the name of the folder of an environment."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_MISSING = re.compile(r"No matching distribution found for (?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)")
-_HASHES = re.compile("do not match the hashes|in --require-hashes mode", re.IGNORECASE)
 _DONE = ".installed"
-_MAX_OUTPUT = 2_000
-"""Maximum number of characters of pip's output in an error. The last ones are kept."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +57,12 @@ class Installation:
             "description": "Further packages, as `name==version`, such as those that a manifest imports."
         },
     )
+    python: str | None = field(
+        default=None,
+        metadata={
+            "description": "Python of the environment; written beside the package, not here."
+        },
+    )
 
     def __post_init__(self) -> None:
         for name in self._built_from_source:
@@ -82,9 +82,10 @@ class Installation:
         """Return the arguments of `pip install` that select packages and their form."""
         wheels = [] if self.source_distributions is True else ["--only-binary=:all:"]
         built = [f"--no-binary={name}" for name in self._built_from_source]
-        locked = ["--require-hashes", f"--requirement={self.lock_file}"]
         named = [requirement, *self.packages]
-        return [*wheels, *built, *(named if self.lock_file is None else locked)]
+        if self.lock_file is not None:
+            named = ["--require-hashes", f"--requirement={self.lock_file.absolute()}"]
+        return [*wheels, *built, *named]
 
     def key(self) -> str:
         """Return a suffix that separates the environments of different options; empty for the defaults.
@@ -93,10 +94,11 @@ class Installation:
             ConfigError: the lock file cannot be read.
         """
         lock = b"" if self.lock_file is None else _read(self.lock_file)
-        if not lock and not self.source_distributions and not self.packages:
+        path = f"{self.python}\n" if environment_label(self.python) == "path" else ""
+        if not lock and not self.source_distributions and not self.packages and not path:
             return ""
         packages = "".join(f"{package}\n" for package in self.packages)
-        options = f"{self.source_distributions}\n{packages}".encode() + lock
+        options = f"{self.source_distributions}\n{packages}{path}".encode() + lock
         return f"-{hashlib.sha256(options).hexdigest()[:16]}"
 
     @property
@@ -122,7 +124,7 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
 
     Raises:
         ConfigError: the requirement is not `name==version`, cannot be installed with these options, or has
-            no program that is clearly the connector.
+            no program that is clearly the connector; or this machine does not have the Python of the options.
         TransientError: the installation failed for another reason, or exceeded its time limit.
     """
     options = options or Installation()
@@ -134,8 +136,9 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
         with exclusive(home / f".{environment.name}.lock", 2 * options.seconds):
             if not done.exists():
                 shutil.rmtree(environment, ignore_errors=True)
-                venv.create(environment, with_pip=True)
-                _run_pip(environment, requirement, options)
+                installer = Installer(environment, requirement, options.seconds)
+                installer.create_environment(find_python(options.python))
+                installer.install(options.arguments(requirement), not options.source_distributions)
                 program = _program(name, _programs(environment, name, version, options))
                 # Atomic: a process that does not hold the lock never sees an incomplete file.
                 partial = done.with_suffix(".partial")
@@ -181,8 +184,7 @@ def list_installed(home: Path) -> list[str]:
 
 
 def _environment(requirement: str, home: Path, options: Installation) -> Path:
-    python = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    return home / f"{requirement}-{python}{options.key()}"
+    return home / f"{requirement}-{environment_label(options.python)}{options.key()}"
 
 
 def _split_pin(requirement: str) -> tuple[str, str]:
@@ -193,59 +195,6 @@ def _split_pin(requirement: str) -> tuple[str, str]:
             guidance="write `name==version`, so that every run uses the same connector",
         )
     return match["name"], match["version"]
-
-
-def _run_pip(environment: Path, requirement: str, options: Installation) -> None:
-    variables, _ = INSTALLER.variables()
-    # Isolated (-I), so that a module in the working directory cannot replace one of pip's.
-    pip = [str(environment / "bin" / "python"), "-I", "-m", "pip", "install", "--quiet"]
-    arguments = ["--disable-pip-version-check", "--no-input", *options.arguments(requirement)]
-    deadline = time.monotonic() + options.seconds
-    with Process([*pip, *arguments], environment=variables, deadline=deadline) as process:
-        try:
-            for _ in process.lines():
-                pass
-            code = process.wait()
-        except TransientError:
-            raise TransientError(
-                f"installing {requirement} took longer than {options.seconds:g} seconds",
-                guidance="if it needs longer, set `install: {seconds: …}` beside the package in the YAML",
-            ) from None
-        if code != 0:
-            raise _failure(requirement, process.stderr_tail)
-
-
-def _failure(requirement: str, output: str) -> ConfigError | TransientError:
-    """Return the error for a failed pip, with pip's output masked."""
-    detail = mask_output(output)
-    message = f"installing {requirement} failed"
-    missing = _MISSING.search(output)
-    if missing is not None and "connection broken" not in output:
-        name = missing["name"]
-        return ConfigError(
-            f"{message}: there is no compatible wheel of {name}",
-            guidance="correct the version; or, if there is only a source distribution and you trust it, "
-            f"allow pip to build it: `install: {{source_distributions: [{name}]}}` beside the package in the "
-            "YAML",
-            detail=detail,
-        )
-    if _HASHES.search(output):
-        return ConfigError(
-            f"{message}: the packages do not match the lock file",
-            guidance="create the lock file again, with a hash for every required package",
-            detail=detail,
-        )
-    return TransientError(
-        message,
-        guidance="check the network and the package index; the details contain the output of pip",
-        detail=detail,
-    )
-
-
-def mask_output(output: str) -> str:
-    """Return the end of pip's output, with the secrets of this process's variables masked."""
-    secret_texts = (text for name, value in os.environ.items() for text in secrets_in(name, value))
-    return Masker(secret_texts)(output)[-_MAX_OUTPUT:]
 
 
 def _programs(environment: Path, name: str, version: str, options: Installation) -> list[str]:

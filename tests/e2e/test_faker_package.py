@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from elt_assets.runner.packages import Installation, install
 from tests.project import Project
+from tests.runner.test_python_versions import other_pythons
 
 pytestmark = pytest.mark.external
 
@@ -46,3 +51,15 @@ def test_airbyte_source_faker_runs_twice(project: Project) -> None:
     assert {row["user_id"] for row in first["purchases"]} <= {row["id"] for row in first["users"]}
     state = project.committed_state("faker_shop", "users")
     assert set(state["stream"]["stream_state"]) == {"seed", "updated_at", "loop_offset"}
+
+
+@pytest.mark.long
+def test_airbyte_source_faker_runs_with_another_python(tmp_path: Path) -> None:
+    """Uv installs it from the real index, as the existing test does for this Python."""
+    [(version, python), *_] = list(other_pythons().items()) or [("", "")]
+    if not python:
+        pytest.skip("this machine has no second Python")
+    program = install("airbyte-source-faker==7.2.1", tmp_path, Installation(python=python))
+    output = subprocess.check_output([program, "spec"], text=True)
+    assert any(json.loads(line)["type"] == "SPEC" for line in output.splitlines())
+    assert (program.parents[1] / "lib" / f"python{version}").is_dir()

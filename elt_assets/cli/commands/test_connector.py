@@ -176,7 +176,7 @@ def _command(source: Source, environment: Environment, folder: Path) -> list[str
     if image is not None:
         container = image.container(folder, environment.names, _CONTAINER)
         return [f"--removal={shlex.join(container.removal)}", "--", *container.command]
-    setup = Installed(paths.packages(), source.install, source.trust or (), source.engine)
+    setup = Installed(paths.packages(), source.installation, source.trust or (), source.engine)
     command, _ = kind.command(source.value, setup)
     return ["--", *command()]
 

@@ -26,8 +26,10 @@ _BASE = re.compile(
 )
 """Variables that any program may need to run and to reach a network, called the base set. A proxy variable
 with a password is not passed on."""
-_INSTALLER = re.compile("PIP_.*|XDG_.*|NETRC|CURL_CA_BUNDLE|(?i:(http|https|ftp|all|no)_proxy)")
-"""Variables that pip may need: its options, its files, and the access to an index, with proxy passwords."""
+_INSTALLER = re.compile(
+    "PIP_.*|UV_.*|XDG_.*|NETRC|CURL_CA_BUNDLE|(?i:(http|https|ftp|all|no)_proxy)"
+)
+"""Variables that pip and uv may need: options, files, and the access to an index, with proxy passwords."""
 _TEXT = {"type": "string"}
 """The schema of a variable's value."""
 _NOTHING = re.compile(r"(?!)")
@@ -113,4 +115,4 @@ class Environment:
 
 
 INSTALLER = Environment(closed=True, needs=_INSTALLER)
-"""The environment of pip."""
+"""The environment of pip and of uv."""

@@ -113,6 +113,8 @@ class SourceKind(ABC):
                 "`install` is only for what is installed from PyPI: `package`, `tap: name==version`, and "
                 "Airbyte's engine of a `manifest`"
             )
+        if "python" in options and self.package(value) is None:
+            return "`python` is only for what is installed from PyPI: `package` and `tap: name==version`"
         if "container" in options and self.image(value, None) is None:
             return "`container` is only for `image`"
         if "user" in options and self.image(value, None) is not None:
