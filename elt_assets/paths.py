@@ -120,16 +120,6 @@ def connections() -> Path:
     return Path(__file__).parent / "defs"
 
 
-def connection_folder(name: str) -> Path:
-    """Return the folder of a connection, given its name or a path to it. The folder may not exist."""
-    return Path(name) if "/" in name else connections() / name
-
-
-def connection_folders() -> list[Path]:
-    """Return the folders of all connections, sorted by name."""
-    return sorted(path.parent for path in connections().glob(f"*/{DEFINITION_FILE}"))
-
-
 def hash_salt() -> bytes:
     """Return the salt of hashed fields: `$ELT_HASH_SALT`, or the text of the file `hash_salt` in the home.
     The file is created on first use: 32 random bytes in hex, readable by its owner only.

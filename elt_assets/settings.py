@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import (
@@ -79,6 +79,10 @@ class Settings(BaseSettings):
     )
     secrets: ObjectName | None = Field(
         None, description="The function that returns the secret of a name, for `{secret: NAME}`."
+    )
+    on_broken_connection: Literal["fail", "skip"] = Field(
+        "fail",
+        description="`skip`: a connection that cannot be loaded is a failed check, and the others load.",
     )
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")

@@ -5,23 +5,20 @@ It is apart from `lookup` because the import of Dagster takes a second, which ot
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from elt_assets import paths
-from elt_assets.connection import load_connection
+from elt_assets.connection import ConnectionPlace, list_places
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.states import find
 from elt_assets.orchestration.streams import StreamAsset
 
 
-def assets_of(folder: Path) -> list[StreamAsset]:
+def assets_of(place: ConnectionPlace) -> list[StreamAsset]:
     """Return the configured streams of a connection.
 
     Raises:
         ConfigError: the connection cannot be loaded.
     """
-    return ConnectionComponent.from_connection(load_connection(folder)).stream_assets(folder)
+    return ConnectionComponent.at_place(place).stream_assets()
 
 
 def find_asset(key: str) -> StreamAsset:
@@ -32,15 +29,14 @@ def find_asset(key: str) -> StreamAsset:
             with cannot be loaded.
     """
     first = key.partition("/")[0]
-    folders = paths.connection_folders()
     loadable: list[StreamAsset] = []
     broken: dict[str, ConfigError] = {}
     # The connection that the key begins with is loaded first: usually it has the stream.
-    for folder in sorted(folders, key=lambda folder: folder.name != first):
+    for place in sorted(list_places(), key=lambda place: place.name != first):
         try:
-            assets = assets_of(folder)
+            assets = assets_of(place)
         except ConfigError as error:
-            broken[folder.name] = error
+            broken[place.name] = error
             continue
         keys = [asset.key for asset in assets]
         if any(key in (k.to_user_string(), k.to_escaped_user_string()) for k in keys):

@@ -9,8 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from elt_assets import paths
 from elt_assets.cli.output import Output
+from elt_assets.connection import list_places
 
 Function = Callable[..., Any]
 
@@ -51,7 +51,7 @@ def subcommand(name: str, *examples: str, group: click.Group | None = None) -> C
 
 
 def connection_argument(*, required: bool = True) -> Callable[[Function], Function]:
-    """Add the argument CONNECTION: the name of the connection's folder, or a path to it."""
+    """Add the argument CONNECTION: the name of the connection, or the path of its folder."""
     return click.argument("connection", required=required, shell_complete=_complete_connection)
 
 
@@ -82,5 +82,5 @@ def count_option(items: str) -> Callable[[Function], Function]:
 def _complete_connection(
     _: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    names = [folder.name for folder in paths.connection_folders()]
+    names = [place.name for place in list_places()]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -4,16 +4,23 @@ Loading a connection only reads these two files. It starts no process and uses n
 """
 
 from elt_assets.connection.files import (
-    CATALOG_FILE,
-    COMPONENT,
-    YAML_ERRORS,
-    check_components,
     load_catalog,
     load_connection,
     parse_connection,
     save_catalog,
 )
 from elt_assets.connection.models import Connection, Stream, check_plain_name, check_trusted_name
+from elt_assets.connection.overlays import check_overlays
+from elt_assets.connection.places import (
+    CATALOG_FILE,
+    COMPONENT,
+    ConnectionPlace,
+    check_names,
+    definition_file,
+    find_place,
+    list_places,
+    place_in,
+)
 from elt_assets.connection.stream_resolution import (
     as_landed,
     describe_broken_fields,
@@ -21,6 +28,7 @@ from elt_assets.connection.stream_resolution import (
     field_selection,
     resolve_streams,
 )
+from elt_assets.connection.yaml_files import YAML_ERRORS, check_components, read_documents
 from elt_assets.paths import DEFINITION_FILE
 
 __all__ = [
@@ -29,17 +37,25 @@ __all__ = [
     "DEFINITION_FILE",
     "YAML_ERRORS",
     "Connection",
+    "ConnectionPlace",
     "Stream",
     "as_landed",
     "check_components",
+    "check_names",
+    "check_overlays",
     "check_plain_name",
     "check_trusted_name",
+    "definition_file",
     "describe_broken_fields",
     "describe_unused_settings",
     "field_selection",
+    "find_place",
+    "list_places",
     "load_catalog",
     "load_connection",
     "parse_connection",
+    "place_in",
+    "read_documents",
     "resolve_streams",
     "save_catalog",
 ]

@@ -1,108 +1,50 @@
-"""The two files of a connection, `defs.yaml` and `catalog.json`: loading and saving."""
+"""The files of a connection, its definition and its catalog: loading and saving."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 
 import msgspec
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from elt_assets.connection.models import FOLDER, Connection
-from elt_assets.connection.yaml_limits import check_limits, component_files
+from elt_assets.connection.overlays import apply_overlay, overlay_file
+from elt_assets.connection.places import ConnectionPlace, definition_file, place_in
+from elt_assets.connection.yaml_files import describe_unreadable, read_documents
 from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import Catalog
 
-CATALOG_FILE = "catalog.json"
-COMPONENT = "elt_assets.ConnectionComponent"
-"""The value of `type` in `defs.yaml`."""
-YAML_ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError)
-"""The errors of PyYAML for a file; the last four for a value that is not of the type that its tag names, and
-for a number or text that Python cannot hold."""
+AnyConnection = TypeVar("AnyConnection", bound=Connection)
+Where = ConnectionPlace | Path
+"""Where a connection is defined, or the folder of one connection."""
 
 
-def load_connection(folder: Path) -> Connection:
-    """Read `<folder>/defs.yaml`.
+def load_connection(where: Where) -> Connection:
+    """Read the definition of a connection, with the overlay of this environment.
+
+    A connection whose `type` is a subclass of the component is returned as an object of this class.
 
     Raises:
         ConfigError: the file is missing, not YAML, or not a connection; names the file and the field.
     """
-    path = folder / DEFINITION_FILE
+    place = _place_at(where)
     try:
-        with _open_yaml(path) as file:
-            document = yaml.load(file, _Loader)  # noqa: S506 - a subclass of SafeLoader
+        documents = read_documents(place.file)
     except FileNotFoundError:
-        names = sorted(p.parent.name for p in folder.parent.glob(f"*/{DEFINITION_FILE}"))
-        raise ConfigError(
-            f"there is no connection {folder.name!r}: {path} does not exist",
-            guidance=f"known connections: {', '.join(names)}" if names else None,
-        ) from None
-    if not isinstance(document, Mapping) or document.get("type") != COMPONENT:
-        raise ConfigError(
-            f"{path} is not a connection", guidance=f"begin the file with `type: {COMPONENT}`"
-        )
-    return parse_connection(document.get("attributes"), path)
+        raise ConfigError(f"{place.file} does not exist", guidance="create it again") from None
+    document = documents[place.document] if place.document < len(documents) else None
+    attributes = document.get("attributes") if isinstance(document, Mapping) else None
+    return parse_connection(attributes, place.file, place.load_model())
 
 
-def check_components(folder: Path) -> None:
-    """Check that each file below a folder from which Dagster may load a component can be read.
-
-    Raises:
-        ConfigError: a file cannot be read, or is not YAML.
-    """
-    for path in component_files(folder):
-        with contextlib.suppress(FileNotFoundError), _open_yaml(path) as file:
-            for _ in yaml.load_all(file, _Loader):
-                pass
-
-
-@contextlib.contextmanager
-def _open_yaml(path: Path) -> Iterator[IO[str]]:
-    """Open a YAML file within the limits, and report the errors of its parser.
-
-    The parser gets the file and not its text: otherwise its errors would quote lines of the text.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ConfigError: the file exceeds a limit, cannot be read, or is not valid.
-    """
-    try:
-        check_limits(path)
-        with path.open(encoding="utf-8") as file:
-            yield file
-    except FileNotFoundError:
-        raise
-    except YAML_ERRORS as error:
-        raise ConfigError(
-            f"{path} is not valid YAML: {error}",
-            guidance=f"correct the syntax; the file must be UTF-8 text{_explain_tag(str(error))}",
-        ) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _explain_tag(error: str) -> str:
-    """Return what to add if YAML took an operator of `filter` for one of its own signs."""
-    is_operator = any(sign in error for sign in ("2002:value'", "'!='", "block scalar"))
-    return '; write an operator in quotes, as operator: "="' if is_operator else ""
-
-
-def _unreadable(path: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"{path} cannot be read: {error.strerror}",
-        guidance="make it a file that the user of this process can read",
-    )
-
-
-def parse_connection(attributes: Any, path: Path) -> Connection:
-    """Return the connection that the attributes of the file `path` describe.
+def parse_connection(attributes: Any, path: Path, model: type[AnyConnection]) -> AnyConnection:
+    """Return the connection that the attributes of the file `path` describe, with those of its overlay.
 
     Raises:
         ConfigError: the attributes are not valid. The error lists every problem, and quotes no value, since a
@@ -113,28 +55,21 @@ def parse_connection(attributes: Any, path: Path) -> Connection:
             f"{path}: `attributes` is missing",
             guidance="write `attributes` with `name`, `source` and `streams`",
         )
+    attributes = apply_overlay(attributes, path)
     try:
-        return Connection.model_validate(attributes, context={FOLDER: path.parent})
+        return model.model_validate(attributes, context={FOLDER: path.parent})
     except ValidationError as error:
         lines = [
             f"  - {_place(_find_yaml_path(problem, attributes), attributes)}"
             f"{problem['msg'].removeprefix('Value error, ')}"
             for problem in error.errors(include_url=False, include_input=False)
         ]
+        overlay = overlay_file(path)
+        file = path if overlay is None else f"{path} with {overlay.name}"
         raise ConfigError(
-            f"{path} is not valid:\n" + "\n".join(lines),
+            f"{file} is not valid:\n" + "\n".join(lines),
             guidance="correct each of these places; docs/connections.md lists the keys",
         ) from None
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML loader that, like Dagster's, reads a date as text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 def _find_yaml_path(error: ErrorDetails, attributes: Any) -> list[str | int]:
@@ -161,14 +96,14 @@ def _place(path: Sequence[str | int], attributes: Mapping[str, Any]) -> str:
     return "".join([*words, f"{'.'.join(map(str, steps))}: " if steps else ""])
 
 
-def load_catalog(folder: Path) -> Catalog:
-    """Read the `catalog.json` of a connection, which `elt discover` writes.
+def load_catalog(where: Where) -> Catalog:
+    """Read the catalog of a connection, which `elt discover` writes.
 
     Raises:
         ConfigError: the file is missing, cannot be read, or is not a catalog.
     """
-    path = folder / CATALOG_FILE
-    remedy = f"write it with `elt discover {folder.name}`"
+    place = _catalog_place(where)
+    path, remedy = place.catalog, f"write it with `elt discover {place.name}`"
     try:
         return Catalog.from_json(path.read_bytes())
     except FileNotFoundError:
@@ -176,17 +111,17 @@ def load_catalog(folder: Path) -> Catalog:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not a valid catalog: {error}", guidance=remedy) from error
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise describe_unreadable(path, error) from error
 
 
-def save_catalog(folder: Path, catalog: Catalog) -> Path:
-    """Write the `catalog.json` of a connection atomically, and return its path.
+def save_catalog(where: Where, catalog: Catalog) -> Path:
+    """Write the catalog of a connection atomically, and return its path.
 
     Raises:
         ConfigError: the file cannot be written.
     """
-    path = folder / CATALOG_FILE
-    draft = path.with_name(f".{CATALOG_FILE}.{secrets.token_hex(8)}")
+    path = _catalog_place(where).catalog
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     text = json.dumps(json.loads(catalog.to_json()), indent=2, ensure_ascii=False)
     try:
         try:
@@ -197,6 +132,17 @@ def save_catalog(folder: Path, catalog: Catalog) -> Path:
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be written: {error.strerror}",
-            guidance=f"make the folder {folder} writable, and make room on the disk",
+            guidance=f"make the folder {path.parent} writable, and make room on the disk",
         ) from error
     return path
+
+
+def _catalog_place(where: Where) -> ConnectionPlace:
+    """Return the place of a connection; of a folder without a definition, the place that it will have."""
+    if isinstance(where, Path) and definition_file(where) is None:
+        return ConnectionPlace(where / DEFINITION_FILE, where.name)
+    return _place_at(where)
+
+
+def _place_at(where: Where) -> ConnectionPlace:
+    return where if isinstance(where, ConnectionPlace) else place_in(where)

@@ -11,8 +11,8 @@ import yaml
 
 from elt_assets.connection.control_problems import find_control_problems
 from elt_assets.connection.field_lookup import describe_unknown, is_unknown, join_names
-from elt_assets.connection.files import CATALOG_FILE
 from elt_assets.connection.models import Connection, Stream
+from elt_assets.connection.places import CATALOG_FILE
 from elt_assets.connection.row_resolution import (
     find_row_problems,
     find_unused_settings,

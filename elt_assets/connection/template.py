@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from elt_assets.connection.files import COMPONENT
 from elt_assets.connection.models import Connection
+from elt_assets.connection.places import COMPONENT
 from elt_assets.connection.stream_resolution import resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import (

@@ -18,8 +18,12 @@ from pydantic_core import CoreSchema
 from elt_assets.connection import (
     DEFINITION_FILE,
     Connection,
+    ConnectionPlace,
+    definition_file,
     load_catalog,
+    load_connection,
     parse_connection,
+    place_in,
     resolve_streams,
 )
 from elt_assets.errors import ConfigError, Problems
@@ -29,6 +33,7 @@ from elt_assets.orchestration.automation.drift import Source
 from elt_assets.orchestration.automation.full_refreshes import refresh_schedules
 from elt_assets.orchestration.automation.schedules import schedules
 from elt_assets.orchestration.automation.sensors import sensors
+from elt_assets.orchestration.broken import broken_definitions, skips_broken
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.source_jobs import check_job, discover_job
 from elt_assets.orchestration.scaffolding import ConnectionScaffolder
@@ -77,6 +82,8 @@ class ConnectionComponent(dg.Component, Connection):
 
     _resolution: dg.ResolutionContext | None = PrivateAttr(None)
     _built: Sequence[StreamAsset] = PrivateAttr(())
+    _place: ConnectionPlace | None = PrivateAttr(None)
+    _error: ConfigError | None = PrivateAttr(None)
 
     @classmethod
     def get_model_cls(cls) -> type[BaseModel]:
@@ -86,18 +93,50 @@ class ConnectionComponent(dg.Component, Connection):
     def load(
         cls, attributes: BaseModel | None, context: dg.ComponentLoadContext
     ) -> ConnectionComponent:
+        """Return the component that a file defines.
+
+        Raises:
+            ConfigError: the attributes are not valid, and `on_broken_connection` is not `skip`.
+        """
         extra = attributes.model_extra if attributes is not None else None
-        connection = parse_connection(extra, Path(context.path) / DEFINITION_FILE)
-        return cls.from_connection(connection, context.resolution_context)
+        folder, resolution = Path(context.path), context.resolution_context
+        try:
+            definition = definition_file(folder) or folder / DEFINITION_FILE
+            component = parse_connection(extra, definition, cls)
+            return component.remember(place_in(folder, component.name), resolution)
+        except ConfigError as error:
+            if not skips_broken():
+                raise
+            name = (extra or {}).get("name")
+            broken = cls.model_construct(name=name if isinstance(name, str) else folder.name)
+            return broken.remember(None, resolution, error)
 
     @classmethod
-    def from_connection(
-        cls, connection: Connection, resolution: dg.ResolutionContext | None = None
+    def at_place(cls, place: ConnectionPlace) -> ConnectionComponent:
+        """Return the component of a connection, as an object of the class that its `type` names.
+
+        Raises:
+            ConfigError: the file cannot be read, or is not valid.
+        """
+        connection = load_connection(place)
+        if not isinstance(connection, cls):
+            connection = cls.model_construct(**dict(connection))
+        return connection.remember(place)
+
+    def remember(
+        self,
+        place: ConnectionPlace | None,
+        resolution: dg.ResolutionContext | None = None,
+        error: ConfigError | None = None,
     ) -> ConnectionComponent:
-        """Return the component of a connection that is already loaded."""
-        component = cls.model_construct(**dict(connection))
-        component._resolution = resolution  # noqa: SLF001 - its own class
-        return component
+        """Remember where the connection is defined, and return the component.
+
+        Args:
+            resolution: the context in which the templates of `translation` are evaluated.
+            error: why the connection cannot be loaded.
+        """
+        self._place, self._resolution, self._error = place, resolution, error
+        return self
 
     def get_asset_spec(self, stream: ConfiguredStream) -> dg.AssetSpec:
         """Return the spec of one stream's asset; subclasses may override this method.
@@ -111,31 +150,46 @@ class ConnectionComponent(dg.Component, Connection):
         return _translate(spec, self.translation, self, stream, self._resolution)
 
     @property
+    def place(self) -> ConnectionPlace | None:
+        """Where the connection is defined; None if it cannot be loaded."""
+        return self._place
+
+    @property
     def built(self) -> Sequence[StreamAsset]:
         """The streams that `build_defs` created assets for."""
         return self._built
 
-    def stream_assets(self, folder: Path) -> list[StreamAsset]:
-        """Return the configured streams; the catalog is in the folder.
+    def stream_assets(self) -> list[StreamAsset]:
+        """Return the configured streams.
 
         Raises:
             ConfigError: see `resolve_streams`.
         """
-        return stream_assets(self, resolve_streams(self, load_catalog(folder)), _Translator(self))
+        catalog = load_catalog(self._checked_place())
+        return stream_assets(self, resolve_streams(self, catalog), _Translator(self))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of the connection (see `definitions`)."""
-        return self.definitions(Path(context.path))
+        if self._error is not None:
+            return broken_definitions(self.name, self._error)
+        self._place = self._place or _python_place(Path(context.path), self.name)
+        try:
+            return self.definitions()
+        except ConfigError as error:
+            if not skips_broken():
+                raise
+            return broken_definitions(self.name, error)
 
-    def definitions(self, folder: Path) -> dg.Definitions:
+    def definitions(self) -> dg.Definitions:
         """Return the assets, jobs, schedules and sensors of the connection, and the resources they need.
 
         Raises:
             ConfigError: the connection cannot be loaded; the error names the file and all changes it needs.
         """
         try:
-            self._built = assets = self.stream_assets(folder)
-            source = Source(self, folder, assets)
+            place = self._checked_place()
+            self._built = assets = self.stream_assets()
+            source = Source(self, place, assets)
             discover = discover_job(source)
             problems = Problems()
             definitions = dg.Definitions(
@@ -150,12 +204,23 @@ class ConnectionComponent(dg.Component, Connection):
             )
             problems.raise_all()
         except ConfigError as error:
-            file = folder / DEFINITION_FILE
+            self._built = ()
             raise ConfigError(
-                f"{file}: connection {self.name!r} cannot be loaded\n{error.message}",
+                f"{self._checked_place().file}: connection {self.name!r} cannot be loaded\n{error.message}",
                 guidance=error.guidance,
             ) from error
         return definitions
+
+    def _checked_place(self) -> ConnectionPlace:
+        assert self._place is not None, "a component has a place before its definitions are built"
+        return self._place
+
+
+def _python_place(path: Path, name: str) -> ConnectionPlace:
+    """Return the place of a component that a Python file makes; its catalog is in the file's folder."""
+    folder = path if path.is_dir() else path.parent
+    is_alone = not (folder / f"catalog.{name}.json").exists()
+    return ConnectionPlace(path, name, is_alone=is_alone)
 
 
 def _translate(

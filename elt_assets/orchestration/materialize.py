@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -66,7 +65,6 @@ class _FigureRecorder:
 
 def materialize(
     component: ConnectionComponent,
-    folder: Path,
     selected: Sequence[StreamAsset],
     instance: dg.DagsterInstance,
     *,
@@ -80,7 +78,6 @@ def materialize(
     There is one run for all streams with the same partitions.
 
     Args:
-        folder: the folder of the connection.
         selected: the streams to materialise.
         partition: the partition of all the streams; None for streams without partitions.
         log: is called with the level (as in `logging`) and the text of each line of the run's log.
@@ -90,7 +87,7 @@ def materialize(
         ConfigError: the connection cannot be loaded, or a stream has no such partition.
     """
     check_partition(selected, partition, instance)
-    definitions, logger = component.definitions(folder), _logger(log)
+    definitions, logger = component.definitions(), _logger(log)
     recorder = _FigureRecorder(watch)
     token = WATCH.set(recorder.watch)
     results: list[dg.ExecuteInProcessResult] = []

@@ -10,12 +10,10 @@ import functools
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import dagster as dg
 
-from elt_assets import paths
-from elt_assets.connection import Connection, load_connection
+from elt_assets.connection import Connection, ConnectionPlace, list_places, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import key_levels
 from elt_assets.protocol.airbyte.catalog import StreamId
@@ -79,10 +77,11 @@ def _other_keys(connection: Connection) -> Iterator[_Levels]:
     for stream in connection.streams:
         yield key_levels(connection.name, stream.id)
     for end in _separators(connection.name + _SEPARATOR):
-        folder = paths.connections() / connection.name[:end]
-        file = folder / paths.DEFINITION_FILE
-        if 0 < end < len(connection.name) and file.is_file():
-            yield from _keys_in(folder, file.stat().st_mtime_ns)
+        shorter = connection.name[:end]
+        if 0 < end < len(connection.name):
+            for place in list_places():
+                if place.name == shorter:
+                    yield from _keys_in(place, place.file.stat().st_mtime_ns)
 
 
 def _separators(name: str) -> list[int]:
@@ -91,10 +90,10 @@ def _separators(name: str) -> list[int]:
 
 
 @functools.lru_cache(maxsize=64)
-def _keys_in(folder: Path, modified: int) -> tuple[_Levels, ...]:  # noqa: ARG001 - the cache's
-    """Return the keys of the streams in a connection's folder; none if it cannot be loaded."""
+def _keys_in(place: ConnectionPlace, modified: int) -> tuple[_Levels, ...]:  # noqa: ARG001 - the cache's
+    """Return the keys of the streams of a connection; none if it cannot be loaded."""
     try:
-        connection = load_connection(folder)
+        connection = load_connection(place)
     except ConfigError:  # it is reported when this connection is loaded
         return ()
     return tuple(key_levels(connection.name, stream.id) for stream in connection.streams)

@@ -14,7 +14,7 @@ from dagster.components.core.component_tree import ComponentTreeException
 from dagster.components.resolved.errors import ResolutionException
 
 from elt_assets import paths
-from elt_assets.connection import load_connection
+from elt_assets.connection import check_names, place_in
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import check_shared_tables, specs_of
 from elt_assets.orchestration.automation.alerts import failure_sensors
@@ -24,7 +24,8 @@ from elt_assets.orchestration.jobs.maintenance import maintenance_job, maintenan
 from elt_assets.orchestration.jobs.replay import replay_job
 from elt_assets.orchestration.resources import IO_MANAGER_KEY
 from elt_assets.orchestration.runs.executor import in_process_executor
-from elt_assets.orchestration.templates import TEMPLATE_GUIDANCE, SafeTree
+from elt_assets.orchestration.templates import TEMPLATE_GUIDANCE
+from elt_assets.orchestration.tree import SafeTree
 from elt_assets.settings import dg_defs, project, use_project
 
 # Dagster's own modules call preview and beta features when they load components and resolve selections.
@@ -76,18 +77,17 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
 
 def _load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
     tree = SafeTree.from_folder(_module(folder), folder)
-    return _load(tree), tree.get_all_components(ConnectionComponent)
+    loaded = _load(tree)
+    components = tree.get_all_components(ConnectionComponent)
+    check_names([component.place for component in components if component.place is not None])
+    return loaded, components
 
 
 def _load_connections(
     folders: Sequence[Path],
 ) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
-    components = [
-        ConnectionComponent.from_connection(load_connection(folder)) for folder in folders
-    ]
-    loaded = [
-        component.definitions(folder) for component, folder in zip(components, folders, strict=True)
-    ]
+    components = [ConnectionComponent.at_place(place_in(folder)) for folder in folders]
+    loaded = [component.definitions() for component in components]
     return dg.Definitions.merge(*loaded), components
 
 

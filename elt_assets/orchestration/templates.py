@@ -20,13 +20,11 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import wraps
-from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import dagster as dg
-from dagster.components.core.component_tree import ComponentTree
-from dagster.components.core.context import RESOLUTION_CONTEXT_STASH_KEY, ComponentDeclLoadContext
+from dagster.components.core.context import RESOLUTION_CONTEXT_STASH_KEY
 from dagster.components.resolved.errors import ResolutionException
 from dagster.components.resolved.scopes import DeprecatedScope, EnvScope
 from jinja2 import StrictUndefined, Undefined, nodes
@@ -35,9 +33,6 @@ from jinja2.nativetypes import NativeEnvironment
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from elt_assets.connection import YAML_ERRORS, check_components
-from elt_assets.connection.yaml_limits import check_all_limits
-from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.runner.config.credentials import may_give_access, refuse_reserved
 
@@ -103,45 +98,6 @@ class SafeContext(dg.ResolutionContext):
         loading = self.stash.get(RESOLUTION_CONTEXT_STASH_KEY)
         files = [] if loading is None else [str(loading.path / DEFINITION_FILE)]
         return ": ".join([*files, ".".join(map(str, self.path))])
-
-
-class SafeTree(ComponentTree):
-    """A tree of components whose templates run no code, whatever their type."""
-
-    @classmethod
-    def from_folder(cls, module: ModuleType, folder: Path) -> SafeTree:
-        """Return the tree of a folder, which is also a module.
-
-        Raises:
-            ConfigError: the YAML of a component exceeds a limit.
-        """
-        check_all_limits(folder)
-        return cls(defs_module=module, project_root=folder.parent)
-
-    def load(self) -> dg.Definitions:
-        """Return the definitions of all components.
-
-        Raises:
-            ConfigError: a file is not YAML. Dagster's own error would quote its lines, and so a secret.
-            ComponentTreeException: a component cannot be loaded.
-        """
-        try:
-            return self.build_defs()
-        except YAML_ERRORS:
-            try:
-                check_components(self.defs_module_path)
-            except ConfigError as error:
-                raise error from None
-            raise
-
-    @property
-    def decl_load_context(self) -> ComponentDeclLoadContext:
-        """The context from which Dagster makes those of all components."""
-        context = super().decl_load_context
-        object.__setattr__(
-            context, "resolution_context", SafeContext.from_context(context.resolution_context)
-        )
-        return context
 
 
 def evaluate(template: str, scope: Mapping[str, Any], place: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elt_assets import paths
-from elt_assets.connection import DEFINITION_FILE, load_connection
+from elt_assets.connection import list_places, load_connection
 from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.schema.names import table_name
 from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
@@ -29,9 +29,10 @@ def _find(lake: Location, key: Sequence[str]) -> Location:
     if len(key) < 2:
         return own
     connection, *namespaces, name = key
-    folder, namespace = paths.connections() / connection, connection
-    if (folder / DEFINITION_FILE).is_file():
-        loaded = load_connection(folder)
+    namespace = connection
+    place = next((place for place in list_places() if place.name == connection), None)
+    if place is not None:
+        loaded = load_connection(place)
         namespace, stream = loaded.lake_namespace, StreamId(name, *namespaces[:1])
         if len(namespaces) < 2 and any(settings.id == stream for settings in loaded.streams):
             return find_table(lake, table_path(loaded, stream), app_id(key))

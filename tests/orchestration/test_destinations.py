@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from elt_assets.connection import load_connection
+from elt_assets.connection import place_in
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
@@ -65,12 +65,8 @@ def test_a_state_is_acknowledged_when_the_destination_returns_it(
 
     assert materialize(own, KEY).success  # from the state that was kept
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
-        assets = ConnectionComponent.from_connection(
-            load_connection(own.root / "defs" / "scripted")
-        )
-        (stands,) = stream_statuses(
-            assets.stream_assets(own.root / "defs" / "scripted"), str(own.home / "lake"), instance
-        )
+        assets = ConnectionComponent.at_place(place_in(own.root / "defs" / "scripted"))
+        (stands,) = stream_statuses(assets.stream_assets(), str(own.home / "lake"), instance)
     assert (stands.rows, stands.figures and stands.figures.committed) == (4, 2)
     arguments = json.loads((own.root / "scripted-source" / "arguments.json").read_text())
     assert "--state" in arguments

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from elt_assets import paths
-from elt_assets.connection import load_connection
+from elt_assets.connection import place_in
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
@@ -34,9 +34,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 def asset(project: Project) -> StreamAsset:
     folder = project.root / "defs" / "weather"
-    (stream_asset,) = ConnectionComponent.from_connection(load_connection(folder)).stream_assets(
-        folder
-    )
+    (stream_asset,) = ConnectionComponent.at_place(place_in(folder)).stream_assets()
     return stream_asset
 
 

@@ -13,7 +13,7 @@ from dagster.components.resolved.errors import ResolutionException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.connection import load_connection
+from elt_assets.connection import place_in
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.component import ConnectionComponent
@@ -162,9 +162,7 @@ def test_no_escape_runs_code_while_definitions_load(own: Project, tmp_path: Path
         own.amend("weather", translation={"description": template})
         for load in (
             build,
-            lambda: ConnectionComponent.from_connection(load_connection(folder)).definitions(
-                folder
-            ),
+            lambda: ConnectionComponent.at_place(place_in(folder)).definitions(),
         ):
             with pytest.raises(ConfigError, match="cannot be evaluated"):
                 load()

@@ -12,7 +12,7 @@ import yaml
 from deltalake import DeltaTable
 
 from elt_assets import paths
-from elt_assets.connection import load_connection
+from elt_assets.connection import place_in
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.assets.build import build_connection_assets
@@ -327,7 +327,7 @@ def test_rewinding_one_stream_rewinds_the_others(own: Project, stream: str) -> N
         append(log, ("users", number), ("orders", number))
         assert materialize(own, BOTH).success
     folder = own.root / "defs" / "shop"
-    assets = ConnectionComponent.from_connection(load_connection(folder)).stream_assets(folder)
+    assets = ConnectionComponent.at_place(place_in(folder)).stream_assets()
     (asset,) = [commit for commit in assets if commit.stream.id.name == stream]
     first = min(
         commit.metadata.sequence

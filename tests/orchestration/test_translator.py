@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import types as t
 
 import elt_assets
-from elt_assets.connection import Connection, load_catalog, load_connection
+from elt_assets.connection import Connection, load_catalog, load_connection, place_in
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.events.columns import column_schema
@@ -152,7 +152,7 @@ def test_a_subclass_may_customize_its_asset_specs(own: Project) -> None:
         def get_asset_spec(self, stream: ConfiguredStream) -> dg.AssetSpec:
             return super().get_asset_spec(stream).replace_attributes(group_name="mine")
 
-    (asset,) = Mine.from_connection(load_connection(folder)).stream_assets(folder)
+    (asset,) = Mine.at_place(place_in(folder)).stream_assets()
     assert asset.spec.group_name == "mine"
 
 

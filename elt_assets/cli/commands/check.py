@@ -5,7 +5,7 @@ from __future__ import annotations
 from elt_assets import paths
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Output
-from elt_assets.connection import CATALOG_FILE, load_connection
+from elt_assets.connection import find_place, load_connection
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install
 from elt_assets.runner.config.secrets import list_unknown_fields
@@ -19,12 +19,12 @@ def command(out: Output, connection: str) -> int:
     If the connection has a destination, the destination is checked too. The exit code is 1 if one of them
     cannot be reached.
     """
-    folder = paths.connection_folder(connection)
-    loaded = load_connection(folder)
-    if (folder / CATALOG_FILE).exists():
-        ConnectionComponent.from_connection(loaded).definitions(folder)
+    place = find_place(connection)
+    loaded = load_connection(place)
+    if place.catalog.exists():
+        ConnectionComponent.at_place(place).definitions()
     else:
-        out.note(f"the streams are not checked: run `elt discover {folder.name}` first")
+        out.note(f"the streams are not checked: run `elt discover {place.name}` first")
     out.announce_installation(package_to_install(loaded))
     connector = connect(loaded, paths.staging(), on_log=out.log)
     out.note(f"starting {connector.name}")

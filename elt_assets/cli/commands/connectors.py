@@ -10,7 +10,6 @@ from elt_assets import paths
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.errors import EltError
-from elt_assets.paths import DEFINITION_FILE
 from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.registry import KINDS, open_connector
 
@@ -73,10 +72,10 @@ def _others() -> Iterator[tuple[str, str]]:
 
 def _manifests() -> Iterator[tuple[str, str]]:
     """Yield the manifests in the folders of connections, as another connection names them."""
-    for folder in paths.connection_folders():
-        for path in sorted(folder.glob("*.y*ml")):
-            if path.name != DEFINITION_FILE and _is_manifest(path):
-                yield f"manifest: ../{folder.name}/{path.name}", str(path)
+    root = paths.connections()
+    for path in sorted(root.rglob("*.y*ml")):
+        if _is_manifest(path):
+            yield f"manifest: ../{path.relative_to(root)}", str(path)
 
 
 def _is_manifest(path: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
@@ -12,8 +11,9 @@ from elt_assets import paths
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import (
-    CATALOG_FILE,
     Connection,
+    ConnectionPlace,
+    find_place,
     load_catalog,
     load_connection,
     save_catalog,
@@ -38,13 +38,13 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
     """Discover the streams of the source, write catalog.json, and show what has changed."""
     if exit_code and not dry_run:
         raise ConfigError("--exit-code needs --dry-run", guidance="write both options")
-    folder = paths.connection_folder(connection)
-    loaded = load_connection(folder)
+    place = find_place(connection)
+    loaded = load_connection(place)
     out.announce_installation(package_to_install(loaded))
     connector = connect(loaded, paths.staging(), on_log=out.log)
     out.note(f"starting {connector.name}")
     catalog = connector.discover()
-    previous = _previous(folder, out)
+    previous = _previous(place, out)
     differences = changes(previous or Catalog(streams=[]), catalog)
     names = stream_names(
         {stream.id for stream in (*catalog.streams, *(previous or catalog).streams)}
@@ -52,9 +52,9 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
     streams = _streams(catalog, loaded)
     _print_streams(streams, out)
     if previous is None:
-        out.line(f"there was no {CATALOG_FILE} before")
+        out.line(f"there was no {place.catalog.name} before")
     elif not differences:
-        out.line(f"nothing has changed since {CATALOG_FILE} was written")
+        out.line(f"nothing has changed since {place.catalog.name} was written")
     else:
         out.table(
             ["stream", "change", "field", "before", "after"],
@@ -63,7 +63,7 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
     problem = _load_error(loaded, catalog)
     if problem is not None:
         out.warn(f"with this catalog the connection cannot be loaded:\n{problem}")
-    path = folder / CATALOG_FILE if dry_run else save_catalog(folder, catalog)
+    path = place.catalog if dry_run else save_catalog(place, catalog)
     out.line(f"{path} was not changed" if dry_run else f"wrote {path}")
     out.document(
         {
@@ -113,12 +113,12 @@ def _streams(catalog: Catalog, connection: Connection) -> list[Document]:
     ]
 
 
-def _previous(folder: Path, out: Output) -> Catalog | None:
+def _previous(place: ConnectionPlace, out: Output) -> Catalog | None:
     """Return the previous catalog; None if there is none, or if it cannot be read."""
     try:
-        return load_catalog(folder)
+        return load_catalog(place)
     except ConfigError as error:
-        if (folder / CATALOG_FILE).exists():
+        if place.catalog.exists():
             out.warn(error.message)
         return None
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from elt_assets import paths
 from elt_assets.cli.assets import assets_of
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
-from elt_assets.connection import Connection, load_connection
+from elt_assets.connection import (
+    Connection,
+    ConnectionPlace,
+    find_place,
+    list_places,
+    load_connection,
+)
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.airbyte.catalog import stream_names
@@ -25,30 +29,31 @@ def command(out: Output, connection: str | None) -> int:
     The exit code is 1 if a connection cannot be loaded.
     """
     if connection is not None:
-        streams = _streams(assets_of(paths.connection_folder(connection)))
+        place = find_place(connection)
+        streams = _streams(assets_of(place))
         _table(_STREAM, streams, out)
-        out.document({"connection": connection, "streams": streams})
+        out.document({"connection": place.name, "streams": streams})
         return OK
-    folders = paths.connection_folders()
-    documents = [_connection(folder, out) for folder in folders]
+    places = list_places()
+    documents = [_connection(place, out) for place in places]
     loaded = [document for document in documents if document is not None]
     _table(_CONNECTION, loaded, out)
-    if not folders:
+    if not places:
         out.line(f"there are no connections in {paths.connections()}; create one with `elt new`")
     out.document({"connections": loaded})
-    return OK if len(loaded) == len(folders) else FAILED
+    return OK if len(loaded) == len(places) else FAILED
 
 
-def _connection(folder: Path, out: Output) -> Document | None:
+def _connection(place: ConnectionPlace, out: Output) -> Document | None:
     """Describe a connection. Return None, and show a warning, if it cannot be loaded."""
     try:
-        connection = load_connection(folder)
+        connection = load_connection(place)
     except ConfigError as error:
-        out.warn(f"{folder.name} cannot be loaded: {error}")
+        out.warn(f"{place.name} cannot be loaded: {error}")
         return None
     source, destination = connection.source, connection.destination
     return {
-        "connection": folder.name,
+        "connection": place.name,
         "source": f"{source.kind}: {_text(source.value)}",
         "destination": "lake" if destination is None else _text(destination.value),
         "streams": len(connection.streams),

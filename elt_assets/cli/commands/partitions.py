@@ -10,7 +10,7 @@ from elt_assets import paths
 from elt_assets.cli.lookup import catalog_stream
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Output, mask_record
-from elt_assets.connection import load_catalog, load_connection
+from elt_assets.connection import find_place, load_catalog, load_connection
 from elt_assets.orchestration.source_partitions import list_contexts
 from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.protocol.airbyte.catalog import stream_names
@@ -25,9 +25,9 @@ def command(out: Output, connection: str, stream: str) -> int:
     STREAM is the name of the stream in the catalog, with a namespace NAMESPACE.STREAM. The connection need
     not configure this stream. Nothing is added to Dagster.
     """
-    folder = paths.connection_folder(connection)
-    loaded = load_connection(folder)
-    catalog = load_catalog(folder)
+    place = find_place(connection)
+    loaded = load_connection(place)
+    catalog = load_catalog(place)
     chosen = catalog_stream(loaded, catalog, stream)
     out.announce_installation(package_to_install(loaded))
     connector = connect(loaded, paths.staging(), on_log=out.log)

@@ -15,7 +15,7 @@ from elt_assets import paths
 from elt_assets.cli.lookup import catalog_stream
 from elt_assets.cli.options import connection_argument, count_option, subcommand
 from elt_assets.cli.output import OK, Output, cut, mask_record
-from elt_assets.connection import load_catalog, load_connection
+from elt_assets.connection import find_place, load_catalog, load_connection
 from elt_assets.errors import EltError, SystemFailure
 from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.connectors import connect
@@ -41,9 +41,9 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
     STREAM is the name of the stream in the catalog, with a namespace NAMESPACE.STREAM. The connection need
     not configure this stream.
     """
-    folder = paths.connection_folder(connection)
-    loaded = load_connection(folder)
-    catalog = load_catalog(folder)
+    place = find_place(connection)
+    loaded = load_connection(place)
+    catalog = load_catalog(place)
     chosen = catalog_stream(loaded, catalog, stream)
     configured = chosen.stream
     configured.generation_id, configured.minimum_generation_id = 1, 0

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import click
 
-from elt_assets import paths
 from elt_assets.cli.assets import assets_of
 from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Document, Output
+from elt_assets.connection import find_place
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.replay import replay_stream
@@ -26,7 +26,7 @@ def command(out: Output, connection: str, streams: Sequence[str]) -> int:
 
     Records that are now valid go to the tables of their streams. The others stay in the dead letter table.
     """
-    assets = {asset.stream.id: asset for asset in assets_of(paths.connection_folder(connection))}
+    assets = {asset.stream.id: asset for asset in assets_of(find_place(connection))}
     names = stream_names(assets)
     selected = [find_stream(connection, assets, name) for name in streams]
     answers: list[Document] = []

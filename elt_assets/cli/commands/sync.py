@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import click
 
-from elt_assets import paths
 from elt_assets.cli.live import LiveProgress
 from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, partition_option, subcommand
 from elt_assets.cli.output import FAILED, INTERRUPTED, OK, REFUSED, Document, Output
-from elt_assets.connection import load_connection
+from elt_assets.connection import find_place
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.component import ConnectionComponent
@@ -50,15 +49,13 @@ def command(
     the next sync continues from its state. On a terminal, progress bars show what each read is doing. The
     exit code is 1 or 2 if a stream failed; the other streams are still synced.
     """
-    folder = paths.connection_folder(connection)
-    component = ConnectionComponent.from_connection(load_connection(folder))
-    assets = {asset.stream.id: asset for asset in component.stream_assets(folder)}
+    component = ConnectionComponent.at_place(find_place(connection))
+    assets = {asset.stream.id: asset for asset in component.stream_assets()}
     chosen = [find_stream(connection, assets, name) for name in streams] or list(assets)
     selected = [assets[stream] for stream in chosen]
     with open_instance() as instance, LiveProgress(is_enabled=out.shows_progress) as live:
         result = materialize(
             component,
-            folder,
             selected,
             instance,
             partition=partition,

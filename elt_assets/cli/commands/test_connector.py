@@ -20,7 +20,7 @@ from elt_assets import paths
 from elt_assets.cli.lookup import parse_config
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, Output
-from elt_assets.connection import Connection, load_connection
+from elt_assets.connection import Connection, find_place, load_connection
 from elt_assets.connection.models import Source
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.module_start import module_command
@@ -83,7 +83,7 @@ def command(
 def _load(connection: str | None, image: str | None) -> Connection:
     """Return the connection to test, or one for an image; it reads all streams."""
     if connection is not None and image is None:
-        return load_connection(paths.connection_folder(connection))
+        return load_connection(find_place(connection))
     if connection is not None or image is None:
         raise ConfigError(
             "write either a connection or --image",

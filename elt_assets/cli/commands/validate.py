@@ -5,7 +5,7 @@ from __future__ import annotations
 from elt_assets import paths
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
-from elt_assets.connection import load_connection
+from elt_assets.connection import check_names, check_overlays, find_place, list_places
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import check_together
 from elt_assets.orchestration.component import ConnectionComponent
@@ -21,24 +21,22 @@ def command(out: Output, connection: str | None) -> int:
     that it finds; the next step is taken when there are none. No connector, Spark or Dagster process is
     started, and no secret is needed. The exit code is 1 if there is an error.
     """
-    folders = (
-        paths.connection_folders() if connection is None else [paths.connection_folder(connection)]
-    )
-    if not folders:
+    places = list_places() if connection is None else [find_place(connection)]
+    if not places:
         out.line(f"there are no connections in {paths.connections()}")
     loaded, answers = [], []
-    for folder in folders:
+    for place in places:
         error = None
         try:
-            loaded.append(
-                ConnectionComponent.from_connection(load_connection(folder)).definitions(folder)
-            )
+            loaded.append(ConnectionComponent.at_place(place).definitions())
         except ConfigError as config_error:
             error = config_error
-        out.verdict("invalid" if error else "valid", _line(folder.name, error), good=error is None)
-        answers.append({"connection": folder.name, "error": _document(error)})
+        out.verdict("invalid" if error else "valid", _line(place.name, error), good=error is None)
+        answers.append({"connection": place.name, "error": _document(error)})
     together = None
     try:
+        check_names(places)
+        check_overlays(paths.connections())
         check_together(loaded)
     except ConfigError as error:
         together = error

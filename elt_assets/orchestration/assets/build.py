@@ -117,7 +117,7 @@ def build_connection_assets(
 
     Args:
         connection: the connection, or its folder (with `defs.yaml`, and `catalog.json` of `elt discover`).
-        catalog: the catalog of the source; default: `catalog.json` in the folder.
+        catalog: the catalog of the source; default: that in the folder.
         translator: creates the specs of the assets; default: `ConnectionTranslator()`.
 
     Raises:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import dagster as dg
 
 from elt_assets import paths
-from elt_assets.connection import CATALOG_FILE, Connection, load_catalog, save_catalog
+from elt_assets.connection import Connection, ConnectionPlace, load_catalog, save_catalog
 from elt_assets.connection.catalog_diff import Change, changes
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
@@ -26,10 +25,10 @@ DRIFT = "elt/drift"
 
 @dataclass(frozen=True)
 class Source:
-    """A connection, the folder of its files, and its streams."""
+    """A connection, where it is defined, and its streams."""
 
     connection: Connection
-    folder: Path
+    place: ConnectionPlace
     assets: Sequence[StreamAsset]
 
 
@@ -45,7 +44,7 @@ def report_drift(source: Source, context: dg.OpExecutionContext, *, update: bool
         EltError: the catalog of the source could not be discovered.
         ConfigError: the new catalog is not written, because the connection cannot be loaded with it.
     """
-    stored_catalog = load_catalog(source.folder)
+    stored_catalog = load_catalog(source.place)
     on_log = log_function(context.log)
     current = connect(source.connection, paths.staging(), on_log=on_log).discover()
     schema_changes = changes(stored_catalog, current)
@@ -64,7 +63,7 @@ def report_drift(source: Source, context: dg.OpExecutionContext, *, update: bool
                 f"stream {str(change.stream)!r} (not configured): {change.description}"
             )
     if not schema_changes:
-        context.log.info(f"the source matches {CATALOG_FILE}")
+        context.log.info(f"the source matches {source.place.catalog.name}")
     if update and json.loads(current.to_json()) != json.loads(stored_catalog.to_json()):
         context.log.info(_update(source, current))
     return schema_changes
@@ -76,9 +75,9 @@ def _update(source: Source, current: Catalog) -> str:
         build_connection_assets(source.connection, catalog=current)
     except ConfigError as error:
         raise ConfigError(
-            f"{CATALOG_FILE} was not updated: the connection cannot be loaded with the new catalog\n"
-            f"{error.message}",
+            f"{source.place.catalog.name} was not updated: "
+            f"the connection cannot be loaded with the new catalog\n{error.message}",
             guidance=error.guidance or "correct defs.yaml, then discover again",
         ) from error
-    path = save_catalog(source.folder, current)
+    path = save_catalog(source.place, current)
     return f"wrote {path}; it takes effect when the definitions are loaded again"

@@ -12,7 +12,13 @@ import yaml
 
 from elt_assets import paths
 from elt_assets.cli.commands.new.chosen_source import ChosenSource
-from elt_assets.connection import DEFINITION_FILE, check_plain_name, parse_connection, save_catalog
+from elt_assets.connection import (
+    DEFINITION_FILE,
+    Connection,
+    check_plain_name,
+    parse_connection,
+    save_catalog,
+)
 from elt_assets.connection.template import attributes, document
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
@@ -62,7 +68,7 @@ def write_connection(
     """
     name, path = folder.name, folder / DEFINITION_FILE
     current = {**source.attributes, source.kind: source.current, "config": config}
-    connection = parse_connection(attributes(name, current, streams), path)
+    connection = parse_connection(attributes(name, current, streams), path, Connection)
     build_connection_assets(connection, catalog=catalog)
     text = _text(document(name, {**source.attributes, "config": None}, streams), config, notes)
     try:

@@ -1,0 +1,159 @@
+"""`defs.<ENV>.yaml`: what differs from `defs.yaml` in the environment that `ELT_ENV` names.
+
+The overlay has the form of `defs.yaml`, with only what differs. It is merged before anything is checked:
+
+- mappings by key, streams by their name and namespace; a stream that `defs.yaml` does not have is added;
+- any other value, a list too, replaces the one of `defs.yaml`. So does a reference as `{env: NAME}`, which is
+  one value, and the kind of a connector, of which there is one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elt_assets.connection.models import Destination, Source
+from elt_assets.connection.yaml_files import read_documents
+from elt_assets.connection.yaml_limits import COMPONENT_FILES
+from elt_assets.errors import ConfigError
+from elt_assets.settings import ENVIRONMENT
+
+Json = Mapping[str, Any]
+_REFERENCES = frozenset({"env", "file", "secret", "literal"})
+_CONNECTORS = {"source": Source, "destination": Destination}
+
+
+def overlay_file(definition: Path) -> Path | None:
+    """Return the overlay of a definition file in this process's environment; None if it has none."""
+    environment = os.environ.get(ENVIRONMENT)
+    if not environment or "/" in environment:
+        return None
+    path = definition.with_name(f"{definition.stem}.{environment}{definition.suffix}")
+    return path if path.is_file() else None
+
+
+def apply_overlay(attributes: Json, definition: Path) -> Json:
+    """Return the attributes of a connection with those of its overlay merged into them.
+
+    Raises:
+        ConfigError: the overlay cannot be read, or has another form.
+    """
+    path = overlay_file(definition)
+    if path is None:
+        return attributes
+    name = attributes.get("name")
+    for overlay in read_overlay(path):
+        if overlay.get("name", name) == name:
+            attributes = _merge_attributes(attributes, overlay, path)
+    return attributes
+
+
+def read_overlay(path: Path) -> list[Json]:
+    """Return the attributes of each document of an overlay.
+
+    Raises:
+        ConfigError: the overlay cannot be read, or has another form.
+    """
+    overlays: list[Json] = []
+    for document in read_documents(path):
+        content = document if isinstance(document, Mapping) else {}
+        attributes = content.get("attributes")
+        if not isinstance(attributes, Mapping) or set(content) - {"type", "attributes"}:
+            raise ConfigError(
+                f"{path} is not an overlay of a connection",
+                guidance="write `attributes` with what differs in this environment, and nothing else; "
+                "docs/projects.md describes it",
+            )
+        overlays.append(attributes)
+    return overlays
+
+
+def check_overlays(folder: Path) -> None:
+    """Check that each overlay below a folder belongs to a connection.
+
+    Raises:
+        ConfigError: an overlay cannot be read, or there is no such connection.
+    """
+    for name in COMPONENT_FILES:
+        stem, suffix = Path(name).stem, Path(name).suffix
+        for path in sorted(folder.rglob(f"{stem}.*{suffix}")):
+            _check_overlay(path, path.with_name(name))
+
+
+def _check_overlay(path: Path, definition: Path) -> None:
+    try:
+        documents = read_documents(definition)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} is the overlay of a connection that does not exist: there is no {definition}",
+            guidance=f"create {definition.name} beside it, or remove the overlay",
+        ) from None
+    contents = [document for document in documents if isinstance(document, Mapping)]
+    bodies = [content.get("attributes") for content in contents]
+    names = [body.get("name") for body in bodies if isinstance(body, Mapping)]
+    for overlay in read_overlay(path):
+        name = overlay.get("name")
+        if name is None and len(names) != 1:
+            raise ConfigError(
+                f"{path}: `attributes.name` is missing, and {definition.name} has {len(names)} connections",
+                guidance=f"write which one it is for: {', '.join(map(str, names))}",
+            )
+        if name is not None and name not in names:
+            raise ConfigError(
+                f"{path} is for the connection {name!r}, which {definition} does not define",
+                guidance=f"its connections are {', '.join(map(str, names))}; a name cannot be overridden",
+            )
+
+
+def _merge_attributes(base: Json, overlay: Json, path: Path) -> Json:
+    merged = dict(_merge(base, {key: value for key, value in overlay.items() if key != "streams"}))
+    for key in _CONNECTORS:
+        if isinstance(overlay.get(key), Mapping):
+            merged[key] = _keep_one_kind(key, merged[key], overlay[key])
+    if "streams" in overlay:
+        merged["streams"] = _merge_streams(base.get("streams"), overlay["streams"], path)
+    return merged
+
+
+def _keep_one_kind(key: str, merged: Any, overlay: Json) -> Any:
+    """Return a connector without the kind of `defs.yaml`, if the overlay has another one."""
+    kinds = {kind.key for kind in _CONNECTORS[key].kinds}
+    if not isinstance(merged, Mapping) or not kinds & set(overlay):
+        return merged
+    return {name: value for name, value in merged.items() if name not in kinds - set(overlay)}
+
+
+def _merge_streams(base: Any, overlay: Any, path: Path) -> Any:
+    if not isinstance(base, Sequence) or not isinstance(overlay, Sequence):
+        return overlay
+    streams = list(base)
+    for stream in overlay:
+        if not isinstance(stream, Mapping) or "name" not in stream:
+            raise ConfigError(
+                f"{path}: a stream without a name", guidance="write the `name` of the stream"
+            )
+        same = [i for i, other in enumerate(streams) if _stream_id(other) == _stream_id(stream)]
+        for i in same:
+            streams[i] = _merge(streams[i], stream)
+        if not same:
+            streams.append(stream)
+    return streams
+
+
+def _stream_id(stream: Any) -> tuple[str, str]:
+    names = stream if isinstance(stream, Mapping) else {}
+    return str(names.get("namespace")), str(names.get("name"))
+
+
+def _merge(base: Any, overlay: Any) -> Any:
+    if not isinstance(base, Mapping) or not isinstance(overlay, Mapping):
+        return overlay
+    if _is_reference(base) or _is_reference(overlay):
+        return overlay
+    return {**base, **{key: _merge(base.get(key), value) for key, value in overlay.items()}}
+
+
+def _is_reference(value: Json) -> bool:
+    return len(value) == 1 and next(iter(value)) in _REFERENCES

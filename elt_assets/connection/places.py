@@ -1,0 +1,245 @@
+"""Where the connections of a project are defined.
+
+They are found as Dagster finds components: in the file `defs.yaml` of a folder, which may hold several YAML
+documents, or else in the folders below it. A connection is a document whose `type` is `ConnectionComponent`
+or a subclass of it. It is known by its name, wherever its folder is.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elt_assets import paths
+from elt_assets.connection.models import Connection
+from elt_assets.connection.yaml_files import read_documents
+from elt_assets.connection.yaml_limits import COMPONENT_FILES
+from elt_assets.errors import ConfigError
+from elt_assets.settings import dg_defs, load_object, project
+
+CATALOG_FILE = "catalog.json"
+COMPONENT = "elt_assets.ConnectionComponent"
+"""The value of `type` in `defs.yaml`."""
+_TYPES = frozenset({COMPONENT, "elt_assets.orchestration.component.ConnectionComponent"})
+_FOLDER_TYPE = "DefsFolderComponent"
+"""The component of Dagster that continues with the folders below its own."""
+
+
+@dataclass(frozen=True)
+class ConnectionPlace:
+    """Where a connection is defined.
+
+    Attributes:
+        file: the definition file.
+        name: the name of the connection; that of its folder if the file cannot be read or has no name.
+        document: the position among the YAML documents of the file.
+        kind: the `type` of the component, as the file has it.
+        is_alone: whether the file defines no other connection.
+    """
+
+    file: Path
+    name: str
+    document: int = 0
+    kind: str = COMPONENT
+    is_alone: bool = True
+
+    @property
+    def folder(self) -> Path:
+        """The folder from which relative paths of the connection start."""
+        return self.file.parent
+
+    @property
+    def catalog(self) -> Path:
+        """The file of its catalog: `catalog.json`, or `catalog.<name>.json` if its folder has several."""
+        return self.folder / (CATALOG_FILE if self.is_alone else f"catalog.{self.name}.json")
+
+    def load_model(self) -> type[Connection]:
+        """Return the model of its attributes: `Connection`, or the subclass that its type names.
+
+        Raises:
+            ConfigError: the type cannot be imported, or is none of a connection.
+        """
+        if self.kind in _TYPES:
+            return Connection
+        try:
+            model = _import_type(self.kind, self.folder)
+            reason = f"{self.kind} is not a subclass of {COMPONENT}"
+        except ConfigError as error:
+            model, reason = None, error.message
+        if isinstance(model, type) and issubclass(model, Connection):
+            return model
+        raise ConfigError(
+            f"{self.file} is not a connection: {reason}",
+            guidance=f"begin the file with `type: {COMPONENT}`, or the name of a subclass of it",
+        )
+
+
+def list_places() -> list[ConnectionPlace]:
+    """Return the places of all connections of the project, sorted by name."""
+    return sorted(_search(paths.connections()), key=lambda place: (place.name, str(place.file)))
+
+
+def find_place(text: str) -> ConnectionPlace:
+    """Return the place of a connection, given its name, or the path of its folder.
+
+    Raises:
+        ConfigError: there is no such connection, or there are several.
+    """
+    folder = paths.connections() / text
+    if "/" in text:
+        return place_in(Path(text) if Path(text).exists() else folder)
+    first = [place for place in _places_of(folder) if place.name == text]
+    matches = first or [place for place in list_places() if place.name == text]
+    matches = matches or [place for place in list_places() if place.folder.name == text]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise _several(f"{text!r} is not one connection", matches)
+    raise _missing(folder)
+
+
+def place_in(folder: Path, name: str | None = None) -> ConnectionPlace:
+    """Return the place of the connection in a folder.
+
+    Args:
+        name: the name of the connection; not needed if the folder has only one.
+
+    Raises:
+        ConfigError: the folder has no connection, none of this name, or several.
+    """
+    places = _places_of(folder)
+    matches = [place for place in places if name in (None, place.name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise _several(f"{folder} has {len(matches)} connections", matches)
+    definition = definition_file(folder)
+    if definition is None:
+        raise _missing(folder)
+    raise ConfigError(
+        f"{definition} is not a connection", guidance=f"begin the file with `type: {COMPONENT}`"
+    )
+
+
+def definition_file(folder: Path) -> Path | None:
+    """Return the file from which Dagster loads the components of a folder; None if it has none."""
+    return next((path for name in COMPONENT_FILES if (path := folder / name).exists()), None)
+
+
+def check_names(places: list[ConnectionPlace]) -> None:
+    """Check that the connections of a project have different names.
+
+    Raises:
+        ConfigError: two have the same name.
+    """
+    by_name: dict[str, ConnectionPlace] = {}
+    for place in places:
+        other = by_name.setdefault(place.name, place)
+        if other is not place:
+            raise ConfigError(
+                f"{other.file} and {place.file} both define a connection {place.name!r}",
+                guidance="give each connection a name of its own: it is in the keys of its assets",
+            )
+
+
+def _search(folder: Path) -> Iterator[ConnectionPlace]:
+    """Yield the places below a folder, in Dagster's order."""
+    yield from _places_of(folder)
+    definition = definition_file(folder)
+    if definition is not None and not _continues(definition):
+        return
+    try:
+        inner = sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError:  # it is no folder, or not ours
+        return
+    for path in inner:
+        if not path.name.startswith((".", "__pycache__")):
+            yield from _search(path)
+
+
+def _continues(definition: Path) -> bool:
+    return any(kind.endswith(_FOLDER_TYPE) for _, kind in _heads_of(definition))
+
+
+def _places_of(folder: Path) -> list[ConnectionPlace]:
+    """Return the places of the connections that the file of a folder defines."""
+    definition = definition_file(folder)
+    if definition is None:
+        return []
+    heads = [
+        (document, name or folder.name, kind)
+        for document, (name, kind) in enumerate(_heads_of(definition))
+        if _may_be_connection(kind, folder)
+    ]
+    return [
+        ConnectionPlace(definition, name, document, kind, is_alone=len(heads) == 1)
+        for document, name, kind in heads
+    ]
+
+
+def _heads_of(definition: Path) -> tuple[tuple[str | None, str], ...]:
+    try:
+        return _read_heads(definition, definition.stat().st_mtime_ns)
+    except OSError:
+        return ((None, COMPONENT),)
+
+
+@functools.lru_cache(maxsize=4096)
+def _read_heads(definition: Path, modified: int) -> tuple[tuple[str | None, str], ...]:  # noqa: ARG001 - the cache's
+    """Return the name and the type of each document in a file.
+
+    A file that cannot be read is taken for a connection without a name, so that loading it says why.
+    """
+    try:
+        documents = read_documents(definition)
+    except (ConfigError, FileNotFoundError):
+        return ((None, COMPONENT),)
+    heads = []
+    for document in documents:
+        content = document if isinstance(document, Mapping) else {}
+        attributes = content.get("attributes")
+        name = attributes.get("name") if isinstance(attributes, Mapping) else None
+        heads.append((name if isinstance(name, str) else None, str(content.get("type"))))
+    return tuple(heads)
+
+
+def _may_be_connection(kind: str, folder: Path) -> bool:
+    """Return whether a type is that of a connection. One that cannot be imported may be one."""
+    if kind in _TYPES:
+        return True
+    if kind.startswith("dagster.") or "." not in kind:
+        return False
+    try:
+        model = _import_type(kind, folder)
+    except ConfigError:
+        return True
+    return isinstance(model, type) and issubclass(model, Connection)
+
+
+def _import_type(kind: str, folder: Path) -> object:
+    """Import the class that `type` names; a name with a dot first is relative to the folder's module."""
+    name, package = kind, None
+    root = project()
+    if kind.startswith(".") and root is not None:
+        package = dg_defs(root)
+    if package is not None:
+        inner = os.path.relpath(folder, package[1])
+        name = ".".join([package[0], *Path(inner).parts]) + kind
+    module, _, attribute = name.rpartition(".")
+    return load_object("type", f"{module}:{attribute}")
+
+
+def _several(message: str, places: list[ConnectionPlace]) -> ConfigError:
+    listed = ", ".join(f"{place.name} ({place.file})" for place in places)
+    return ConfigError(message, guidance=f"write the name of one: {listed}")
+
+
+def _missing(folder: Path) -> ConfigError:
+    names = ", ".join(sorted(place.name for place in _search(folder.parent)))
+    return ConfigError(
+        f"there is no connection {folder.name!r}: {folder / paths.DEFINITION_FILE} does not exist",
+        guidance=f"known connections: {names}" if names else None,
+    )
