@@ -37,7 +37,6 @@ def broken_definitions(name: str, error: ConfigError) -> dg.Definitions:
         name=f"{valid_name}__{CHECK}",
         description=f"Reports why the connection {name} cannot be loaded.",
         default_status=dg.DefaultSensorStatus.RUNNING,
-        asset_selection=[],
     )
     def report(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         stamp = hashlib.sha256(text.encode()).hexdigest()

@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from elt_assets.connection import COMPONENT
 from tests.project import BIN
 
 SETTINGS = """
 [project]
 name = "acme"
 version = "1"
+
+[tool.dg]
+directory_type = "project"
 
 [tool.dg.project]
 root_module = "acme"
@@ -44,6 +48,14 @@ attributes:
   streams: [{name: users, destination_sync_mode: overwrite}]
 """
 
+TEAM_COMPONENT = """
+import elt_assets
+
+class TeamConnection(elt_assets.ConnectionComponent):
+    def get_asset_spec(self, stream):
+        return super().get_asset_spec(stream).replace_attributes(owners=["team:data"])
+"""
+
 
 class Team:
     """A project in a folder of its own, which knows the package only as an installed one."""
@@ -62,6 +74,12 @@ class Team:
         path = self.package / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+    def run_well(self, *command: str) -> str:
+        """Run a command, which must succeed, and return its output."""
+        done = self.run(*command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def run(self, *command: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
@@ -130,3 +148,26 @@ def test_a_resource_that_cannot_be_used_is_refused_by_name(
     assert done.returncode != 0
     assert message in " ".join((done.stdout + done.stderr).split())
     assert not team.lake.exists()
+
+
+def test_connections_are_found_where_dagster_finds_them(team: Team) -> None:
+    team.write("lib.py", TEAM_COMPONENT)
+    team.write("defs/raw/crm/defs.yaml", CONNECTION.replace(COMPONENT, "acme.lib.TeamConnection"))
+    second = CONNECTION.replace("crm", "left"), CONNECTION.replace("crm", "right")
+    team.write("defs/raw/both/defs.yaml", "---".join(second))
+    team.write("defs/raw/both/defs.dev.yaml", "attributes: {name: left, owners: [team:core]}")
+    (team.package / "defs" / "crm" / "defs.yaml").unlink()
+    for name in ("crm", "left", "right"):
+        team.run_well("elt", "discover", name)
+    listed = json.loads(team.run_well("elt", "--json", "list"))
+    assert [item["connection"] for item in listed["connections"]] == ["crm", "left", "right"]
+    team.run_well("elt", "validate")
+    definitions = json.loads(
+        team.run_well("env", "ELT_ENV=dev", str(BIN / "dg"), "list", "defs", "--json")
+    )
+    owners = {asset["asset_key"]: asset["owners"] for asset in definitions["assets"]}
+    assert owners["crm/users"] == [{"team": "data"}]  # as the component of the team has it
+    assert (owners["left/users"], owners["right/users"]) == ([{"team": "core"}], [])
+    synced = json.loads(team.run_well("elt", "--json", "sync", "crm", "users"))
+    assert synced["streams"][0]["committed"] == 3
+    assert DeltaTable(str(team.lake / "crm" / "users")).to_pyarrow_table().num_rows == 3
