@@ -71,7 +71,7 @@ def test_connections_that_conflict_are_refused(own: Project, elt: Elt) -> None:
     assert "write to the table same/things" in answer["error"]["message"]
     own.amend("one", namespace="one", name="both")
     own.amend("two", namespace="two", name="both")
-    assert "cannot be loaded together" in elt.json("validate", code=1)["error"]["message"]
+    assert "both define a connection 'both'" in elt.json("validate", code=1)["error"]["message"]
 
 
 def test_a_project_without_connections_is_valid(own: Project, elt: Elt) -> None:

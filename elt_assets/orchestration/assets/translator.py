@@ -126,7 +126,7 @@ def companion_key(asset: StreamAsset, suffix: str) -> dg.AssetKey:
     """
     *above, name = asset.key.path
     rival = StreamId(asset.stream.id.name + suffix, asset.stream.id.namespace)
-    if any(stream.id == rival for stream in asset.connection.streams):
+    if rival in asset.connection.settings_by_stream:
         suffix += f"_{hashlib.sha256(rival.quoted.encode()).hexdigest()[:8]}"
     return dg.AssetKey([*above, name + suffix])
 
