@@ -18,7 +18,7 @@ def assets_of(place: ConnectionPlace) -> list[StreamAsset]:
     Raises:
         ConfigError: the connection cannot be loaded.
     """
-    return ConnectionComponent.at_place(place).stream_assets()
+    return ConnectionComponent.load_at(place).stream_assets()
 
 
 def find_asset(key: str) -> StreamAsset:

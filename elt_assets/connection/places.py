@@ -97,8 +97,8 @@ def find_place(text: str) -> ConnectionPlace:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise _several(f"{text!r} is not one connection", matches)
-    raise _missing(folder)
+        raise _describe_several(f"{text!r} is not one connection", matches)
+    raise _describe_missing(folder)
 
 
 def place_in(folder: Path, name: str | None = None) -> ConnectionPlace:
@@ -115,10 +115,10 @@ def place_in(folder: Path, name: str | None = None) -> ConnectionPlace:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise _several(f"{folder} has {len(matches)} connections", matches)
+        raise _describe_several(f"{folder} has {len(matches)} connections", matches)
     definition = definition_file(folder)
     if definition is None:
-        raise _missing(folder)
+        raise _describe_missing(folder)
     raise ConfigError(
         f"{definition} is not a connection", guidance=f"begin the file with `type: {COMPONENT}`"
     )
@@ -232,12 +232,12 @@ def _import_type(kind: str, folder: Path) -> object:
     return load_object("type", f"{module}:{attribute}")
 
 
-def _several(message: str, places: list[ConnectionPlace]) -> ConfigError:
+def _describe_several(message: str, places: list[ConnectionPlace]) -> ConfigError:
     listed = ", ".join(f"{place.name} ({place.file})" for place in places)
     return ConfigError(message, guidance=f"write the name of one: {listed}")
 
 
-def _missing(folder: Path) -> ConfigError:
+def _describe_missing(folder: Path) -> ConfigError:
     names = ", ".join(sorted(place.name for place in _search(folder.parent)))
     return ConfigError(
         f"there is no connection {folder.name!r}: {folder / paths.DEFINITION_FILE} does not exist",

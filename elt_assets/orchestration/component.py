@@ -112,7 +112,7 @@ class ConnectionComponent(dg.Component, Connection):
             return broken.remember(None, resolution, error)
 
     @classmethod
-    def at_place(cls, place: ConnectionPlace) -> ConnectionComponent:
+    def load_at(cls, place: ConnectionPlace) -> ConnectionComponent:
         """Return the component of a connection, as an object of the class that its `type` names.
 
         Raises:
@@ -165,7 +165,7 @@ class ConnectionComponent(dg.Component, Connection):
         Raises:
             ConfigError: see `resolve_streams`.
         """
-        catalog = load_catalog(self._checked_place())
+        catalog = load_catalog(self._get_place())
         return stream_assets(self, resolve_streams(self, catalog), _Translator(self))
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -187,7 +187,7 @@ class ConnectionComponent(dg.Component, Connection):
             ConfigError: the connection cannot be loaded; the error names the file and all changes it needs.
         """
         try:
-            place = self._checked_place()
+            place = self._get_place()
             self._built = assets = self.stream_assets()
             source = Source(self, place, assets)
             discover = discover_job(source)
@@ -206,12 +206,12 @@ class ConnectionComponent(dg.Component, Connection):
         except ConfigError as error:
             self._built = ()
             raise ConfigError(
-                f"{self._checked_place().file}: connection {self.name!r} cannot be loaded\n{error.message}",
+                f"{self._get_place().file}: connection {self.name!r} cannot be loaded\n{error.message}",
                 guidance=error.guidance,
             ) from error
         return definitions
 
-    def _checked_place(self) -> ConnectionPlace:
+    def _get_place(self) -> ConnectionPlace:
         assert self._place is not None, "a component has a place before its definitions are built"
         return self._place
 

@@ -86,7 +86,7 @@ def _load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionCompo
 def _load_connections(
     folders: Sequence[Path],
 ) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
-    components = [ConnectionComponent.at_place(place_in(folder)) for folder in folders]
+    components = [ConnectionComponent.load_at(place_in(folder)) for folder in folders]
     loaded = [component.definitions() for component in components]
     return dg.Definitions.merge(*loaded), components
 

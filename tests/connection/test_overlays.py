@@ -34,7 +34,7 @@ def defs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(path: Path, *attributes: Any) -> None:
-    documents = [{"type": COMPONENT, "attributes": each} for each in attributes]
+    documents = [{"type": COMPONENT, "attributes": content} for content in attributes]
     path.write_text(yaml.safe_dump_all(documents))
 
 

@@ -65,7 +65,7 @@ def test_a_state_is_acknowledged_when_the_destination_returns_it(
 
     assert materialize(own, KEY).success  # from the state that was kept
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
-        assets = ConnectionComponent.at_place(place_in(own.root / "defs" / "scripted"))
+        assets = ConnectionComponent.load_at(place_in(own.root / "defs" / "scripted"))
         (stands,) = stream_statuses(assets.stream_assets(), str(own.home / "lake"), instance)
     assert (stands.rows, stands.figures and stands.figures.committed) == (4, 2)
     arguments = json.loads((own.root / "scripted-source" / "arguments.json").read_text())

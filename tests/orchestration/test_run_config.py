@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 def asset(project: Project) -> StreamAsset:
     folder = project.root / "defs" / "weather"
-    (stream_asset,) = ConnectionComponent.at_place(place_in(folder)).stream_assets()
+    (stream_asset,) = ConnectionComponent.load_at(place_in(folder)).stream_assets()
     return stream_asset
 
 

@@ -162,7 +162,7 @@ def test_no_escape_runs_code_while_definitions_load(own: Project, tmp_path: Path
         own.amend("weather", translation={"description": template})
         for load in (
             build,
-            lambda: ConnectionComponent.at_place(place_in(folder)).definitions(),
+            lambda: ConnectionComponent.load_at(place_in(folder)).definitions(),
         ):
             with pytest.raises(ConfigError, match="cannot be evaluated"):
                 load()

@@ -327,7 +327,7 @@ def test_rewinding_one_stream_rewinds_the_others(own: Project, stream: str) -> N
         append(log, ("users", number), ("orders", number))
         assert materialize(own, BOTH).success
     folder = own.root / "defs" / "shop"
-    assets = ConnectionComponent.at_place(place_in(folder)).stream_assets()
+    assets = ConnectionComponent.load_at(place_in(folder)).stream_assets()
     (asset,) = [commit for commit in assets if commit.stream.id.name == stream]
     first = min(
         commit.metadata.sequence

@@ -152,7 +152,7 @@ def test_a_subclass_may_customize_its_asset_specs(own: Project) -> None:
         def get_asset_spec(self, stream: ConfiguredStream) -> dg.AssetSpec:
             return super().get_asset_spec(stream).replace_attributes(group_name="mine")
 
-    (asset,) = Mine.at_place(place_in(folder)).stream_assets()
+    (asset,) = Mine.load_at(place_in(folder)).stream_assets()
     assert asset.spec.group_name == "mine"
 
 

@@ -22,7 +22,7 @@ def command(out: Output, connection: str) -> int:
     place = find_place(connection)
     loaded = load_connection(place)
     if place.catalog.exists():
-        ConnectionComponent.at_place(place).definitions()
+        ConnectionComponent.load_at(place).definitions()
     else:
         out.note(f"the streams are not checked: run `elt discover {place.name}` first")
     out.announce_installation(package_to_install(loaded))

@@ -49,7 +49,7 @@ def command(
     the next sync continues from its state. On a terminal, progress bars show what each read is doing. The
     exit code is 1 or 2 if a stream failed; the other streams are still synced.
     """
-    component = ConnectionComponent.at_place(find_place(connection))
+    component = ConnectionComponent.load_at(find_place(connection))
     assets = {asset.stream.id: asset for asset in component.stream_assets()}
     chosen = [find_stream(connection, assets, name) for name in streams] or list(assets)
     selected = [assets[stream] for stream in chosen]

@@ -28,7 +28,7 @@ def command(out: Output, connection: str | None) -> int:
     for place in places:
         error = None
         try:
-            loaded.append(ConnectionComponent.at_place(place).definitions())
+            loaded.append(ConnectionComponent.load_at(place).definitions())
         except ConfigError as config_error:
             error = config_error
         out.verdict("invalid" if error else "valid", _line(place.name, error), good=error is None)
