@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elt_assets import paths
 from elt_assets.connection import list_places, load_connection
 from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.schema.names import table_name
