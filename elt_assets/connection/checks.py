@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from elt_assets.connection.config_model import ConfigModel, OtherForm
+from elt_assets.connection.rules import (
+    AcceptedValuesRules,
+    NotNulls,
+    Queries,
+    Ranges,
+    RowCounts,
+    Rule,
+    Severity,
+    Uniques,
+)
 
-Severity = Literal["error", "warn"]
+RULES = ("not_null", "unique", "accepted_values", "range", "row_count", "sql")
+"""The keys with rules that people write."""
 
 
 class Check(ConfigModel):
@@ -67,11 +79,47 @@ class Checks(ConfigModel):
         default=Check(severity="warn"), description="The cursor of the state did not go back."
     )
 
+    not_null: NotNulls = Field(default_factory=list, description="Columns that are never null.")
+    unique: Uniques = Field(
+        default_factory=list, description="Columns whose values no two rows have in common."
+    )
+    accepted_values: AcceptedValuesRules = Field(
+        default_factory=list, description="The values that a column may have."
+    )
+    range: Ranges = Field(default_factory=list, description="Bounds of the values of a column.")
+    row_count: RowCounts = Field(default_factory=list, description="Bounds of the number of rows.")
+    sql: Queries = Field(default_factory=list, description="Queries that return no row.")
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """The rules that people wrote, in the order of `RULES`."""
+        return [rule for key in RULES for rule in getattr(self, key)]
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Checks:
+        names = set(type(self).model_fields) - set(RULES)
+        for rule in self.rules:
+            if rule.check_name in names:
+                raise ValueError(
+                    f"{rule.kind}: there is another check of the name {rule.check_name!r}; give it "
+                    "another `name`"
+                )
+            names.add(rule.check_name)
+        return self
+
     def over(self, general: Checks) -> Checks:
-        """Return these checks; a value that they do not set comes from `general`, or else is the default."""
+        """Return these checks; a value that they do not set comes from `general`, or else is the default.
+
+        The rules under a key replace those of `general` under the same key.
+        """
         default = Checks()
-        merged_checks = {}
+        merged_checks: dict[str, Any] = {}
         for name in type(self).model_fields:
+            if name in RULES:
+                merged_checks[name] = getattr(
+                    self if name in self.model_fields_set else general, name
+                )
+                continue
             settings: dict[str, Any] = {}
             for checks in (general, self):
                 if name in checks.model_fields_set:

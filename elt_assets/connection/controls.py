@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from elt_assets.connection.automation import TimeZone
-from elt_assets.connection.config_model import ConfigModel
+from elt_assets.connection.config_model import ConfigModel, OtherForm
 
 _TAG = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
 """Pattern of a key of Dagster's tags."""
@@ -116,9 +116,7 @@ class RunControls(ConfigModel):
         description="Tags of the runs that schedules and sensors request, and of the jobs of the connection.",
     )
     full_refresh: Annotated[
-        FullRefresh | None,
-        BeforeValidator(_full_refresh),
-        WithJsonSchema({"anyOf": [{"type": "string"}, FullRefresh.model_json_schema()]}),
+        FullRefresh | None, BeforeValidator(_full_refresh), OtherForm(type="string")
     ] = Field(
         default=None,
         description="Cron schedule of refreshes, which read the stream from the beginning.",

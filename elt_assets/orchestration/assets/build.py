@@ -27,6 +27,7 @@ from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_K
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connection_stream import table_path
 from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.row_rules import find_rule_problems, find_unused_rules
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 
 
@@ -148,11 +149,29 @@ def build_assets(
     for asset in assets:
         problems.of(partial(check_columns, asset.make_stored_stream()))
         problems.of(asset.check_rows)
+        problems.of(partial(_refuse_rules, asset))
+    problems.of(partial(_refuse_unused_rules, assets))
     problems.of(partial(connect, connection, paths.staging()))
     problems.raise_all()
     source = translator.get_source_spec(connection)
     groups = [assets] if connection.read_together else [[asset] for asset in assets]
     return [source, *(_build_op(group, source.key) for group in groups)]
+
+
+def _refuse_rules(asset: StreamAsset) -> None:
+    """Refuse rules that cannot be checked for a stream."""
+    if problems := list(find_rule_problems(asset)):
+        name = str(asset.stream.id)
+        raise ConfigError(
+            "\n".join(f"stream {name!r}: {problem}" for problem in problems),
+            guidance="correct `checks` of the stream, or of its connection",
+        )
+
+
+def _refuse_unused_rules(assets: Sequence[StreamAsset]) -> None:
+    """Refuse rules of a connection that apply to none of its streams."""
+    if problems := list(find_unused_rules(assets)):
+        raise ConfigError("\n".join(problems), guidance="correct `checks` of the connection")
 
 
 def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:

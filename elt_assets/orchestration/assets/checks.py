@@ -2,6 +2,7 @@
 
 A check reads the metadata of the last materialisation or the log of the table. Only the check of the primary
 key reads data: the key columns of the files that the sync wrote, or of all files if the check runs alone.
+The rules that people write (`pipeline.row_rules`) read data too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,8 @@ from elt_assets.orchestration.names import output_name
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
+from elt_assets.pipeline.row_rules import CheckedTable, evaluate_rules, list_rules
+from elt_assets.pipeline.rule_texts import describe_rule
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL
 from elt_assets.protocol.airbyte.messages import COMPLETE
 from elt_assets.protocol.airbyte.sync_modes import APPEND
@@ -56,7 +59,8 @@ class Evidence:
     """The input of the checks.
 
     `syncs`: the metadata of the materialisation, one entry for each partition. `tables`: the tables in their
-    current version. `files`: the files with the rows to check.
+    current version. `files`: the files with the rows to check. `partitions`: the partitions of the run; None
+    for a stream without partitions, or without a sync.
     """
 
     asset: StreamAsset
@@ -64,6 +68,7 @@ class Evidence:
     tables: StreamTables
     files: Sequence[DataFile]
     spark: SparkProvider
+    partitions: Collection[str] | None = None
 
     @property
     def figures(self) -> SyncFigures:
@@ -81,11 +86,21 @@ class _CheckSpec(dg.AssetCheckSpec):
 
 
 def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
-    """Return the specs of the checks that are enabled for a stream."""
-    return [
+    """Return the specs of the checks that are enabled for a stream, and of its rules."""
+    standard: list[dg.AssetCheckSpec] = [
         _CheckSpec(name, asset=asset.key, description=DESCRIPTIONS[name])
         for name in _select_checks(asset)
     ]
+    rules = [
+        _CheckSpec(
+            rule.check_name,
+            asset=asset.key,
+            description=describe_rule(rule),
+            blocking=rule.blocking,
+        )
+        for rule in list_rules(asset)
+    ]
+    return [*standard, *rules]
 
 
 def settings(asset: StreamAsset) -> Checks:
@@ -113,8 +128,12 @@ def _select_checks(asset: StreamAsset) -> list[str]:
 
 def results(evidence: Evidence, names: Iterable[str]) -> Iterator[dg.AssetCheckResult]:
     """Run checks and yield their results."""
+    selected = set(names)
+    yield from _rule_results(evidence, selected)
     configured = settings(evidence.asset)
-    for name in names:
+    for name in DESCRIPTIONS:
+        if name not in selected:
+            continue
         check: Check = getattr(configured, name)
         passed, text, metadata = _CHECKS[name](evidence, check)
         is_warning = check.severity == "warn" or metadata.get("unmentioned") == QUIET
@@ -125,6 +144,26 @@ def results(evidence: Evidence, names: Iterable[str]) -> Iterator[dg.AssetCheckR
             severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
             description=text,
             metadata=dict(metadata),
+        )
+
+
+def _rule_results(evidence: Evidence, names: Collection[str]) -> Iterator[dg.AssetCheckResult]:
+    """Evaluate the rules that people wrote and yield their results."""
+    asset, table = evidence.asset, evidence.tables.main
+    rules = [rule for rule in list_rules(asset) if rule.check_name in names]
+    checked = CheckedTable(table, evidence.files, evidence.partitions, evidence.spark)
+    for rule, outcome in evaluate_rules(asset, rules, checked):
+        is_warning = rule.severity == "warn"
+        metadata: dict[str, Any] = {"rows": outcome.rows, "failed": outcome.failed}
+        if outcome.examples:
+            metadata["examples"] = dg.MetadataValue.json(list(outcome.examples))
+        yield dg.AssetCheckResult(
+            check_name=rule.check_name,
+            asset_key=asset.key,
+            passed=outcome.passed,
+            severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
+            description=outcome.text,
+            metadata=metadata,
         )
 
 

@@ -222,7 +222,9 @@ class SyncStep:
             files = tables.main.files_since(result.version_before)
             # The event that a killed run owed does not have the figures of its read.
             syncs = [read.metadata for read in result.reads if RECORDS_READ in read.metadata]
-            return checks.Evidence(asset, syncs, tables, files, spark)
+            is_partitioned = asset.partitions is not None
+            partitions = [read.partition or "" for read in result.reads] if is_partitioned else None
+            return checks.Evidence(asset, syncs, tables, files, spark, partitions)
         tables = asset.tables(self._lake.location)
         event = self._context.instance.get_latest_materialization_event(asset.key)
         last = event.asset_materialization if event else None
