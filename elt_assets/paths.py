@@ -17,6 +17,7 @@ from elt_assets.storage.location import Location
 from elt_assets.storage.staging import Staging
 
 SALT_FILE = "hash_salt"
+SALT_VARIABLE = "ELT_HASH_SALT"
 DEFINITION_FILE = "defs.yaml"
 """The file that defines a connection, in the folder of the connection."""
 
@@ -127,7 +128,7 @@ def hash_salt() -> bytes:
     Raises:
         ConfigError: the file is empty, is not readable, or cannot be created.
     """
-    configured = os.environ.get("ELT_HASH_SALT")
+    configured = os.environ.get(SALT_VARIABLE)
     if configured:
         return os.fsencode(configured)
     path = home() / SALT_FILE

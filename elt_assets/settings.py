@@ -41,7 +41,8 @@ PROJECT, ENVIRONMENT = "ELT_PROJECT", "ELT_ENV"
 _TABLE = "tool.elt"
 _ENVIRONMENTS = "env"
 _FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
-_PATHS = ("lake", "staging", "spark", "storage_options", "defs")
+_VAULT_KEY = "vault_key"
+_PATHS = ("lake", "vault", "staging", "spark", "storage_options", "defs")
 """Settings that may hold a path, which in `pyproject.toml` is relative to the project."""
 
 ObjectName = Annotated[str, Field(pattern=f"^{_FUNCTION}$")]
@@ -83,6 +84,14 @@ class Settings(BaseSettings):
     on_broken_connection: Literal["fail", "skip"] = Field(
         "fail",
         description="`skip`: a connection that cannot be loaded is a failed check, and the others load.",
+    )
+    vault: str | None = Field(
+        None,
+        description="Encrypted store of rotated credentials and of the salt, a path or URI; default: files "
+        "in DAGSTER_HOME.",
+    )
+    vault_key: Annotated[str | dict[str, str] | None, NoDecode] = Field(
+        None, description="Key of the vault, as a reference; or in ELT_VAULT_KEY."
     )
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")
@@ -219,14 +228,28 @@ def _project_table(root: Path) -> dict[str, Any]:
         value = table.get(key)
         if isinstance(value, str) and "://" not in value:
             table[key] = str(root / Path(value).expanduser())
+    if _VAULT_KEY in table:
+        table[_VAULT_KEY] = _resolve_vault_key(root, table[_VAULT_KEY])
     return table
+
+
+def _resolve_vault_key(root: Path, reference: Any) -> Any:
+    """Return the reference to the key of the vault, with an absolute path; refuse the key itself."""
+    if isinstance(reference, str):
+        raise ConfigError(
+            f"{root / PROJECT_FILE}: [{_TABLE}] {_VAULT_KEY} is a text, and this file is no place for a key",
+            guidance='write {env = "NAME"}, {file = "PATH"} or {secret = "NAME"}, or set ELT_VAULT_KEY',
+        )
+    if isinstance(reference, dict) and isinstance(reference.get("file"), str):
+        return {**reference, "file": str(root / Path(reference["file"]).expanduser())}
+    return reference
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         inner = merged.get(key)
-        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+        if key != _VAULT_KEY and isinstance(inner, Mapping) and isinstance(value, Mapping):
             value = _merge(inner, value)  # noqa: PLW2901
         merged[key] = value
     return merged

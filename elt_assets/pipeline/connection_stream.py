@@ -29,6 +29,7 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
     StreamId,
 )
+from elt_assets.runner.config.salt import hash_salt
 from elt_assets.storage.location import Location
 from elt_assets.sync.selection.fields import FieldSelection, narrowed
 from elt_assets.sync.selection.filters import RecordFilter
@@ -177,12 +178,12 @@ class ConnectionStream:
         """Return the filter of the stream's records; None if all are stored, and all fields as they are.
 
         Raises:
-            ConfigError: as `paths.hash_salt`, and `make_row_condition`.
+            ConfigError: as `hash_salt`, and `make_row_condition`.
         """
         fields, condition = self.fields, self.make_row_condition()
         if fields is None and condition is None and self.renames is None:
             return None
-        salt = paths.hash_salt() if fields is not None and fields.hashed else None
+        salt = hash_salt() if fields is not None and fields.hashed else None
         return RecordFilter(fields, salt, renames=self.renames, condition=condition)
 
     @property
@@ -192,7 +193,7 @@ class ConnectionStream:
         The salt is read when a sync starts, never at load.
         """
         hashes = self.fields is not None and self.fields.hashed
-        return paths.fingerprint(paths.hash_salt()) if hashes else None
+        return paths.fingerprint(hash_salt()) if hashes else None
 
     @property
     def selection(self) -> str | None:

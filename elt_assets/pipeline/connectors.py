@@ -9,6 +9,8 @@ from typing import Any
 from elt_assets import paths
 from elt_assets.connection import Connection
 from elt_assets.connection.models import Destination, Source
+from elt_assets.runner.config.update_files import UpdateFile, VaultFile
+from elt_assets.runner.config.vault import open_vault
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
 from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector, to_install
@@ -69,7 +71,7 @@ def _open(
     """
     options = ConnectorOptions(
         heartbeat=connection.heartbeat.total_seconds(),
-        store=paths.config_store() / store,
+        store=_update_file(store),
         environment=settings.environment,
         installation=settings.installation,
         container=settings.container,
@@ -80,3 +82,13 @@ def _open(
         engine=settings.engine,
     )
     return open_connector(settings.kind, settings.value, config, workdir, paths.packages(), options)
+
+
+def _update_file(name: str) -> Path | UpdateFile:
+    """Return the file of the config changes of a connector: in the vault of the project, if it has one.
+
+    Raises:
+        ConfigError: as `open_vault`.
+    """
+    local, vault = paths.config_store() / name, open_vault()
+    return local if vault is None else VaultFile(vault.entry("config", name), local)

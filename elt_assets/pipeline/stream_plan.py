@@ -75,7 +75,7 @@ class StreamPlan:
             described: the stream as its source described it during the read; default: as planned.
 
         Raises:
-            ConfigError: as `paths.hash_salt`.
+            ConfigError: as `hash_salt`.
         """
         configured, settings = described or self.stream, self.asset.settings
         stream = self.asset.make_stored_stream(configured.stream)

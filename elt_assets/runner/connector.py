@@ -36,6 +36,7 @@ from elt_assets.protocol.airbyte.versions import check_version
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.settings import Settings
+from elt_assets.runner.config.update_files import UpdateFile
 from elt_assets.runner.connector_log import ConnectorLog, LogFunction, ignore
 from elt_assets.runner.failures import (
     DEADLINES,
@@ -86,7 +87,7 @@ class Connector:
         name: str,
         heartbeat: float | None = None,
         image: Image | None = None,
-        store: Path | None = None,
+        store: Path | UpdateFile | None = None,
         environment: Environment | None = None,
         user: str | None = None,
         on_log: LogFunction = ignore,

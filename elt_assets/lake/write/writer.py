@@ -413,6 +413,6 @@ def _refuse_other_salt(tables: StreamTables, spec: WriteSpec) -> None:
     if spec.salt is not None and salt is not None and spec.salt != salt:
         raise ConfigError(
             f"the hashes in the table {tables.main.uri} were made with another salt",
-            guidance="restore the former salt (ELT_HASH_SALT, or the file hash_salt in DAGSTER_HOME), "
-            "or move the table away to read the stream from the beginning",
+            guidance="restore the former salt (ELT_HASH_SALT, or the file hash_salt in DAGSTER_HOME, or in "
+            "the vault), or move the table away to read the stream from the beginning",
         )

@@ -14,6 +14,7 @@ from elt_assets.protocol.airbyte.messages import ConnectorConfig, Control, Log, 
 from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.specification import as_texts
 from elt_assets.runner.config.secrets import resolve_references
+from elt_assets.runner.config.update_files import UpdateFile
 from elt_assets.runner.config.updates import (
     Change,
     ConfigStore,
@@ -43,7 +44,7 @@ class Settings:
         config: Mapping[str, Any],
         name: str,
         mask: Masker,
-        store: Path | None,
+        store: Path | UpdateFile | None,
         warn: Callable[[str], None],
     ):
         self._written = config

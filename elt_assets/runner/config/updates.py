@@ -10,11 +10,9 @@ Spec: AirbyteControlConnectorConfigMessage: "the orchestrator process should upd
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hmac
 import json
-import os
 import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,10 +20,8 @@ from typing import Any
 
 import msgspec
 
-from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.schema_places import Place
-from elt_assets.runner.process.locks import exclusive
-from elt_assets.storage.directories import make_private
+from elt_assets.runner.config.update_files import LocalFile, MemoryFile, UpdateFile, unreadable
 
 ABSENT = object()
 """Stands for a missing value."""
@@ -63,26 +59,25 @@ class _Stored(msgspec.Struct):
 
 
 class ConfigStore:
-    """The changes of one connection's config, in a file that only this user can read.
+    """The changes of one connector's config.
 
     Args:
-        path: the file; None keeps the changes in memory, in this object.
+        store: the file that has them, which may be in the vault; None keeps them in memory, in this object.
     """
 
-    def __init__(self, path: Path | None):
-        self._path = path
-        self._memory = _Stored()
+    def __init__(self, store: Path | UpdateFile | None):
+        self._file = LocalFile(store) if isinstance(store, Path) else store or MemoryFile()
 
     def changes(self, config: Mapping[str, Any]) -> list[Change]:
         """Return the changes to apply to a config, in their order.
 
         Args:
-            config: the config as written, with environment variables resolved.
+            config: the config as written, with references resolved.
 
         Raises:
-            ConfigError: the file cannot be read.
+            EltError: they cannot be read.
         """
-        return self._load().applicable(config)
+        return self._decode(self._file.read()).applicable(config)
 
     def keep(self, config: Mapping[str, Any], changed: Mapping[Place, Any]) -> None:
         """Add changes, which replace older ones at or within the same places; they are durable on return.
@@ -90,74 +85,34 @@ class ConfigStore:
         Stored changes that no longer apply are removed. Several processes may add changes at the same time.
 
         Args:
-            config: the config as written, with environment variables resolved.
+            config: the config as written, with references resolved.
             changed: the new values by place, as `differences` returns them.
 
         Raises:
-            ConfigError: the file cannot be read.
-            SystemFailure: the file cannot be written.
+            EltError: the stored changes cannot be read, or the new ones cannot be stored.
         """
-        with self._report_write_errors():
-            stored = self._load()
-            remaining = stored.applicable(config)
+
+        def add(content: bytes | None) -> bytes:
+            stored = self._decode(content)
             remaining = [
                 earlier
-                for earlier in remaining
+                for earlier in stored.applicable(config)
                 if not any(_is_within(earlier.place, new) for new in changed)
             ]
             for place, value in changed.items():
                 remaining.append(change(place, value, stored.hash(_value_at(config, place))))
             stored.changes = remaining
-            self._save(stored)
+            return msgspec.json.encode(stored)
 
-    @contextlib.contextmanager
-    def _report_write_errors(self) -> Iterator[None]:
-        if self._path is None:
-            yield
-            return
-        try:
-            make_private(self._path.parent)
-            self._path.parent.chmod(0o700)
-            with exclusive(self._path.with_suffix(".lock")):
-                yield
-        except OSError as error:
-            raise SystemFailure(
-                f"a connector changed its config, but the change cannot be stored in {self._path}: "
-                f"{error.strerror}",
-                guidance="make the file writable; if the change was a single-use credential, renew the one "
-                "in the connection's YAML",
-            ) from error
+        self._file.change(add)
 
-    def _load(self) -> _Stored:
-        if self._path is None:
-            return self._memory
-        try:
-            return msgspec.json.decode(self._path.read_bytes(), type=_Stored)
-        except FileNotFoundError:
+    def _decode(self, content: bytes | None) -> _Stored:
+        if content is None:
             return _Stored()
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"the stored config changes of a connector, {self._path}, cannot be read: {error}",
-                guidance="restore the file from a backup; or remove it, and renew every single-use "
-                "credential in the connection's YAML",
-            ) from None
-
-    def _save(self, stored: _Stored) -> None:
-        """Write the file atomically and durably: a rotated credential is stored nowhere else."""
-        if self._path is None:
-            return
-        draft = self._path.with_suffix(f".{secrets.token_hex(8)}")
         try:
-            with os.fdopen(
-                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-            ) as file:
-                file.write(msgspec.json.encode(stored))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
-            _fsync_folder(self._path.parent)
-        finally:
-            draft.unlink(missing_ok=True)
+            return msgspec.json.decode(content, type=_Stored)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise unreadable(self._file, str(error)) from None
 
 
 def change(place: Place, value: Any, was: str) -> Change:
@@ -232,11 +187,3 @@ def _is_within(place: Place, outer: Place) -> bool:
 
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,7 @@ from typing import Any
 from elt_assets.errors import ConfigError
 from elt_assets.runner.config.environment import Declared
 from elt_assets.runner.config.secrets import refuse_reserved_references
+from elt_assets.runner.config.update_files import UpdateFile
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
 from elt_assets.runner.failures import DEADLINES
@@ -84,7 +85,7 @@ class ConnectorOptions:
     """
 
     heartbeat: float | None = None
-    store: Path | None = None
+    store: Path | UpdateFile | None = None
     environment: Declared | None = None
     installation: Installation | None = None
     container: ContainerOptions | None = None

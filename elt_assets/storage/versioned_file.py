@@ -1,0 +1,228 @@
+"""A small file in a folder or an object store that several machines change, without losing a change.
+
+Each version is a file of its own, whose name is its number. A version is created only if no other process has
+created the same one, which file systems and stores promise. So a writer that lost a race reads the newer
+version and makes its change to that one; a version that was written is never overwritten. A writer that is
+killed leaves a complete version or none: a local file gets its name when its content is on the disk, and an
+object appears whole. Only the newest versions stay; a reader whose version was removed meanwhile looks for
+the newest again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import itertools
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from elt_assets.errors import ConfigError
+from elt_assets.storage import conditional_writes
+from elt_assets.storage.directories import make_private
+from elt_assets.storage.location import Location
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore, RetryConfig
+
+_DIGITS = 12
+_KEPT_VERSIONS = 5
+"""Number of versions that stay, which gives a slow reader the time to read one."""
+_MAX_ATTEMPTS = 100
+_MAX_PAUSE = 0.2
+"""Maximum pause before the next attempt, in seconds."""
+_CLIENT_OPTIONS = ("timeout", "connect_timeout")
+_RETRIES: RetryConfig = {"max_retries": 5, "retry_timeout": dt.timedelta(seconds=60)}
+
+
+@dataclass(frozen=True)
+class VersionedFile:
+    """A file whose versions are in a folder.
+
+    Attributes:
+        folder: the location of the folder, which is created with the first version.
+    """
+
+    folder: Location
+
+    def read(self) -> bytes | None:
+        """Return the content of the newest version; None if there is none.
+
+        Raises:
+            ConfigError: the kind of the store is not supported, or it has no conditional writes.
+            OSError: the store cannot be read.
+        """
+        return self._read_newest(self._open())[1]
+
+    def change(self, compute: Callable[[bytes | None], bytes]) -> bytes:
+        """Write a new version, computed from the newest one, and return it. It is durable on return.
+
+        Args:
+            compute: returns the new content. It is called again if another process was faster. If it returns
+                the content that it gets, nothing is written.
+
+        Raises:
+            ConfigError: as `read`.
+            OSError: the store cannot be read or written.
+        """
+        store = self._open()
+        for _ in range(_MAX_ATTEMPTS):
+            version, content = self._read_newest(store)
+            new = compute(content)
+            if new == content:
+                return new
+            if store.create(_name(version + 1), new):
+                store.remove(_name(old) for old in range(version + 1 - _KEPT_VERSIONS, 0, -1))
+                return new
+            time.sleep(random.uniform(0, _MAX_PAUSE))
+        raise OSError(0, f"other processes changed it {_MAX_ATTEMPTS} times at the same time")
+
+    def _open(self) -> _Folder | _Objects:
+        path = self.folder.path
+        return _Folder(path) if path is not None else _Objects.open(self.folder)
+
+    @staticmethod
+    def _read_newest(store: _Folder | _Objects) -> tuple[int, bytes | None]:
+        for _ in range(_MAX_ATTEMPTS):
+            version = max((int(name) for name in store.names() if name.isdecimal()), default=0)
+            if version == 0:
+                return 0, None
+            with contextlib.suppress(FileNotFoundError):
+                return version, store.read(_name(version))
+        raise OSError(0, "its versions are removed while they are read")
+
+
+def _name(version: int) -> str:
+    return f"{version:0{_DIGITS}}"
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """The versions in a folder of this machine."""
+
+    path: Path
+
+    def names(self) -> list[str]:
+        return [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
+
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a version, and return whether it did not exist yet."""
+        make_private(self.path)
+        draft = self.path / f"draft-{secrets.token_hex(8)}"
+        try:
+            with os.fdopen(
+                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(draft, self.path / name)
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink(missing_ok=True)
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return True
+
+    def remove(self, names: Iterator[str]) -> None:
+        """Remove older versions, from the newest of them on, until one is missing."""
+        for name in itertools.takewhile(lambda name: (self.path / name).exists(), names):
+            with contextlib.suppress(OSError):
+                (self.path / name).unlink()
+
+
+@dataclass(frozen=True)
+class _Objects:
+    """The versions in a folder of an object store."""
+
+    store: ObjectStore
+
+    @classmethod
+    def open(cls, folder: Location) -> _Objects:
+        """Return the versions in a location.
+
+        Raises:
+            ConfigError: the kind of the store is not supported, or it has no conditional writes.
+        """
+        if not folder.is_object_store:
+            raise ConfigError(
+                f"{folder} is in a store that has no conditional writes",
+                guidance="use a path, or a URI of s3://, gs:// or abfss://",
+            )
+        conditional_writes.require(folder)
+        return cls(_open_store(folder))
+
+    def names(self) -> list[str]:
+        with _as_os_error():
+            pages = list(self.store.list())
+        return [item["path"].rsplit("/", 1)[-1] for page in pages for item in page]
+
+    def read(self, name: str) -> bytes:
+        with _as_os_error():
+            return bytes(self.store.get(name).bytes())
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Create a version, and return whether it did not exist yet.
+
+        A request that was answered too late may have created the version before it was repeated. Then the
+        version has this content.
+        """
+        try:
+            with _as_os_error():
+                self.store.put(name, content, mode="create")
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                return self.read(name) == content
+            return False
+        return True
+
+    def remove(self, names: Iterator[str]) -> None:
+        """Remove the newest of the older versions."""
+        with contextlib.suppress(OSError), _as_os_error():
+            self.store.delete(list(names)[:_KEPT_VERSIONS])
+
+
+def _open_store(folder: Location) -> ObjectStore:
+    from obstore import store  # noqa: PLC0415 - only what is in a store needs it
+
+    options, parts = folder.for_delta or {}, urlsplit(folder.uri)
+    prefixes = ("aws_", "azure_", "google_")
+    config: Any = {name: value for name, value in options.items() if name.startswith(prefixes)}
+    client: Any = {name: options[name] for name in _CLIENT_OPTIONS if name in options}
+    how: Any = {"client_options": client, "retry_config": _RETRIES}
+    prefix = unquote(parts.path).strip("/")
+    if parts.scheme == "abfss":
+        account = (parts.hostname or "").partition(".")[0]
+        config = {**config, "azure_storage_account_name": account}
+        return store.AzureStore(parts.username, prefix=prefix, config=config, **how)
+    kind: Any = store.S3Store if parts.scheme == "s3" else store.GCSStore
+    opened: ObjectStore = kind(parts.netloc, prefix=prefix, config=config, **how)
+    return opened
+
+
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Raise the errors of the library as errors of the system."""
+    from obstore import exceptions  # noqa: PLC0415
+
+    try:
+        yield
+    except (exceptions.PreconditionError, exceptions.AlreadyExistsError) as error:
+        raise FileExistsError from error
+    except exceptions.NotFoundError as error:
+        raise FileNotFoundError from error
+    except exceptions.BaseError as error:
+        raise OSError(0, type(error).__name__) from error
