@@ -67,6 +67,10 @@ class Failpoint(enum.Enum):
     FRESH_RECORDS_WRITTEN = "rejected records that are not too old are in new files"
     FILES_COMBINED = "the rows of small files are in new, larger files"
     COMPACTION_PUBLISHED = "the log names new files for the same rows"
+    MOVE_BEGUN = "a table says that it is being moved, and no writer commits to it"
+    WRITER_CHANGED = "the commits of one writer of a moved table continue as those of another"
+    TABLE_COPIED = "a table is whole at its new place in a store, and still at the former one"
+    TABLE_MOVED = "one of a stream's tables is at its new place, and no longer at the former one"
     VACUUM_PLANNED = "the files that no version within the retention needs are known; all exist"
 
 

@@ -15,6 +15,7 @@ _WIDENING = f"{_POINTS}test_a_widening_of_types_survives_a_kill_at_any_point"
 _COMPACTION = f"{_POINTS}test_a_compaction_survives_a_kill_at_any_point"
 _VACUUM = f"{_POINTS}test_a_vacuum_survives_a_kill_at_any_point"
 _REPLAY = f"{_POINTS}test_a_replay_survives_a_kill_at_any_point"
+_MOVE = "tests/lake/test_moving.py::test_a_move_survives_a_kill_at_any_point"
 _EVENTS = "tests/orchestration/test_crash_events.py::"
 _PARTITIONS = f"{_EVENTS}test_partitions_survive_a_kill_between_commit_and_event"
 
@@ -52,6 +53,10 @@ KILLED_IN: dict[Failpoint, str] = {
     Failpoint.FRESH_RECORDS_WRITTEN: f"{_POINTS}test_an_expiry_survives_a_kill_at_any_point",
     Failpoint.FILES_COMBINED: _COMPACTION,
     Failpoint.COMPACTION_PUBLISHED: _COMPACTION,
+    Failpoint.MOVE_BEGUN: _MOVE,
+    Failpoint.WRITER_CHANGED: _MOVE,
+    Failpoint.TABLE_COPIED: "tests/lake/test_moving.py::test_a_move_in_a_store_survives_a_kill_at_any_point",
+    Failpoint.TABLE_MOVED: _MOVE,
     Failpoint.VACUUM_PLANNED: _VACUUM,
 }
 """A test that ends a process at the failpoint, and fails if it is never reached; others may do so too."""

@@ -26,6 +26,9 @@ from elt_assets.lake.delta.snapshot import Snapshot
 COMPACTION = "elt.maintenance"
 """Metadata key of a compaction: a commit that moves rows to other files and changes none."""
 
+FORMER_WRITER = "elt.former_app"
+"""Metadata key of the first commit of a writer that continues the commits of another one."""
+
 _LISTS = ("files", "tombstones", "dead")
 
 
@@ -188,8 +191,11 @@ def version_app_id(app_id: str) -> str:
 
 
 def commits_of(delta: Snapshot, storage: TableStorage, app_id: str) -> Iterator[Entry]:
-    """Yield the effective commits of one writer, the newest first."""
-    return (entry for entry in effective_commits(delta, storage) if is_commit_of(entry, app_id))
+    """Yield the effective commits of one writer, the newest first, and those of the one that it continues."""
+    for entry in effective_commits(delta, storage):
+        if is_commit_of(entry, app_id):
+            yield entry
+            app_id = entry.get(FORMER_WRITER, app_id)
 
 
 class PastCommit(NamedTuple):
@@ -239,11 +245,18 @@ def companions_of(entry: Entry) -> dict[str, str | None] | None:
 
 
 def newest_commit_by_writer(delta: Snapshot, storage: TableStorage) -> dict[str, Entry]:
-    """Return the newest effective commit of every writer, by its `app_id`."""
+    """Return the newest effective commit of every writer, by its `app_id`.
+
+    A writer that another one continues from a later commit is left out.
+    """
     newest: dict[str, Entry] = {}
+    continued: set[str] = set()
     for entry in effective_commits(delta, storage):
-        if entry.get("elt.app"):
-            newest.setdefault(entry["elt.app"], entry)
+        app = entry.get("elt.app")
+        if app and app not in continued:
+            newest.setdefault(app, entry)
+        if FORMER_WRITER in entry and entry[FORMER_WRITER] not in newest:
+            continued.add(entry[FORMER_WRITER])
     return newest
 
 
@@ -260,6 +273,8 @@ def hidden_since(delta: Snapshot, storage: TableStorage, oldest: int) -> set[str
     complete: set[Any] = set()  # writers whose commits since that time are all in `entries`
     for entry in log.read_newest_first(delta):
         app = entry.get("elt.app")
+        if FORMER_WRITER in entry and entry["timestamp"] < oldest:
+            complete.add(entry[FORMER_WRITER])
         if "elt.sequence" in entry and app not in complete:
             entries[int(entry["version"])] = entry
             if entry["timestamp"] < oldest:  # the newest version at that time

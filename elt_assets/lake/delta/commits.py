@@ -37,7 +37,12 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, outcome
-from elt_assets.lake.delta.commit_metadata import COMPACTION, CommitMetadata, version_app_id
+from elt_assets.lake.delta.commit_metadata import (
+    COMPACTION,
+    FORMER_WRITER,
+    CommitMetadata,
+    version_app_id,
+)
 from elt_assets.lake.delta.features import refuse_unwritable, spark_schema
 from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import Entry
@@ -65,7 +70,8 @@ class Commit:
     """A commit to publish.
 
     `before`: the metadata of the writer's previous commit. If `schema` is given, it replaces the table's
-    schema; the files that `change` removes must then be all files of the table.
+    schema; the files that `change` removes must then be all files of the table. `former`: the writer whose
+    commits this writer continues from this one on, while the table is moved.
     """
 
     app_id: str
@@ -75,6 +81,7 @@ class Commit:
     basis: Basis
     before: CommitMetadata
     schema: t.StructType | None = None
+    former: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,8 @@ def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> Published
     values = {**values, **_more_values(commit, restored)}
 
     def write() -> None:
-        refuse_unwritable(delta, replaces=commit.schema is not None)
+        is_move = commit.former is not None
+        refuse_unwritable(delta, replaces=commit.schema is not None, moves=is_move)
         # In the snapshot of the basis the sequence is known. delta-rs would read the whole log for it.
         if int(delta.version()) != commit.basis.version:
             refuse_overtaken(delta, commit.app_id, metadata.sequence, commit.basis)
@@ -227,6 +235,7 @@ def _more_values(commit: Commit, restored: int) -> dict[str, str]:
         "elt.records": str(commit.records),
         "elt.app": commit.app_id,
         log.RESTORED_AT: str(restored),
+        **({} if commit.former is None else {FORMER_WRITER: commit.former}),
     }
 
 

@@ -25,6 +25,7 @@ from itertools import chain
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.moves import refuse_moving
 from elt_assets.lake.delta.snapshot import Snapshot
 
 NTZ = "timestampNtz"
@@ -87,15 +88,20 @@ def refuse_unreadable(delta: Snapshot) -> None:
     _refuse(delta, _reader_rules(delta))
 
 
-def refuse_unwritable(delta: Snapshot, *, replaces: bool = False) -> None:
-    """Refuse a table with a rule for writers that commits of this project do not keep. It can be read.
+def refuse_unwritable(delta: Snapshot, *, replaces: bool = False, moves: bool = False) -> None:
+    """Refuse a table with a rule for writers that commits of this project do not keep, or one that is being
+    moved. It can be read.
 
     Args:
         replaces: the commit replaces all rows and all columns, and so ends the rules of the columns.
+        moves: the commit is part of the move.
 
     Raises:
         UnsupportedTable: names each feature, its column, and the remedies.
+        MovingTable: the table is being moved.
     """
+    if not moves:
+        refuse_moving(delta)
     rules = _writer_rules(delta)
     _refuse(delta, rules if replaces else chain(rules, _column_rules(spark_schema(delta))))
 

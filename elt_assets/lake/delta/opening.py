@@ -30,6 +30,7 @@ from elt_assets.lake.delta.features import (
 )
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
+from elt_assets.lake.delta.moves import PROPERTY, Move
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.snapshot import Snapshot, open_with_files
 from elt_assets.lake.schema.metadata_columns import PARTITION
@@ -208,11 +209,26 @@ def enable_ntz(delta: Snapshot, schema: t.StructType) -> None:
     )
 
 
+def set_move(delta: Snapshot, move: Move | None) -> None:
+    """Record in a table that it is being moved, or that the move has ended (None), in a separate commit."""
+    value = "" if move is None else move.to_json()
+    _alter(
+        delta,
+        lambda: delta.metadata().configuration.get(PROPERTY, "") != value,
+        lambda entry: delta.delta_table.alter.set_table_properties(
+            {PROPERTY: value}, raise_if_not_exists=False, commit_properties=entry
+        ),
+        moves=True,
+    )
+
+
 def _alter(
     delta: Snapshot,
     lacks: Callable[[], bool],
     change: Callable[[CommitProperties], object],
     values: Mapping[str, str] | None = None,
+    *,
+    moves: bool = False,
 ) -> None:
     """Change a table's metadata if `lacks()` is true, with the properties of the commit.
 
@@ -220,13 +236,14 @@ def _alter(
 
     Args:
         values: further values of the commit's metadata.
+        moves: the change is part of a move of the table.
     """
     if not lacks():
         return
     name = outcome.new_name()
 
     def write() -> None:
-        refuse_unwritable(delta)
+        refuse_unwritable(delta, moves=moves)
         if lacks():  # another run of the stream, with other partitions, may have changed it first
             change(outcome.properties({**(values or {}), NAME: name}))
             reach(Failpoint.TABLE_ALTERED)

@@ -18,10 +18,10 @@ So after every error the table is read again. What can happen, and what follows:
 Files are removed only after an error that proves that nothing was published (`NOTHING_PUBLISHED`). After any
 other error they stay until maintenance finds that no version names them. These errors prove it:
 
-- A refusal (ConcurrentSync, Superseded, UnsupportedTable): the checks before an attempt found that the commit
-  must not be made. This attempt has written nothing. Earlier ones cannot take effect any more: a check that
-  passed before fails only on a newer snapshot, so another commit has the version that they tried. The same
-  holds when all attempts are used up: each of them met another commit.
+- A refusal (ConcurrentSync, Superseded, UnsupportedTable, MovingTable): the checks before an attempt found
+  that the commit must not be made. This attempt has written nothing. Earlier ones cannot take effect any
+  more: a check that passed before fails only on a newer snapshot, so another commit has the version that they
+  tried. The same holds when all attempts are used up: each of them met another commit.
 - NotPublished: the first attempt was not reached, or the disk itself refused the entry.
 
 A ConfigError alone proves nothing: the store may have refused the credentials when the outcome was looked up.
@@ -44,6 +44,7 @@ from deltalake.transaction import Transaction
 from elt_assets.errors import ConcurrentSync, ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.lake.delta import log
 from elt_assets.lake.delta.features import UnsupportedTable
+from elt_assets.lake.delta.moves import MovingTable
 from elt_assets.lake.delta.snapshot import CONFLICT, Snapshot
 from elt_assets.machine_faults import first_line, translate
 
@@ -72,7 +73,7 @@ class NotPublished(Exception):
         )
 
 
-NOTHING_PUBLISHED = (ConcurrentSync, Superseded, UnsupportedTable, NotPublished)
+NOTHING_PUBLISHED = (ConcurrentSync, Superseded, UnsupportedTable, MovingTable, NotPublished)
 """The errors that prove that a commit did not take effect and never will: its files can be removed."""
 
 

@@ -36,6 +36,7 @@ from elt_assets.lake.delta.commit_metadata import (
 from elt_assets.lake.delta.commits import Basis
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import Entry
+from elt_assets.lake.delta.moves import Move, find_move
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED
 from elt_assets.lake.delta.rollback import rollback, version_of
 from elt_assets.lake.spark import parquet_files
@@ -421,6 +422,45 @@ class Table:
         self.metadata = published.metadata
         columns = schema or self._basis.schema
         self._basis = Basis(published.version, columns, published.last_restore)
+
+    def take_over(self, former: Table, metadata: CommitMetadata) -> None:
+        """Continue the commits of another writer, in a commit that changes no row; it can be made while the
+        table is moved.
+
+        Args:
+            metadata: that of the former writer's newest commit, for this writer.
+        """
+        assert self._delta is not None
+        sequence = max(self.metadata.sequence, metadata.sequence)
+        self.metadata = replace(former.metadata, sequence=sequence)
+        next_metadata = replace(
+            metadata, sequence=sequence + 1, commit=None, same_as=former.metadata.stands_for or ""
+        )
+        commit = commits.Commit(
+            self.app_id,
+            TableChange(),
+            next_metadata,
+            0,
+            self._basis,
+            self.metadata,
+            former=former.app_id,
+        )
+        self.metadata = commits.publish(self._delta, self.storage, commit).metadata
+
+    @property
+    def move(self) -> Move | None:
+        """The move that the table is in; None if it is in none."""
+        return None if self._delta is None else find_move(self._delta)
+
+    def set_move(self, move: Move | None) -> None:
+        """Record that the table is being moved, or that the move has ended (None)."""
+        assert self._delta is not None
+        opening.set_move(self._delta, move)
+
+    @property
+    def writers(self) -> list[str]:
+        """The `app_id` of each writer of the table, without those that another one continues."""
+        return list(self._newest_commits())
 
     def reorganise(self, change: TableChange) -> None:
         """Publish a compaction, which moves rows to other files. It has no state and no transaction.
