@@ -10,8 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from elt_assets.branches import (
+    BRANCH,
+    BRANCH_ENVIRONMENT,
+    ENVIRONMENT,
+    branch,
+    branch_name,
+    environment,
+)
 from elt_assets.errors import ConfigError
-from elt_assets.settings import PROJECT_FILE, dg_defs, project, settings
+from elt_assets.settings import PROJECT_FILE, dg_defs, is_set_for, project, settings
 from elt_assets.storage.directories import make_private
 from elt_assets.storage.location import Location
 from elt_assets.storage.staging import Staging
@@ -51,8 +59,44 @@ def location(path_or_uri: str) -> str:
 
 
 def lake() -> str:
-    """Return the setting `lake`, see `location`; default `lake` in the home."""
-    return location(settings().lake or "lake")
+    """Return the setting `lake`, see `own_place`; default `lake` in the home, and in a branch deployment a
+    folder with the name of the branch."""
+    default = "lake" if branch() is None else "lake_{branch}"
+    return own_place("lake", settings().lake or default)
+
+
+def own_place(setting: str, configured: str) -> str:
+    """Return the location in a setting, see `location`, with the names of the branch and of the environment
+    in place of `{branch}` and `{env}`.
+
+    Raises:
+        ConfigError: there is no such name; or this is a branch deployment and the place is not of the branch.
+    """
+    name = branch()
+    is_own = "{branch}" in configured or is_set_for(setting, BRANCH_ENVIRONMENT)
+    if name is not None and not is_own:
+        raise ConfigError(
+            f"this is the deployment of the branch {name!r}, and `{setting}` ({configured}) is not a place "
+            "of its own: production would be changed",
+            guidance="write {branch} into it, which is replaced by the name of the branch; or, for a "
+            f"setting, write it in [tool.elt.env.{BRANCH_ENVIRONMENT}] (docs/projects.md)",
+        )
+    return location(_fill_names(setting, configured))
+
+
+def _fill_names(setting: str, configured: str) -> str:
+    """Return a text with the names of the branch and of the environment."""
+    name = branch()
+    values = {"{branch}": name and branch_name(name), "{env}": environment()}
+    for placeholder, value in values.items():
+        if placeholder in configured and not value:
+            variable = BRANCH if placeholder == "{branch}" else ENVIRONMENT
+            raise ConfigError(
+                f"`{setting}` has the placeholder {placeholder}, and this deployment has none",
+                guidance=f"set {variable}; or write a place without {placeholder} for this environment",
+            )
+        configured = configured.replace(placeholder, value or "")
+    return configured
 
 
 def staging(configured: str | None = None) -> Path:
@@ -87,7 +131,7 @@ def staging_of_syncs(
 
 
 def _staging(configured: str | None) -> str:
-    return location(configured or settings().staging or "staging")
+    return location(_fill_names("staging", configured or settings().staging or "staging"))
 
 
 def packages() -> Path:

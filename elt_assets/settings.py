@@ -3,7 +3,7 @@
 A setting comes from these places, of which the later take precedence:
 
 1. `[tool.elt]` in the project's `pyproject.toml`;
-2. `[tool.elt.env.NAME]` in it, where NAME is the value of `ELT_ENV`: merged key by key;
+2. `[tool.elt.env.NAME]` in it, where NAME is the environment (`ELT_ENV`): merged key by key;
 3. the environment variable `ELT_<KEY>`.
 
 The project is the nearest folder, from the working directory upwards, whose `pyproject.toml` has `[tool.elt]`
@@ -29,6 +29,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from elt_assets.branches import ENVIRONMENT, VARIABLES, environment
 from elt_assets.errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -37,7 +38,7 @@ else:
     import tomli as tomllib
 
 PROJECT_FILE = "pyproject.toml"
-PROJECT, ENVIRONMENT = "ELT_PROJECT", "ELT_ENV"
+PROJECT = "ELT_PROJECT"
 _TABLE = "tool.elt"
 _ENVIRONMENTS = "env"
 _FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
@@ -152,7 +153,13 @@ def settings() -> Settings:
         ConfigError: a setting is unknown or not valid; names its place, and not its value.
     """
     root = project()
-    variables = tuple(sorted(item for item in os.environ.items() if item[0].startswith("ELT_")))
+    variables = tuple(
+        sorted(
+            item
+            for item in os.environ.items()
+            if item[0].startswith("ELT_") or item[0] in VARIABLES
+        )
+    )
     stamp = (root / PROJECT_FILE).stat().st_mtime_ns if root is not None else 0
     return _load(root, stamp, variables)
 
@@ -177,6 +184,15 @@ def load_object(setting: str, name: str) -> Any:
             f"{setting}: {name!r} cannot be loaded: {error}",
             guidance='write "package.module:name"; the module must be on the Python path',
         ) from error
+
+
+def is_set_for(setting: str, name: str) -> bool:
+    """Return whether a setting has its value from the table of an environment of the project."""
+    root = project()
+    if root is None or environment() != name or os.environ.get(f"ELT_{setting.upper()}"):
+        return False
+    table = read_tool(root).get("elt", {}).get(_ENVIRONMENTS, {}).get(name, {})
+    return setting in table
 
 
 def dg_defs(root: Path) -> tuple[str, Path] | None:
@@ -215,15 +231,15 @@ def _project_table(root: Path) -> dict[str, Any]:
     """Return `[tool.elt]`, with the table of the environment over it and absolute paths."""
     table = dict(read_tool(root).get("elt", {}))
     environments = table.pop(_ENVIRONMENTS, {})
-    name = os.environ.get(ENVIRONMENT)
-    if name and environments:
-        if name not in environments:
-            raise ConfigError(
-                f"{ENVIRONMENT} is {name!r}, and {root / PROJECT_FILE} has no [{_TABLE}.env.{name}]",
-                guidance=f"its environments are {', '.join(sorted(environments))}; add a table, which may "
-                "be empty, for another one",
-            )
+    name = environment()
+    if name in environments:
         table = _merge(table, environments[name])
+    elif environments and os.environ.get(ENVIRONMENT):
+        raise ConfigError(
+            f"{ENVIRONMENT} is {name!r}, and {root / PROJECT_FILE} has no [{_TABLE}.env.{name}]",
+            guidance=f"its environments are {', '.join(sorted(environments))}; add a table, which may be "
+            "empty, for another one",
+        )
     for key in _PATHS:
         value = table.get(key)
         if isinstance(value, str) and "://" not in value:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from elt_assets import paths, settings
+from elt_assets.branches import branch_name
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.resources import LakeResource
+from elt_assets.runner.config.vault import open_vault
 
 SETTINGS = """
 [tool.elt]
@@ -130,3 +134,74 @@ def test_two_projects_above_each_other_are_refused(
         settings.project()
     monkeypatch.setenv("ELT_PROJECT", str(root / "inner"))
     assert settings.project() == root / "inner"
+
+
+BRANCHES = """
+[tool.elt]
+lake = "s3://shop/lake"
+vault = "s3://shop/vault"
+[tool.elt.env.prod]
+"""
+
+
+@pytest.fixture
+def preview(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The project of a branch deployment of Dagster+."""
+    monkeypatch.setenv("DAGSTER_CLOUD_IS_BRANCH_DEPLOYMENT", "1")
+    monkeypatch.setenv("DAGSTER_CLOUD_GIT_BRANCH", "feature/New_Orders")
+    monkeypatch.setenv("DAGSTER_HOME", str(root / "home"))
+    return root
+
+
+def test_a_branch_deployment_never_gets_the_lake_of_production(
+    preview: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(preview, BRANCHES)
+    message = "deployment of the branch 'feature/New_Orders', and `lake` .* not a place of its own"
+    with pytest.raises(ConfigError, match=message) as error:
+        paths.lake()
+    assert error.value.guidance and "{branch}" in error.value.guidance
+    monkeypatch.setenv("ELT_ENV", "prod")
+    with pytest.raises(ConfigError, match=message):
+        paths.lake()
+    monkeypatch.setenv("ELT_LAKE", "s3://shop/other")
+    with pytest.raises(ConfigError, match=message):
+        paths.lake()
+    with pytest.raises(ConfigError, match=r"`root` of `elt_lake` .* not a place of its own"):
+        _ = LakeResource(root="s3://shop/lake").uri
+    monkeypatch.setenv("ELT_VAULT_KEY", "x" * 43 + "=")
+    with pytest.raises(ConfigError, match=r"`vault` .* not a place of its own"):
+        open_vault()
+
+
+def test_a_branch_deployment_writes_to_a_lake_of_its_own(
+    preview: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = branch_name("feature/New_Orders")
+    assert re.fullmatch(r"feature_new_orders_[0-9a-f]{8}", name)
+    assert name != branch_name("feature/new-orders")
+    assert paths.lake() == str(preview / "home" / f"lake_{name}")  # without a project
+    write(preview, f'{BRANCHES}[tool.elt.env.branch]\nlake = "s3://shop-dev/{{branch}}/lake"\n')
+    assert paths.lake() == f"s3://shop-dev/{name}/lake"
+    write(preview, f'{BRANCHES}[tool.elt.env.branch]\nlake = "s3://shop-dev/lake"\n')
+    os.utime(preview / "pyproject.toml", ns=(1, 1))
+    assert paths.lake() == "s3://shop-dev/lake"
+    monkeypatch.setenv("ELT_LAKE", "s3://x/{env}/{branch}")
+    assert paths.lake() == f"s3://x/branch/{name}"
+    assert LakeResource(root="s3://y/{branch}").uri == f"s3://y/{name}"
+    for variable in ("DAGSTER_CLOUD_IS_BRANCH_DEPLOYMENT", "DAGSTER_CLOUD_GIT_BRANCH"):
+        monkeypatch.delenv(variable)
+    with pytest.raises(ConfigError, match=r"`lake` has the placeholder \{branch\}"):
+        paths.lake()
+    monkeypatch.setenv("ELT_BRANCH", "next")  # of another preview of pull requests
+    assert paths.lake() == "s3://x/branch/next"
+
+
+def test_the_placeholder_of_the_environment_needs_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(root, '[tool.elt]\nlake = "s3://shop/{env}"\n')
+    with pytest.raises(ConfigError, match=r"placeholder \{env\}.*\n.*set ELT_ENV"):
+        paths.lake()
+    monkeypatch.setenv("ELT_ENV", "dev")
+    assert paths.lake() == "s3://shop/dev"

@@ -9,16 +9,15 @@ The overlay has the form of `defs.yaml`, with only what differs. It is merged be
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from elt_assets.branches import environment
 from elt_assets.connection.models import Destination, Source
 from elt_assets.connection.yaml_files import read_documents
 from elt_assets.connection.yaml_limits import COMPONENT_FILES
 from elt_assets.errors import ConfigError
-from elt_assets.settings import ENVIRONMENT
 
 Json = Mapping[str, Any]
 _REFERENCES = frozenset({"env", "file", "secret", "literal"})
@@ -27,10 +26,10 @@ _CONNECTORS = {"source": Source, "destination": Destination}
 
 def overlay_file(definition: Path) -> Path | None:
     """Return the overlay of a definition file in this process's environment; None if it has none."""
-    environment = os.environ.get(ENVIRONMENT)
-    if not environment or "/" in environment:
+    name = environment()
+    if not name or "/" in name:
         return None
-    path = definition.with_name(f"{definition.stem}.{environment}{definition.suffix}")
+    path = definition.with_name(f"{definition.stem}.{name}{definition.suffix}")
     return path if path.is_file() else None
 
 

@@ -106,7 +106,7 @@ class LakeResource(dg.ConfigurableResource[Any]):
 
     @property
     def uri(self) -> str:
-        return paths.location(self.root) if self.root else paths.lake()
+        return paths.own_place("root` of `elt_lake", self.root) if self.root else paths.lake()
 
     @property
     def staging_path(self) -> Path:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.paths import location
+from elt_assets.paths import own_place
 from elt_assets.runner.config.references import Reference
 from elt_assets.settings import settings
 from elt_assets.storage.location import Location
@@ -143,7 +143,7 @@ def open_vault() -> Vault | None:
             f"{_KEY} is not a key of the vault",
             guidance=f"{_NEW_KEY}; several keys are separated by commas",
         ) from None
-    return Vault(Location.parse(location(configured.vault)), cipher)
+    return Vault(Location.parse(own_place("vault", configured.vault)), cipher)
 
 
 def _read_key(configured: str | Mapping[str, str] | None) -> str:
