@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "sync": "Sync the streams of a connection, with a live progress bar.",
         "status": "Show the last sync of each stream, its table and its state.",
         "state": "Show, set, restore or reset the state of a stream.",
+        "dbt-sources": "Write the tables as sources of dbt.",
         "replay": "Process the records of the dead letter tables again.",
     }
 )

@@ -52,7 +52,7 @@ def subcommand(name: str, *examples: str, group: click.Group | None = None) -> C
 
 def connection_argument(*, required: bool = True) -> Callable[[Function], Function]:
     """Add the argument CONNECTION: the name of the connection, or the path of its folder."""
-    return click.argument("connection", required=required, shell_complete=_complete_connection)
+    return click.argument("connection", required=required, shell_complete=complete_connection)
 
 
 def asset_arguments(function: Function) -> Function:
@@ -79,8 +79,9 @@ def count_option(items: str) -> Callable[[Function], Function]:
     )
 
 
-def _complete_connection(
+def complete_connection(
     _: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
+    """Return the names of connections that begin with a text."""
     names = [place.name for place in list_places()]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

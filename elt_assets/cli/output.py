@@ -55,6 +55,11 @@ class Output:
         if not self._machine:
             self._console.print(printable(text), soft_wrap=True)
 
+    def raw(self, text: str) -> None:
+        """Print a text as it is, for people and their programs."""
+        if not self._machine:
+            sys.stdout.write(text)
+
     def log(self, level: str, text: str) -> None:
         """Show a connector's log line: warnings and errors as `warn`, others for people only, on stderr."""
         if level in _WARNINGS:
