@@ -21,6 +21,8 @@ from elt_assets.connection.rules import (
 
 RULES = ("not_null", "unique", "accepted_values", "range", "row_count", "sql")
 """The keys with rules that people write."""
+CONTRACT = "contract"
+"""Name of the check of a stream's contract."""
 
 
 class Check(ConfigModel):
@@ -97,7 +99,7 @@ class Checks(ConfigModel):
 
     @model_validator(mode="after")
     def _check_names(self) -> Checks:
-        names = set(type(self).model_fields) - set(RULES)
+        names = {*type(self).model_fields, CONTRACT} - set(RULES)
         for rule in self.rules:
             if rule.check_name in names:
                 raise ValueError(

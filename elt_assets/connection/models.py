@@ -37,6 +37,7 @@ from elt_assets.connection.config_model import (
     FieldPath,
     reject_unknown_keys,
 )
+from elt_assets.connection.contract import Contract
 from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import Partitions, SourcePartitions, Window
 from elt_assets.connection.rows import Conditions, Renaming
@@ -389,6 +390,9 @@ class Stream(RunControls):
     )
     checks: Checks = Field(
         default=Checks(), description="Checks after each sync; over those of the connection."
+    )
+    contract: Contract | None = Field(
+        default=None, description="Names and types of columns that consumers rely on."
     )
     automation: Automation = Field(
         default=None,

@@ -20,6 +20,7 @@ from elt_assets.lake.write.stored_stream import (
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.pipeline.connection_stream import ConnectionStream
+from elt_assets.pipeline.contracts import refuse_violations
 from elt_assets.pipeline.given_state import as_message
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
@@ -75,10 +76,11 @@ class StreamPlan:
             described: the stream as its source described it during the read; default: as planned.
 
         Raises:
-            ConfigError: as `hash_salt`.
+            ConfigError: as `hash_salt`; or the columns violate the contract of the stream.
         """
         configured, settings = described or self.stream, self.asset.settings
         stream = self.asset.make_stored_stream(configured.stream)
+        refuse_violations(settings.contract, stream, during_sync=described is not None)
         stream.generation_id = configured.generation_id
         stream.minimum_generation_id = configured.minimum_generation_id
         stream.sync_id = configured.sync_id

@@ -27,6 +27,7 @@ from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_K
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connection_stream import table_path
 from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.contracts import refuse_violations
 from elt_assets.pipeline.row_rules import find_rule_problems, find_unused_rules
 from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
 
@@ -150,6 +151,8 @@ def build_assets(
         problems.of(partial(check_columns, asset.make_stored_stream()))
         problems.of(asset.check_rows)
         problems.of(partial(_refuse_rules, asset))
+        contract, stored = asset.settings.contract, asset.make_stored_stream()
+        problems.of(partial(refuse_violations, contract, stored))
     problems.of(partial(_refuse_unused_rules, assets))
     problems.of(partial(connect, connection, paths.staging()))
     problems.raise_all()

@@ -16,7 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.connection.checks import Check, Checks, Share
+from elt_assets.connection.checks import CONTRACT, Check, Checks, Share
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
 from elt_assets.lake.schema.metadata_columns import PARTITION
@@ -34,6 +34,7 @@ from elt_assets.orchestration.events.metadata import (
 )
 from elt_assets.orchestration.names import output_name
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.contracts import find_table_violations
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
 from elt_assets.pipeline.row_rules import CheckedTable, evaluate_rules, list_rules
@@ -100,6 +101,10 @@ def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
         )
         for rule in list_rules(asset)
     ]
+    contract = asset.settings.contract
+    if contract is not None and asset.connection.destination is None:
+        text = "The columns of the table are those of the contract."
+        rules.append(_CheckSpec(CONTRACT, asset=asset.key, description=text))
     return [*standard, *rules]
 
 
@@ -130,6 +135,8 @@ def results(evidence: Evidence, names: Iterable[str]) -> Iterator[dg.AssetCheckR
     """Run checks and yield their results."""
     selected = set(names)
     yield from _rule_results(evidence, selected)
+    if CONTRACT in selected:
+        yield _contract_result(evidence)
     configured = settings(evidence.asset)
     for name in DESCRIPTIONS:
         if name not in selected:
@@ -165,6 +172,22 @@ def _rule_results(evidence: Evidence, names: Collection[str]) -> Iterator[dg.Ass
             description=outcome.text,
             metadata=metadata,
         )
+
+
+def _contract_result(evidence: Evidence) -> dg.AssetCheckResult:
+    """Compare the table with the contract of the stream."""
+    contract, table = evidence.asset.settings.contract, evidence.tables.main
+    assert contract is not None
+    violations = truncate(find_table_violations(contract, table)) if table.exists else []
+    is_warning = contract.on_violation == "warn"
+    return dg.AssetCheckResult(
+        check_name=CONTRACT,
+        asset_key=evidence.asset.key,
+        passed=not violations,
+        severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
+        description="; ".join(violations) or "the columns of the table are those of the contract",
+        metadata={"violations": dg.MetadataValue.json(violations)},
+    )
 
 
 def _counts(evidence: Evidence, _: Check) -> Outcome:
