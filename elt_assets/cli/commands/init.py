@@ -6,34 +6,36 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from string import Template
 
 import click
 
 from elt_assets.cli.commands.new.chosen_source import choose_source
 from elt_assets.cli.commands.new.connection import create_connection
+from elt_assets.cli.deployment_files import FOLDER, write_deployment_files
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
+from elt_assets.cli.templates import render, write_new
 from elt_assets.errors import ConfigError
 from elt_assets.settings import PROJECT, PROJECT_FILE, dg_defs, read_tool
 
-_TEMPLATES = Path(__file__).parent.parent / "project_template"
 _EXAMPLE = "example"
 _SETTINGS = "settings.toml"
 
 
-@subcommand("init", "elt init shop", "elt init .")
+@subcommand("init", "elt init shop", "elt init .", "elt init . --deployment")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-def command(out: Output, directory: Path) -> int:
+@click.option("--deployment", is_flag=True, help="Add files for Docker, compose and Kubernetes.")
+def command(out: Output, directory: Path, deployment: bool) -> int:
     """Create a project in DIRECTORY, with an example of a connection.
 
     In a Dagster project (`create-dagster project`), only what is missing is added: no file is changed, except
-    that `pyproject.toml` gets the table [tool.elt].
+    that `pyproject.toml` gets the table [tool.elt]. With `--deployment`, a project gets the folder `deploy`.
     """
     root = directory.expanduser().absolute()
     tool = read_tool(root)
+    if "elt" in tool and deployment:
+        return _add_deployment(out, root)
     if "elt" in tool:
         raise ConfigError(
             f"{root} is a project of elt-assets already", guidance="add connections with `elt new`"
@@ -47,6 +49,8 @@ def command(out: Output, directory: Path) -> int:
     package = dg_defs(root)
     module = package[0].removesuffix(".defs") if package is not None else _module_name(root.name)
     created = _write_files(root, module, package[1] if package is not None else None)
+    if deployment:
+        created += write_deployment_files(root, _definitions(root))
     os.environ[PROJECT] = str(root)
     create_connection(_EXAMPLE, choose_source("faker", out), {"count": 1000}, out)
     for path in created:
@@ -56,6 +60,31 @@ def command(out: Output, directory: Path) -> int:
     out.line(f"next: cd {directory} && pip install -e . && elt sync {_EXAMPLE}")
     out.document({"project": str(root), "files": [str(path) for path in created]})
     return OK
+
+
+def _add_deployment(out: Output, root: Path) -> int:
+    """Add the files of a deployment to a project of elt-assets."""
+    created = write_deployment_files(root, _definitions(root))
+    if not created:
+        raise ConfigError(
+            f"{root / FOLDER} has all files of a deployment already",
+            guidance="remove those that you want again as they come with this version",
+        )
+    for path in created:
+        out.note(f"created {path.relative_to(root)}")
+    out.line("next: docs/deployment.md")
+    out.document({"project": str(root), "files": [str(path) for path in created]})
+    return OK
+
+
+def _definitions(root: Path) -> str:
+    """Return the module with the definitions of a project."""
+    package = dg_defs(root)
+    if package is None:
+        return "elt_assets.definitions"
+    dg = read_tool(root)["dg"]["project"]
+    module = dg.get("code_location_target_module") or f"{dg['root_module']}.definitions"
+    return str(module)
 
 
 def _module_name(name: str) -> str:
@@ -102,32 +131,12 @@ def _write_files(root: Path, module: str, defs: Path | None) -> list[Path]:
         "module": module,
         "defs": _relative(defs or package / "defs", root),
     }
-    created = [path for name, path in files.items() if _write_new(path, _template(name, values))]
+    created = [path for name, path in files.items() if write_new(path, render(name, values))]
     project_file = root / PROJECT_FILE
     text = project_file.read_text(encoding="utf-8")
-    project_file.write_text(f"{text.rstrip()}\n\n{_template(_SETTINGS, values)}", encoding="utf-8")
+    project_file.write_text(f"{text.rstrip()}\n\n{render(_SETTINGS, values)}", encoding="utf-8")
     return created
 
 
 def _relative(folder: Path, root: Path) -> str:
     return " / ".join(f'"{part}"' for part in folder.relative_to(root).parts)
-
-
-def _template(name: str, values: Mapping[str, str]) -> str:
-    text = (_TEMPLATES / f"{name}.template").read_text(encoding="utf-8")
-    return Template(text).substitute(values)
-
-
-def _write_new(path: Path, text: str) -> bool:
-    """Write a file, unless it exists; return whether it was written."""
-    if path.exists():
-        return False
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}",
-            guidance="make the directory writable, and make room on the disk",
-        ) from error
-    return True

@@ -9,14 +9,17 @@ from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
 from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
 from dagster._serdes.config_class import ConfigurableClassData
 
-from elt_assets.orchestration.runs.liveness import DIED, has_died, interrupt
+from elt_assets.orchestration.runs.code_server import is_executing
+from elt_assets.orchestration.runs.liveness import DIED, has_died, has_file, interrupt
 
 
 class MonitoredRunLauncher(DefaultRunLauncher):
     """Dagster's default launcher, which also tells the run monitor whether the process of a run is alive.
 
-    It knows this of every run, also of those that it did not launch, such as `elt sync`. It says that a
-    process is dead when it sees so for the second time. At the start of the daemon, the monitor and the part
+    It knows this of every run of this home, also of those that it did not launch, such as `elt sync`. A run
+    of another home, for example that of a pod which is gone with its disk, has ended if the code server that
+    was asked to start it answers that it executes no such run. The launcher says that a process is dead when
+    it sees so for the second time. At the start of the daemon, the monitor and the part
     that retries runs look at the same moment; the latter misses a failure whose event is stored and whose
     run has not got its status yet.
     """
@@ -30,12 +33,18 @@ class MonitoredRunLauncher(DefaultRunLauncher):
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        if not has_died(self._instance, run.run_id):
+        if not self._has_ended(run):
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         if run.run_id in self._seen_dead:
             return CheckRunHealthResult(WorkerStatus.FAILED, DIED)
         self._seen_dead.add(run.run_id)
         return CheckRunHealthResult(WorkerStatus.RUNNING)
+
+    def _has_ended(self, run: dg.DagsterRun) -> bool:
+        if has_file(self._instance, run.run_id):
+            return has_died(self._instance, run.run_id)
+        client = self._get_grpc_client_for_termination(run.run_id)  # type: ignore[no-untyped-call]
+        return is_executing(client, run.run_id) is False
 
     def terminate(self, run_id: str) -> bool:
         """End a run; that of a command line as Ctrl-C would, if its process is on this machine.

@@ -3,7 +3,7 @@
 The process of a run keeps a file locked (`held_file`) from before its first step until it ends. If the file
 is there and free while the run is in progress, the process was killed: by whom, and whether Dagster's daemon
 or a person had started it, does not matter. A run without such a file is executed on another machine, or by
-another executor, and is left to the run launcher.
+another executor, or in another home, and is left to the run launcher.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ def has_died(instance: dg.DagsterInstance, run_id: str) -> bool:
     """Return whether the process of a run is known to have ended."""
     with hold_if_abandoned(_folder(instance) / run_id) as is_abandoned:
         return is_abandoned
+
+
+def has_file(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Return whether this home has the file of a run, which tells whether its process is alive."""
+    return (_folder(instance) / run_id).exists()
 
 
 def interrupt(instance: dg.DagsterInstance, run_id: str) -> bool:
