@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -19,6 +20,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     {
         "init": "Create a project, or add what connections need to one of Dagster.",
         "new": "Create a connection with every stream of a source.",
+        "import": "Create connections from those of Airbyte or Meltano.",
         "new-connector": "Create a source of your own, with a test.",
         "connectors": "List the connectors on this machine, and the kinds of source.",
         "list": "List the connections, or the streams of one.",
@@ -36,7 +38,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Summaries of the sub-commands, in the order of `elt --help`; each is a module in `commands`, with
-`_` for `-`."""
+`_` for `-`, and `_` behind a keyword of Python."""
 
 _EXIT_CODES = """\b
 Exit codes:
@@ -63,7 +65,8 @@ class _Commands(click.Group):
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"elt_assets.cli.commands.{name.replace('-', '_')}")
+        module_name = name.replace("-", "_") + ("_" if keyword.iskeyword(name) else "")
+        module = importlib.import_module(f"elt_assets.cli.commands.{module_name}")
         subcommand: click.Command = module.command
         return subcommand
 

@@ -1,0 +1,1 @@
+"""Connections from the configuration of other programs: Airbyte and Meltano."""

@@ -1,0 +1,195 @@
+"""A connection that is imported from another program, and its files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from elt_assets.cli.commands.new.given_config import replace_secrets
+from elt_assets.cli.commands.new.written_connection import new_folder
+from elt_assets.connection import DEFINITION_FILE, Connection, parse_connection, save_catalog
+from elt_assets.connection.template import document
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import Catalog
+from elt_assets.protocol.schema_places import Place
+from elt_assets.runner.config.credentials import looks_secret, may_give_access
+from elt_assets.runner.config.secrets import is_reference
+from elt_assets.settings import project
+
+Json = dict[str, Any]
+ENV_EXAMPLE = ".env.example"
+_MASKED = re.compile(r"\*{3,}")
+
+
+@dataclass
+class ConnectionDraft:
+    """A connection as it will be written.
+
+    Attributes:
+        name: its name.
+        origin: what it was imported from, for the comment at the head of its file.
+        source: the kind of its connector, and other keys of `source`, without the config.
+        config: the config, whose secrets are references.
+        streams: the settings of its streams.
+        settings: its other keys.
+        variables: the field that is read from each environment variable.
+        untranslated: what has no counterpart, one line each.
+        catalog: the catalog, if it is known.
+    """
+
+    name: str
+    origin: str
+    source: Json
+    config: Json = field(default_factory=dict)
+    streams: list[Json] = field(default_factory=list)
+    settings: Json = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    untranslated: list[str] = field(default_factory=list)
+    catalog: Catalog | None = None
+
+    def hide_secrets(
+        self, config: Json, name: str, is_secret: Callable[[str], bool] = looks_secret
+    ) -> None:
+        """Take a config, with references in place of its secrets.
+
+        Args:
+            name: what the names of the variables begin with.
+            is_secret: tells by the name of a field whether its value is secret.
+        """
+        places = list(_secrets(config, is_secret))
+        self.config, variables = replace_secrets(config, places, name)
+        self.variables |= variables
+
+    def document(self) -> Json:
+        """Return the content of `defs.yaml`."""
+        content = document(self.name, {**self.source, "config": self.config}, self.streams)
+        streams = content["attributes"].pop("streams")
+        content["attributes"] |= {**self.settings, "streams": streams}
+        return content
+
+    def text(self) -> str:
+        """Return the text of `defs.yaml`; a comment lists what was not translated."""
+        head = [f"Imported from {self.origin}."]
+        head += ["It has no counterpart here:"] if self.untranslated else []
+        head += [f"- {' '.join(line.split())}" for line in self.untranslated]
+        comment = "".join(f"# {line}\n" for line in head)
+        return comment + yaml.safe_dump(self.document(), sort_keys=False, allow_unicode=True)
+
+
+class Remainder:
+    """The values of an object that have not been taken, so that none is dropped silently.
+
+    Args:
+        values: the object.
+        place: its path, for messages.
+    """
+
+    def __init__(self, values: Any, place: str):
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"{place} is not an object",
+                guidance="write the whole document as the program wrote it",
+            )
+        self._values = dict(values)
+        self._place = place
+
+    def take(self, *names: str) -> Any:
+        """Return the value of the first of these names that has one, and take all; None if none has."""
+        values = [self._values.pop(name, None) for name in names]
+        return next((value for value in values if value is not None), None)
+
+    def describe_rest(self, without_effect: Collection[str] = ()) -> Iterator[str]:
+        """Yield a line for each value that was not taken; a line has no value, which may be a secret."""
+        for name, value in self._values.items():
+            if name not in without_effect and value not in (None, [], {}, "", False):
+                yield f"{self._place}.{name}"
+
+
+def write_drafts(drafts: Sequence[ConnectionDraft]) -> Path | None:
+    """Write the files of all connections, or of none, and the names of their variables.
+
+    Returns:
+        The file with the names of the variables; None if there are no variables.
+
+    Raises:
+        ConfigError: a connection cannot be loaded, its folder exists, or a file cannot be written.
+    """
+    folders = [new_folder(draft.name) for draft in drafts]
+    for draft, folder in zip(drafts, folders, strict=True):
+        attributes = draft.document()["attributes"]
+        parse_connection(attributes, folder / DEFINITION_FILE, Connection)
+    try:
+        for draft, folder in zip(drafts, folders, strict=True):
+            folder.mkdir(parents=True)
+            (folder / DEFINITION_FILE).write_text(draft.text(), encoding="utf-8")
+            if draft.catalog is not None:
+                save_catalog(folder, draft.catalog)
+        return _list_variables(drafts)
+    except BaseException as error:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise ConfigError(
+                f"the connections cannot be written: {error.strerror or error}",
+                guidance="make room on the disk and check the permissions; nothing was kept",
+            ) from error
+        raise
+
+
+def _list_variables(drafts: Sequence[ConnectionDraft]) -> Path | None:
+    variables = {name: place for draft in drafts for name, place in draft.variables.items()}
+    if not variables:
+        return None
+    path = (project() or Path.cwd()) / ENV_EXAMPLE
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    listed = {line.partition("=")[0].strip(" #") for line in text.splitlines()}
+    lines = [f"{name}=\n" for name in sorted(variables) if name not in listed]
+    separator = "\n" if text and not text.endswith("\n") else ""
+    path.write_text(text + separator + "".join(lines), encoding="utf-8")
+    return path
+
+
+def read_document(path: Path, parse: Callable[[str], Any]) -> Any:
+    """Return the content of a file.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed. The error quotes nothing of it.
+    """
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"{path} cannot be read: {reason}", guidance="correct the path") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(
+            f"{path} is not JSON: {error.msg} at line {error.lineno}",
+            guidance="save the answer of Airbyte's API as it is",
+        ) from None
+    except (yaml.YAMLError, RecursionError):
+        raise ConfigError(f"{path} is not valid YAML", guidance="correct the syntax") from None
+
+
+def make_plain_name(text: str) -> str:
+    """Return a name that a connection can have."""
+    return re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_").lower() or "imported"
+
+
+def _secrets(
+    config: Any, is_secret: Callable[[str], bool], place: Place = ()
+) -> Iterator[tuple[Place, Any]]:
+    entries = config.items() if isinstance(config, Mapping) else enumerate(config)
+    for name, value in entries:
+        inner = (*place, name)
+        if isinstance(value, str):
+            named = next((str(step) for step in reversed(inner) if isinstance(step, str)), "")
+            if _MASKED.fullmatch(value) or is_secret(named) or may_give_access(named, value):
+                yield inner, value
+        elif isinstance(value, (Mapping, list)) and not is_reference(value):
+            yield from _secrets(value, is_secret, inner)
