@@ -32,6 +32,7 @@ from elt_assets.orchestration.events.metadata import (
     source_metadata,
     table_metadata,
 )
+from elt_assets.orchestration.events.summary import POLICY, summary_metadata
 from elt_assets.pipeline.progress import Progress, report_phases
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.pipeline.read_run import ReadRun
@@ -77,6 +78,7 @@ class ReportedRead:
         self._spark = spark
         self._log = context.log
         self._log_event = context.log_event
+        self._instance = context.instance
         self._plan = plan
         self._reads = {read.id: read for read in plan.streams}
         self._run = ReadRun(plan, spark, context.run.run_id, self._warn_of_schema)
@@ -125,10 +127,12 @@ class ReportedRead:
             **schema_metadata(self._run.schema_changes(read.id)),
         }
         self._log_end(read)
-        return CompleteStream(read, metadata)
+        key = dg.AssetKey(list(read.asset.levels))
+        summary = summary_metadata(self._instance, key, read.partition, metadata)
+        return CompleteStream(read, {**summary, **metadata})
 
     def _figures(self, read: StreamPlan) -> dict[str, Any]:
-        policy = {"elt/policy": read.stream.destination_sync_mode}
+        policy = {POLICY: read.stream.destination_sync_mode}
         return {**figures_metadata(self._run.figures[read.id]), **policy}
 
     def _table_metadata(self, read: StreamPlan) -> Mapping[str, Any]:
