@@ -391,6 +391,10 @@ class Stream(RunControls):
     checks: Checks = Field(
         default=Checks(), description="Checks after each sync; over those of the connection."
     )
+    cluster_by: Annotated[DottedPaths, Field(max_length=4)] | None = Field(
+        default=None,
+        description="Fields by which maintenance sorts the rows of the table, up to 4.",
+    )
     contract: Contract | None = Field(
         default=None, description="Names and types of columns that consumers rely on."
     )

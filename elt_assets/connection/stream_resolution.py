@@ -127,6 +127,7 @@ def _destination_problems(connection: Connection) -> list[str]:
             "history": stream.history,
             "partitions": stream.partitions,
             "window": stream.window,
+            "cluster_by": stream.cluster_by,
             "on_undeclared": stream.on_undeclared == "keep",
         }.items()
         if is_set

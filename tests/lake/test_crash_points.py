@@ -24,6 +24,7 @@ from msgspec import Raw
 
 from elt_assets.failpoints import VARIABLE, Failpoint, armed
 from elt_assets.lake.admin import maintenance
+from elt_assets.lake.admin.clustering import cluster
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta import attachments, opening
@@ -357,6 +358,16 @@ def test_a_compaction_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> 
     sync(lake, BATCHES, configured(lake, APPEND))
     prove(maintained)
     assert len(lake.table.files) == len(lake.dead_letter.files) == 1
+
+
+@with_spark
+def test_a_clustering_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> None:
+    def clustered(lake: Lake, seen: Callable[[], None]) -> None:
+        cluster(lake.spark, lake.table, [["text"]])
+
+    sync(lake, BATCHES, configured(lake, APPEND))
+    prove(clustered)
+    assert all(file.path.startswith("data/sorted_") for file in lake.table.files)
 
 
 @with_spark

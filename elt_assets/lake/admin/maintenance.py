@@ -1,4 +1,4 @@
-"""Compaction and vacuum: fewer and larger files, and no files that are not needed.
+"""Compaction, clustering and vacuum: fewer and larger files, and no files that are not needed.
 
 Both are safe during a sync. A compaction changes no row, state or transaction id, and gives way to a sync
 that replaced its files. A vacuum removes only files that are older than the retention; the files that a
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow.fs as pafs
@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.admin.clustering import ColumnPath, cluster, list_sorted
 from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
@@ -60,6 +61,7 @@ class MaintenanceResult:
     Attributes:
         removed: the number of files that vacuum removed.
         expired: the number of rejected records that were removed, because they were too old.
+        clustered: the number of files that sorted ones have replaced.
     """
 
     table: str
@@ -67,6 +69,7 @@ class MaintenanceResult:
     files_after: int
     removed: int
     expired: int = 0
+    clustered: int = 0
 
 
 def maintain(
@@ -74,6 +77,7 @@ def maintain(
     tables: StreamTables,
     retention: dt.timedelta = RETENTION,
     dead_letter_age: dt.timedelta | None = DEAD_LETTER_AGE,
+    cluster_by: Sequence[ColumnPath] = (),
 ) -> list[MaintenanceResult]:
     """Compact and vacuum a stream's table and its companions.
 
@@ -81,6 +85,7 @@ def maintain(
 
     Args:
         dead_letter_age: age at which rejected records are removed; None if they are kept.
+        cluster_by: the columns by which the rows of the stream's table are sorted; see `cluster`.
 
     Raises:
         ConfigError: another engine gave a table a rule that this project does not keep.
@@ -93,9 +98,12 @@ def maintain(
         before, expired = len(table.files), 0
         if kind == DEAD_LETTER and dead_letter_age is not None:
             expired = expire(spark, table, dead_letter_age, leave=refreshed)
-        compact(spark, table, leave=refreshed)
+        order = cluster_by if kind is None else ()
+        clustered = cluster(spark, table, order)
+        compact(spark, table, leave={*refreshed, *list_sorted(table, order)})
         removed = vacuum(table, retention) + remove_old_checkpoints(table, retention)
-        maintained.append(MaintenanceResult(table.uri, before, len(table.files), removed, expired))
+        after = len(table.files)
+        maintained.append(MaintenanceResult(table.uri, before, after, removed, expired, clustered))
     return maintained
 
 

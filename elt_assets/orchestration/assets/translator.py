@@ -21,6 +21,7 @@ from elt_assets.lake.write.stream_tables import DEAD_LETTER_SUFFIX
 from elt_assets.lake.write.write_spec import make_declared_schema
 from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.orchestration.events.metadata import (
+    CLUSTER_BY,
     COMPANION_OF,
     DESTINATION,
     HISTORY,
@@ -33,6 +34,7 @@ from elt_assets.orchestration.streams import (
     partitions_definition,
 )
 from elt_assets.pipeline.connection_stream import table_path
+from elt_assets.pipeline.rule_columns import cluster_columns
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.runner.kinds.registry import KINDS
 
@@ -68,6 +70,7 @@ class ConnectionTranslator:
                 "elt/sync_mode": stream.sync_mode,
                 "dagster/column_schema": column_schema(schema, landed),
                 **(table if is_in_lake else {DESTINATION: _writer(connection)}),
+                **({CLUSTER_BY: cluster_columns(settings, landed)} if settings.cluster_by else {}),
                 **({} if connection.controls_of(stream.id).enabled else {"elt/enabled": False}),
             },
         )

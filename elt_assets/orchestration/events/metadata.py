@@ -31,6 +31,8 @@ OTHER_TABLE_PATH = "elt/other_table_path"
 """Metadata key of a definition: where the table is instead if the stream already had it there."""
 HISTORY = "elt/history"
 """Metadata key of a definition: whether the stream has a history table."""
+CLUSTER_BY = "elt/cluster_by"
+"""Metadata key of a definition: paths of the columns that maintenance sorts the table by."""
 COMPANION_OF = "elt/companion_of"
 """Metadata key of a companion table's definition: the stream that the companion belongs to."""
 DESTINATION = "elt/destination"
@@ -93,6 +95,11 @@ def remove_figures(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of an event without the figures of its sync and of its source."""
     figures = {*_FIGURES.values(), RATE, SOURCE_RECORDS, IGNORED}
     return {key: value for key, value in metadata.items() if key not in figures}
+
+
+def cluster_columns_of(metadata: Mapping[str, Any]) -> list[list[str]]:
+    """Return the columns that a table is sorted by, from the metadata of its definition."""
+    return [list(path) for path in unwrap(metadata.get(CLUSTER_BY, []))]
 
 
 def unwrap(value: Any) -> Any:

@@ -14,7 +14,7 @@ from elt_assets import paths
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.write.stream_tables import app_id
 from elt_assets.lake.write.table_paths import open_tables
-from elt_assets.orchestration.events.metadata import HISTORY, table_path_of
+from elt_assets.orchestration.events.metadata import HISTORY, cluster_columns_of, table_path_of
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.jobs.each_stream import refuse_failures, select_streams, try_each
 from elt_assets.orchestration.jobs.run_history import remove_compute_logs, remove_runs
@@ -111,9 +111,11 @@ def _maintain(
     tables = open_tables(lake.location, path, app_id(spec.key.path), history=history)
     if not tables.main.exists:
         return
-    for report in maintain(spark_provider(spark).get(), tables, retention, dead_letter_age):
+    session, cluster_by = spark_provider(spark).get(), cluster_columns_of(spec.metadata)
+    for report in maintain(session, tables, retention, dead_letter_age, cluster_by):
+        clustered = f"; {report.clustered} sorted" if report.clustered else ""
         expired = f"; {report.expired} rejected records expired" if report.expired else ""
         context.log.info(
             f"{report.table}: {report.files_before} files → {report.files_after}; {report.removed} removed"
-            f"{expired}"
+            f"{clustered}{expired}"
         )
