@@ -98,6 +98,14 @@ class AcceptedValues(Rule):
     column: DottedPath = Field(description="Field, as `status` or `address.country`.")
     values: list[Any] = Field(min_length=1, description="The values, of the type of the column.")
 
+    @model_validator(mode="after")
+    def _check_values(self) -> AcceptedValues:
+        if None in self.values:
+            raise ValueError(
+                "values: null is accepted in any case; leave it out (`not_null` refuses it)"
+            )
+        return self
+
     @property
     def paths(self) -> Sequence[Sequence[str]]:
         return [self.column]

@@ -362,11 +362,11 @@ def test_a_compaction_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> 
 
 @with_spark
 def test_a_clustering_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> None:
-    def clustered(lake: Lake, seen: Callable[[], None]) -> None:
+    def sort_table(lake: Lake, seen: Callable[[], None]) -> None:
         cluster(lake.spark, lake.table, [["text"]])
 
     sync(lake, BATCHES, configured(lake, APPEND))
-    prove(clustered)
+    prove(sort_table)
     assert all(file.path.startswith("data/sorted_") for file in lake.table.files)
 
 

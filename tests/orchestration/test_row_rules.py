@@ -147,6 +147,7 @@ def test_a_blocking_rule_keeps_assets_downstream_from_running(own: Project) -> N
     things(own, [{"id": 1}], rules)
     blocked = materialize(own, f"{THINGS} or key:report", [report])
     assert "blocking asset check failed" in failure_of(blocked)
+    assert evaluations(blocked)["counts"].passed
     events = blocked.get_asset_materialization_events()
     keys = {event.asset_key.path[-1] for event in events if event.asset_key is not None}
     assert "things" in keys
@@ -252,6 +253,10 @@ def test_rules_of_a_connection_apply_to_the_streams_that_have_the_column(own: Pr
         ({"accepted_values": {"column": "id", "values": ["1"]}}, "'1' is not an integer"),
         ({"accepted_values": {"column": "status", "values": [1]}}, "write it in quotes"),
         ({"accepted_values": {"column": "paid", "values": [1]}}, "a value of type boolean"),
+        (
+            {"accepted_values": {"column": "id", "values": [1, None]}},
+            "null is accepted in any case",
+        ),
         ({"accepted_values": {"column": "day", "values": ["soon"]}}, "a value of type date"),
         ({"range": {"column": "price", "min": 0.0000000001}}, "a value of type decimal(38,9)"),
         ({"range": {"column": "ratio", "min": float("nan")}}, "a value of type double"),
