@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from elt_assets.orchestration.assets.build import build_connection_assets
     from elt_assets.orchestration.assets.translator import ConnectionTranslator
+    from elt_assets.orchestration.changes import changes
     from elt_assets.orchestration.component import ConnectionComponent
     from elt_assets.orchestration.io_manager import SparkIOManager, resources
     from elt_assets.orchestration.project_definitions import definitions_for
@@ -27,6 +28,7 @@ __all__ = [
     "SparkResource",
     "__version__",
     "build_connection_assets",
+    "changes",
     "definitions_for",
     "read_table",
     "resources",
@@ -39,6 +41,7 @@ _MODULES = {
     "SparkIOManager": "elt_assets.orchestration.io_manager",
     "SparkResource": "elt_assets.orchestration.resources",
     "build_connection_assets": "elt_assets.orchestration.assets.build",
+    "changes": "elt_assets.orchestration.changes",
     "definitions_for": "elt_assets.orchestration.project_definitions",
     "read_table": "elt_assets.orchestration.table_reading",
     "resources": "elt_assets.orchestration.io_manager",

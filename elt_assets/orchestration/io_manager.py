@@ -15,15 +15,14 @@ from elt_assets.lake.frames.frame_types import convert_to_arrow
 from elt_assets.lake.spark.session import DataFrame
 from elt_assets.lake.write import dataframes
 from elt_assets.lake.write.frame_rows import ArrowRows, FrameRows, SparkRows
-from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
-from elt_assets.lake.write.table_paths import TablePath, find_table
+from elt_assets.orchestration.asset_tables import (
+    asset_table_path,
+    locate_asset_table,
+    refuse_other_destination,
+)
 from elt_assets.orchestration.events.metadata import (
-    COMPANION_OF,
-    DESTINATION,
     ROW_COUNT,
     table_metadata,
-    table_path_of,
-    unwrap,
 )
 from elt_assets.orchestration.events.report import CompleteStream, ReportedRead
 from elt_assets.orchestration.failures import as_dagster_failure
@@ -79,8 +78,9 @@ class SparkIOManager(dg.ConfigurableIOManager):
         assert upstream is not None
         with as_dagster_failure():
             request = read_request(context)
-            _refuse_other_destination(upstream)
-            place, writer = _table_of(self.lake.location, upstream)
+            key, metadata = upstream.asset_key, upstream.definition_metadata or {}
+            refuse_other_destination(key, metadata)
+            place, writer = locate_asset_table(self.lake.location, key, metadata)
             if request.frame_type is None:
                 return snapshot(
                     spark_provider(self.spark).get(),
@@ -100,7 +100,8 @@ class SparkIOManager(dg.ConfigurableIOManager):
 
     def _store(self, context: dg.OutputContext, rows: FrameRows) -> None:
         """Replace the table of a downstream asset, or the partitions of the run."""
-        path, key = _path_of(context).levels, context.asset_key.path
+        asset_path = asset_table_path(context.asset_key, context.definition_metadata or {})
+        path, key = asset_path.levels, context.asset_key.path
         target = dataframes.Target(self.lake.location.child(*path), key, context.run_id)
         if not context.has_asset_partitions:
             metadata = table_metadata(dataframes.replace_table(target, rows).table, ".".join(path))
@@ -111,38 +112,6 @@ class SparkIOManager(dg.ConfigurableIOManager):
             if len(partitions) > 1:  # Dagster adds the same metadata to the event of each partition
                 metadata = {name: metadata[name] for name in metadata if name != ROW_COUNT}
         context.add_output_metadata(dict(metadata))
-
-
-def _refuse_other_destination(upstream: dg.OutputContext) -> None:
-    destination = (upstream.definition_metadata or {}).get(DESTINATION)
-    if destination is not None:
-        raise ConfigError(
-            f"the rows of {upstream.asset_key.to_user_string()} are not in the lake: its connection writes "
-            f"to the destination {unwrap(destination)}",
-            guidance="read the rows from this destination",
-        )
-
-
-def _path_of(context: dg.OutputContext) -> TablePath:
-    """Return the path of the table: from the asset's definition, or else from its key."""
-    levels = tuple(context.asset_key.path)
-    return table_path_of(context.definition_metadata or {}) or TablePath(levels, levels)
-
-
-def _table_of(lake: Location, upstream: dg.OutputContext) -> tuple[Location, str]:
-    """Return the location of an asset's table, and its writer.
-
-    A companion is beside the table of its stream, which is its writer.
-    """
-    path, key = _path_of(upstream), upstream.asset_key
-    stream = unwrap((upstream.definition_metadata or {}).get(COMPANION_OF))
-    if stream is None:
-        writer = app_id(key.path)
-        return find_table(lake, path, writer), writer
-    suffix = next(end for end in SUFFIXES.values() if path.levels[-1].endswith(end))
-    writer = app_id(dg.AssetKey.from_user_string(stream).path)
-    place = find_table(lake, path.without_suffix(suffix), writer)
-    return place.add_suffix(suffix), writer + suffix
 
 
 _SPARK, _LAKE = SparkResource(), LakeResource()

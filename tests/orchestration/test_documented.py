@@ -7,11 +7,13 @@ from typing import Any
 
 from tests.documents import code_blocks, run_command, shell_environment
 from tests.orchestration.running import materialize
+from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
 from tests.project import REPOSITORY, Project
 
 DOCUMENT = (REPOSITORY / "docs" / "dagster.md").read_text()
 DOWNSTREAM = (REPOSITORY / "docs" / "downstream.md").read_text()
+DELETED_AT = "_ab_cdc_deleted_at"
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
 
 
@@ -38,3 +40,23 @@ def test_the_documented_downstream_asset_works(own: Project, spark: object) -> N
     selection = 'key:"weather/readings" or key:"totals"'
     assert materialize(own, selection, [names["totals"]], partition="2026-01-05").success
     assert partitions(own, "totals") == ["2026-01-05"]
+
+
+def test_the_documented_incremental_asset_follows_its_stream(own: Project, spark: object) -> None:
+    [source] = [block for block in code_blocks(DOWNSTREAM, "python") if ".changes(" in block]
+    names: dict[str, Any] = {}
+    source = source.replace('"orders"', '"things"').replace("shop/orders", "shop/things")
+    exec(compile(source, "downstream.md", "exec", dont_inherit=True), names)
+    fields = ("id", "total", DELETED_AT)
+    schema: Any = {name: {"type": ["integer", "null"]} for name in fields}
+    dedup: Any = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
+    for rows, totals in (
+        ([(1, 10, None), (2, 20, None)], {1: 10, 2: 20}),
+        ([(1, 11, None), (2, None, 1), (3, 30, None)], {1: 11, 3: 30}),
+        ([(3, 31, None)], {1: 11, 3: 31}),
+    ):
+        records = [record(**dict(zip(fields, row, strict=True))) for row in rows]
+        script(own, [*records, state(1)], name="shop", schema=schema, **dedup)
+        assert materialize(own, extra=[names["order_totals"]]).success
+        assert {row["id"]: row["total"] for row in own.rows("order_totals")} == totals
+    assert not own.metadata("order_totals")["elt/position/shop/things"]["reload"]

@@ -73,7 +73,7 @@ def lake(own: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def document() -> str:
     """Return the program that the document shows."""
-    [program] = [block for block in code_blocks(DOCUMENT, "python") if "read_table" in block]
+    [program] = [block for block in code_blocks(DOCUMENT, "python") if "import read_table" in block]
     return program
 
 

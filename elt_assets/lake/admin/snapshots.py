@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import arrow_columns
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.frames.arrow_scan import ArrowScan, RowFilter
+from elt_assets.lake.frames.arrow_scan import ArrowScan, FileGroup, RowFilter
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.write.stream_tables import SUFFIXES, find_named_commit, is_named
@@ -60,23 +60,25 @@ def scan(
     """
     table = open_snapshot(location, app_id, version=version)
     schema = arrow_columns(select_columns(table, columns))
+    paths = [table.storage.locate(file) for file in list_files(table, partitions)]
+    filters = []
+    if partitions is not None:
+        values = pa.array(sorted(partitions), pa.string())
+        filters.append(RowFilter(metadata_columns.PARTITION, values))
+    return ArrowScan(schema, [FileGroup(table.storage.system, paths, filters)])
+
+
+def list_files(table: Table, partitions: Collection[str] | None) -> list[DataFile]:
+    """Return the files that may have rows of some partitions; None for all rows.
+
+    Raises:
+        ConfigError: the table has no partitions.
+    """
     if partitions is None:
-        return scan_files(table, table.files, schema)
+        return table.files
     _refuse_without_partitions(table)
     files = partition_files.files_of(table, partitions)
-    row_filter = RowFilter(metadata_columns.PARTITION, partitions) if files.mixed else None
-    return scan_files(table, [*files.own, *files.mixed], schema, row_filter)
-
-
-def scan_files(
-    table: Table,
-    files: Iterable[DataFile],
-    schema: pa.Schema,
-    row_filter: RowFilter | None = None,
-) -> ArrowScan:
-    """Return a scan of files of a table."""
-    paths = [table.storage.locate(file) for file in files]
-    return ArrowScan(table.storage.system, paths, schema, row_filter)
+    return [*files.own, *files.mixed]
 
 
 def open_snapshot(location: str | Location, app_id: str, *, version: int | None = None) -> Table:

@@ -506,6 +506,14 @@ class Table:
         """Return this writer's effective commits, the newest first: without those that a restore undid."""
         return [] if self._delta is None else past_commits(self._delta, self.storage, self.app_id)
 
+    def commits_since(self, version: int) -> list[Entry]:
+        """Return the commits of all writers after a version, the newest first."""
+        return [] if self._delta is None else log.read_since(self._delta, version)
+
+    def generation_of(self, app_id: str) -> int:
+        """Return the generation of a writer's rows in the snapshot; 0 if it has not committed yet."""
+        return current_metadata(self._delta, self.storage, app_id).generation
+
     def advance(self) -> None:
         """Move to the newest snapshot, with the commits of other writers. `metadata` does not change."""
         if self._delta is not None:

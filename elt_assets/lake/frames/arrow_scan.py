@@ -6,10 +6,10 @@ program that ends (docs/downstream.md, "Programs that end").
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,70 +23,109 @@ _READERS = 8
 
 @dataclass(frozen=True)
 class RowFilter:
-    """A condition on one column of text: the rows whose value is among `values`, or is not among them."""
+    """A condition on a column of text: its value is one of `values`, or, if `is_excluding`, none of them. A
+    null is none of them."""
 
     column: str
-    values: Collection[str]
+    values: pa.Array
     is_excluding: bool = False
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a batch that meet the condition."""
-        is_among = pc.is_in(batch.column(self.column), value_set=pa.array(self.values, pa.string()))
+        is_among = pc.is_in(batch.column(self.column), value_set=self.values, skip_nulls=True)
         return batch.filter(pc.invert(is_among) if self.is_excluding else is_among)
 
 
 @dataclass(frozen=True)
-class ArrowScan:
-    """The rows of files, which are read when they are needed.
+class FileGroup:
+    """Files, and the conditions on their rows.
 
     Attributes:
         system: pyarrow's file system.
         paths: the paths of the files in it.
-        schema: the columns to read, in the types of the table. A column that a file lacks is null.
-        row_filter: a condition on the rows; its column is text, and need not be in `schema`.
+        filters: conditions that all must be met; their columns need not be among those that are read.
     """
 
     system: Any
     paths: Sequence[str]
-    schema: pa.Schema
-    row_filter: RowFilter | None = None
+    filters: Sequence[RowFilter] = ()
 
-    def select(self, columns: Sequence[str]) -> ArrowScan:
-        """Return a scan of some of the columns, in their order."""
-        return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches that fit in memory.
+    def read(self, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one of the files. A column that the file lacks is null.
 
         Raises:
-            OSError: a file is missing or damaged, or cannot be read in the table's types; the error names it.
+            OSError: the file is missing or damaged, or cannot be read in these types; the error names it.
         """
-        for path in self.paths:
-            yield from self._read_file(path)
-
-    def to_table(self) -> pa.Table:
-        """Return all rows.
-
-        Raises:
-            OSError: as `batches`.
-        """
-        with ThreadPoolExecutor(_READERS) as pool:
-            files = list(pool.map(lambda path: list(self._read_file(path)), self.paths))
-        return pa.Table.from_batches([batch for file in files for batch in file], self.schema)
-
-    def _read_file(self, path: str) -> Iterator[pa.RecordBatch]:
         with open_parquet(self.system, path, pre_buffer=True) as file:
-            fields = list(self.schema)
-            if self.row_filter is not None and self.row_filter.column not in self.schema.names:
-                fields.append(pa.field(self.row_filter.column, pa.string()))
+            more = {condition.column for condition in self.filters}.difference(schema.names)
+            fields = [*schema, *(pa.field(name, pa.string()) for name in more)]
             names = [field.name for field in fields if field.name in file.schema_arrow.names]
             for batch in read_batches(file, names):
                 columns = [_read_column(batch, field) for field in fields]
                 rows = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
-                if self.row_filter is not None:
-                    rows = self.row_filter.apply(rows).select(self.schema.names)
+                for condition in self.filters:
+                    rows = condition.apply(rows)
                 if len(rows):
-                    yield rows
+                    yield rows.select(schema.names)
+
+
+class RowScan(Protocol):
+    """Rows that are read when they are needed."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+
+    def select(self, columns: Sequence[str]) -> RowScan:
+        """Return a scan of some of the columns, in their order."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches that fit in memory."""
+
+    def to_table(self) -> pa.Table:
+        """Return all rows."""
+
+
+@dataclass(frozen=True)
+class ArrowScan:
+    """The rows of files. `schema`: the columns to read, in the types of the table."""
+
+    schema: pa.Schema
+    groups: Sequence[FileGroup]
+
+    def select(self, columns: Sequence[str]) -> ArrowScan:
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in columns]))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for group in self.groups:
+            for path in group.paths:
+                yield from group.read(path, self.schema)
+
+    def to_table(self) -> pa.Table:
+        files = [(group, path) for group in self.groups for path in group.paths]
+        with ThreadPoolExecutor(_READERS) as pool:
+            read = list(pool.map(lambda file: list(file[0].read(file[1], self.schema)), files))
+        return pa.Table.from_batches([batch for rows in read for batch in rows], self.schema)
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """The rows of a table in memory."""
+
+    rows: pa.Table
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.rows.schema
+
+    def select(self, columns: Sequence[str]) -> TableScan:
+        return TableScan(self.rows.select(columns))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        yield from self.rows.to_batches()
+
+    def to_table(self) -> pa.Table:
+        return self.rows
 
 
 def _read_column(batch: pa.RecordBatch, field: pa.Field) -> Any:

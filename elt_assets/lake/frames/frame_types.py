@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.frames.arrow_scan import ArrowScan
+from elt_assets.lake.frames.arrow_scan import RowScan
 
 SPARK_FRAME = "pyspark.sql.DataFrame"
 
@@ -33,7 +33,7 @@ class FrameType:
 
     library: str
     name: str
-    load: Callable[[ArrowScan], Any]
+    load: Callable[[RowScan], Any]
     convert: Callable[[Any], pa.Table]
 
     @property
@@ -47,11 +47,11 @@ class FrameType:
         return None if loaded is None else getattr(loaded, self.name, None)
 
 
-def _load_polars(scan: ArrowScan) -> Any:
+def _load_polars(scan: RowScan) -> Any:
     return importlib.import_module("polars").from_arrow(scan.to_table(), rechunk=False)
 
 
-def _scan_polars(scan: ArrowScan) -> Any:
+def _scan_polars(scan: RowScan) -> Any:
     """Return a LazyFrame that reads only the columns and rows that its query needs."""
     polars = importlib.import_module("polars")
     schema = polars.from_arrow(scan.schema.empty_table()).schema
@@ -73,7 +73,7 @@ def _scan_polars(scan: ArrowScan) -> Any:
     return plugins.register_io_source(read, schema=schema)
 
 
-def _load_pandas(scan: ArrowScan) -> Any:
+def _load_pandas(scan: RowScan) -> Any:
     """Return a frame whose integers and booleans may be null: NumPy's types would change their values."""
     pandas = importlib.import_module("pandas")
     types = {
@@ -86,7 +86,7 @@ def _load_pandas(scan: ArrowScan) -> Any:
     return scan.to_table().to_pandas(types_mapper=types.get, maps_as_pydicts="strict")
 
 
-def _load_duckdb(scan: ArrowScan) -> Any:
+def _load_duckdb(scan: RowScan) -> Any:
     """Return a relation of DuckDB's default connection, which can be joined with others of it."""
     return importlib.import_module("duckdb").from_arrow(scan.to_table())
 
@@ -116,7 +116,7 @@ def _convert_pandas(frame: Any) -> pa.Table:
 FRAME_TYPES = (
     FrameType("polars", "LazyFrame", _scan_polars, lambda frame: _convert_polars(frame.collect())),
     FrameType("polars", "DataFrame", _load_polars, _convert_polars),
-    FrameType("pyarrow", "Table", ArrowScan.to_table, lambda table: table),
+    FrameType("pyarrow", "Table", lambda scan: scan.to_table(), lambda table: table),
     FrameType("pandas", "DataFrame", _load_pandas, _convert_pandas),
     FrameType("duckdb", "DuckDBPyRelation", _load_duckdb, lambda rows: rows.to_arrow_table()),
 )

@@ -26,6 +26,7 @@ from elt_assets.orchestration.events.metadata import (
     DESTINATION,
     HISTORY,
     OTHER_TABLE_PATH,
+    PRIMARY_KEY,
     TABLE_PATH,
 )
 from elt_assets.orchestration.streams import (
@@ -69,6 +70,7 @@ class ConnectionTranslator:
                 "elt/policy": stream.destination_sync_mode,
                 "elt/sync_mode": stream.sync_mode,
                 "dagster/column_schema": column_schema(schema, landed),
+                **({PRIMARY_KEY: landed.key} if landed.deduplicates else {}),
                 **(table if is_in_lake else {DESTINATION: _writer(connection)}),
                 **({CLUSTER_BY: cluster_columns(settings, landed)} if settings.cluster_by else {}),
                 **({} if connection.controls_of(stream.id).enabled else {"elt/enabled": False}),
