@@ -76,15 +76,13 @@ def _describe_rows(metadata: Mapping[str, Any], former: Mapping[str, Any] | None
 
 def _describe_health(metadata: Mapping[str, Any]) -> str:
     figures = figures_of(metadata)
+    undeclared = sum(figures.undeclared.values())
     problems = [
-        f"{count:,} {text}"
-        for count, text in (
-            (figures.rejected, "records rejected: see the dead letter"),
-            (figures.changed, "records with values that did not fit"),
-            (
-                sum(figures.undeclared.values()),
-                "values of fields that the catalog does not declare",
-            ),
+        f"{_count(count, noun)} {text}"
+        for count, noun, text in (
+            (figures.rejected, "record", "rejected: see the dead letter"),
+            (figures.changed, "record", "with values that did not fit"),
+            (undeclared, "value", "of fields that the catalog does not declare"),
         )
         if count
     ]
