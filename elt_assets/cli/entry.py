@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "check": "Check a connection, and whether its source can be reached.",
         "test-connector": "Check that a source follows the rules of its protocol.",
         "discover": "Write catalog.json, and show what has changed in the source.",
+        "upgrade": "Take another version of a package, after showing what changes.",
         "preview": "Show the first records of a stream; nothing is stored.",
         "partitions": "List the partitions of a stream that its source has.",
         "sync": "Sync the streams of a connection, with a live progress bar.",

@@ -29,7 +29,8 @@ _ENVIRONMENT = re.compile(
 )
 """Matches the name of the folder of an environment."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_DONE = ".installed"
+DONE = ".installed"
+"""The file of a complete environment, which holds the name of its program."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
     options = options or Installation()
     name, version = _split_pin(requirement)
     make_private(home)
-    environment = _environment(requirement, home, options)
-    done = environment / _DONE
+    environment = environment_folder(requirement, home, options)
+    done = environment / DONE
     if not done.exists():
         with exclusive(home / f".{environment.name}.lock", 2 * options.seconds):
             if not done.exists():
@@ -160,30 +161,31 @@ def sweep(home: Path, seconds: float) -> int:
         if _ENVIRONMENT.fullmatch(environment.name) and _last_use(environment) < oldest:
             with exclusive(home / f".{environment.name}.lock"):
                 if _last_use(environment) < oldest:
-                    (environment / _DONE).unlink(missing_ok=True)
+                    (environment / DONE).unlink(missing_ok=True)
                     shutil.rmtree(environment, ignore_errors=True)
                     removed += 1
     return removed
 
 
 def _last_use(environment: Path) -> float:
-    done = environment / _DONE
+    done = environment / DONE
     return (done if done.exists() else environment).stat().st_mtime
 
 
 def is_installed(requirement: str, home: Path, options: Installation | None = None) -> bool:
     """Return whether `install` finds a complete environment."""
-    return (_environment(requirement, home, options or Installation()) / _DONE).exists()
+    return (environment_folder(requirement, home, options or Installation()) / DONE).exists()
 
 
 def list_installed(home: Path) -> list[str]:
     """Return the packages, as `name==version`, that `install` has installed under `home`."""
-    folders = [path.parent.name for path in home.glob(f"*/{_DONE}")]
+    folders = [path.parent.name for path in home.glob(f"*/{DONE}")]
     environments = (_ENVIRONMENT.fullmatch(name) for name in folders)
     return sorted({match["requirement"] for match in environments if match})
 
 
-def _environment(requirement: str, home: Path, options: Installation) -> Path:
+def environment_folder(requirement: str, home: Path, options: Installation) -> Path:
+    """Return the folder of the environment of a package with these options."""
     return home / f"{requirement}-{environment_label(options.python)}{options.key()}"
 
 
