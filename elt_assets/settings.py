@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -172,18 +173,30 @@ def load_object(setting: str, name: str) -> Any:
     Raises:
         ConfigError: the module cannot be imported, or has no such object.
     """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(load_module_of(setting, module), attribute)
+    except (AttributeError, ValueError) as error:
+        raise _cannot_load(setting, name, error) from error
+
+
+def load_module_of(setting: str, name: str) -> ModuleType:
+    """Return the module that a setting names; see `load_object`."""
     root = project()
     for folder in [str(root / "src"), str(root)] if root is not None else []:
         if folder not in sys.path:
             sys.path.append(folder)
-    module, _, attribute = name.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"{setting}: {name!r} cannot be loaded: {error}",
-            guidance='write "package.module:name"; the module must be on the Python path',
-        ) from error
+        return importlib.import_module(name)
+    except (ImportError, ValueError) as error:
+        raise _cannot_load(setting, name, error) from error
+
+
+def _cannot_load(setting: str, name: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{setting}: {name!r} cannot be loaded: {error}",
+        guidance='write "package.module:name"; the module must be on the Python path',
+    )
 
 
 def is_set_for(setting: str, name: str) -> bool:

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from dagster_webserver.cli import dagster_webserver
 
+from elt_assets.connection import sandbox
 from elt_assets.defs.carrier import api
-from elt_assets.orchestration import templates
 from tests.connection.test_connection import declare, load
 from tests.documents import code_blocks
 from tests.project import REPOSITORY
@@ -47,7 +47,7 @@ def test_each_documented_variable_is_used() -> None:
 def test_each_filter_of_templates_is_documented() -> None:
     text = (REPOSITORY / "docs" / "dagster.md").read_text()
     filters = re.findall("`(.+?)`", text.split("| the filters ")[1].split("|")[0])
-    assert sorted(filters) == sorted(templates.FILTERS - {"d"})
+    assert sorted(filters) == sorted(sandbox.FILTERS - {"d"})
 
 
 def test_loading_definitions_starts_no_program_and_opens_no_connection() -> None:

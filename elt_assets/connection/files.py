@@ -12,6 +12,7 @@ import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from elt_assets.connection.attribute_templates import load_variables, resolve_attributes
 from elt_assets.connection.models import FOLDER, Connection
 from elt_assets.connection.overlays import apply_overlay, overlay_file
 from elt_assets.connection.places import ConnectionPlace, definition_file, place_in
@@ -39,12 +40,22 @@ def load_connection(where: Where) -> Connection:
     except FileNotFoundError:
         raise ConfigError(f"{place.file} does not exist", guidance="create it again") from None
     document = documents[place.document] if place.document < len(documents) else None
-    attributes = document.get("attributes") if isinstance(document, Mapping) else None
-    return parse_connection(attributes, place.file, place.load_model())
+    content = document if isinstance(document, Mapping) else {}
+    model = place.load_model()
+    variables = load_variables(model, content.get("template_vars_module"), place.file)
+    return parse_connection(content.get("attributes"), place.file, model, variables)
 
 
-def parse_connection(attributes: Any, path: Path, model: type[AnyConnection]) -> AnyConnection:
+def parse_connection(
+    attributes: Any,
+    path: Path,
+    model: type[AnyConnection],
+    variables: Mapping[str, Any] | None = None,
+) -> AnyConnection:
     """Return the connection that the attributes of the file `path` describe, with those of its overlay.
+
+    Args:
+        variables: the template variables of the component.
 
     Raises:
         ConfigError: the attributes are not valid. The error lists every problem, and quotes no value, since a
@@ -55,7 +66,7 @@ def parse_connection(attributes: Any, path: Path, model: type[AnyConnection]) ->
             f"{path}: `attributes` is missing",
             guidance="write `attributes` with `name`, `source` and `streams`",
         )
-    attributes = apply_overlay(attributes, path)
+    attributes = resolve_attributes(apply_overlay(attributes, path), path, variables or {})
     try:
         return model.model_validate(attributes, context={FOLDER: path.parent})
     except ValidationError as error:

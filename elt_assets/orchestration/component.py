@@ -29,6 +29,7 @@ from elt_assets.connection import (
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets.build import build_assets, stream_assets
 from elt_assets.orchestration.assets.translator import ConnectionTranslator
+from elt_assets.orchestration.attribute_schema import allow_templates
 from elt_assets.orchestration.automation.drift import Source
 from elt_assets.orchestration.automation.full_refreshes import refresh_schedules
 from elt_assets.orchestration.automation.schedules import schedules
@@ -38,7 +39,7 @@ from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.source_jobs import check_job, discover_job
 from elt_assets.orchestration.scaffolding import ConnectionScaffolder
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.templates import TEMPLATE_GUIDANCE, SafeContext
+from elt_assets.orchestration.templates import TEMPLATE_GUIDANCE, SafeContext, list_variables
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 
@@ -57,7 +58,7 @@ class _Attributes(BaseModel):
         core_schema: CoreSchema,
         handler: GetJsonSchemaHandler,
     ) -> JsonSchemaValue:
-        return handler(Connection.__pydantic_core_schema__)
+        return allow_templates(handler(Connection.__pydantic_core_schema__), handler)
 
 
 class _Translator(ConnectionTranslator):
@@ -75,9 +76,9 @@ class _Translator(ConnectionTranslator):
 class ConnectionComponent(dg.Component, Connection):
     """A source connector, its config and its selected streams; each stream becomes an asset.
 
-    Dagster templates in the attributes are not evaluated. A secret is referenced by `{env: NAME}` and read
-    when the connector starts, so loading needs no secrets. Templates work only in `translation`, with the
-    variables `spec`, `stream` and `connection`.
+    Dagster's templates in the attributes are evaluated at load, without secrets. A secret is referenced in
+    the `config` of the source, by `{env: NAME}` or `{{ env.NAME }}`, and read when the connector starts.
+    Templates in `translation` have the variables `spec`, `stream` and `connection`.
     """
 
     _resolution: dg.ResolutionContext | None = PrivateAttr(None)
@@ -102,7 +103,8 @@ class ConnectionComponent(dg.Component, Connection):
         folder, resolution = Path(context.path), context.resolution_context
         try:
             definition = definition_file(folder) or folder / DEFINITION_FILE
-            component = parse_connection(extra, definition, cls)
+            variables = list_variables(resolution.scope)
+            component = parse_connection(extra, definition, cls, variables)
             return component.remember(place_in(folder, component.name), resolution)
         except ConfigError as error:
             if not skips_broken():

@@ -469,7 +469,7 @@ def test_a_template_of_a_variable_is_kept_until_the_connector_starts(tmp_path: P
         tmp_path, declare(source=source)
     )
     source = {"command": ["source-x", "{{ env.TOKEN }}"]}
-    assert "source: command[1]: a template" in refusal(tmp_path, declare(source=source))
+    assert "source.command.1: the template" in refusal(tmp_path, declare(source=source))
 
 
 def test_other_templates_and_literals_are_passed_to_the_connector(tmp_path: Path) -> None:

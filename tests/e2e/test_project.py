@@ -150,6 +150,54 @@ def test_a_resource_that_cannot_be_used_is_refused_by_name(
     assert not team.lake.exists()
 
 
+TEMPLATES = """
+type: elt_assets.ConnectionComponent
+template_vars_module: .variables
+requirements: {env: [CRM_SEED, CRM_CRON, CRM_HOST, CRM_RETRIES, CRM_MAX]}
+attributes:
+  name: crm
+  source: {connector: faker, config: {count: 3, seed: "{{ env('CRM_SEED', 7) }}"}}
+  schedule: "{{ env('CRM_CRON', '0 6 * * *') }}"
+  group: "{{ group }}"
+  tags: {host: "{{ env.CRM_HOST }}"}
+  retry: {attempts: "{{ env.CRM_RETRIES }}"}
+  streams:
+    - name: users
+      destination_sync_mode: overwrite
+      description: "in {{ context.project_root }}"
+      owners: ["team:{{ owner('core') }}"]
+      checks: {changed: {max: "{{ env('CRM_MAX', '0.5') }}"}}
+"""
+VARIABLES = """
+import dagster as dg
+
+@dg.template_var
+def group():
+    return "sales"
+
+@dg.template_var
+def owner():
+    return lambda name: name + "-team"
+"""
+
+
+def test_templates_are_evaluated_at_each_level_as_dagster_does(team: Team) -> None:
+    team.write("defs/crm/defs.yaml", TEMPLATES)
+    team.write("defs/crm/variables.py", VARIABLES)
+    variables = ("env", "CRM_HOST=5432", "CRM_RETRIES=0")
+    team.run_well(*variables, str(BIN / "elt"), "discover", "crm")
+    team.run_well(*variables, str(BIN / "elt"), "validate")
+    listed = json.loads(team.run_well(*variables, str(BIN / "dg"), "list", "defs", "--json"))
+    (users,) = [asset for asset in listed["assets"] if asset["asset_key"] == "crm/users"]
+    assert users["description"].startswith(f"in {team.root}\n") and users["group_name"] == "sales"
+    assert users["owners"] == [{"team": "core-team"}]
+    assert [schedule["name"] for schedule in listed["schedules"] if "crm" in schedule["name"]]
+    team.run_well(*variables, str(BIN / "dg"), "check", "yaml")
+    missing = team.run("env", "CRM_RETRIES=0", str(BIN / "elt"), "check", "crm")
+    output = " ".join(missing.stderr.split())
+    assert "tags.host: the template '{{ env.CRM_HOST }}' cannot be evaluated" in output
+
+
 def test_connections_are_found_where_dagster_finds_them(team: Team) -> None:
     team.write("lib.py", TEAM_COMPONENT)
     team.write("defs/raw/crm/defs.yaml", CONNECTION.replace(COMPONENT, "acme.lib.TeamConnection"))
