@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "sync": "Sync the streams of a connection, with a live progress bar.",
         "status": "Show the last sync of each stream, its table and its state.",
         "state": "Show, set, restore or reset the state of a stream.",
+        "reset": "Make streams start again, with or without their rows.",
         "dbt-sources": "Write the tables as sources of dbt.",
         "replay": "Process the records of the dead letter tables again.",
     }

@@ -98,6 +98,44 @@ def reset(
     return _commit_state(asset, asset.tables(lake, partition), None, instance, partition)
 
 
+def remove_rows(asset: StreamAsset, lake: Location | str, instance: dg.DagsterInstance) -> int:
+    """Make the next sync read from the beginning into a table without rows; return how many it had.
+
+    Raises:
+        ConfigError: the rows are in another destination; or the stream has partitions, whose rows belong to
+            several states.
+        ConcurrentSync: a running sync of the stream committed first.
+    """
+    refuse_removal(asset)
+    tables, run_id = asset.tables(lake), str(uuid.uuid4())
+    asset.refuse_foreign(tables.main)
+    tables.roll_back_companions(run_id)
+    if not tables.main.exists:
+        return 0
+    rows = state_commit.remove_rows(tables, run_id)
+    _report(asset, tables, instance, None)
+    return rows
+
+
+def refuse_removal(asset: StreamAsset) -> None:
+    """Refuse to remove the rows of a stream where `remove_rows` cannot.
+
+    Raises:
+        ConfigError: see `remove_rows`.
+    """
+    key = asset.key.to_user_string()
+    if asset.connection.destination is not None:
+        raise ConfigError(
+            f"the rows of {key} are in another destination",
+            guidance="remove them there, and omit --data",
+        )
+    if asset.partitions is not None:
+        raise ConfigError(
+            f"{key} has partitions, and each has rows and a state of its own",
+            guidance="replace the rows of a partition with `elt sync … --partition KEY --refresh truncate`",
+        )
+
+
 def _commit_state(
     asset: StreamAsset,
     tables: StreamTables,
@@ -112,11 +150,17 @@ def _commit_state(
         asset.make_stored_stream(), partitioned=asset.partitions is not None
     )
     state_commit.set_state(tables, state, run_id, schema, str(asset.stream.id))
+    _report(asset, tables, instance, partition)
+    return tables
+
+
+def _report(
+    asset: StreamAsset, tables: StreamTables, instance: dg.DagsterInstance, partition: str | None
+) -> None:
     metadata = {**commit_metadata(tables.metadata, tables.main.version), "elt/set_by_hand": True}
     instance.report_runless_asset_event(
         dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
     )
-    return tables
 
 
 def _refuse_shared(asset: StreamAsset, current: str | None) -> None:

@@ -12,8 +12,9 @@ from dataclasses import replace
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import TableChange
-from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
 
 
 def set_state(
@@ -32,11 +33,7 @@ def set_state(
     if not tables.main.exists:  # else the next sync adds missing columns, by `on_schema_change`
         tables.main.prepare(schema, stream)
     metadata = tables.metadata
-    last = (
-        metadata.generation
-        if metadata.refresh is None
-        else max(metadata.refresh.generation, metadata.generation)
-    )
+    last = _newest_generation(metadata)
     generation = max(last, 1) if state is not None else last + 1
     after = replace(
         metadata.begin_next(run_id),
@@ -47,3 +44,48 @@ def set_state(
     )
     tables.main.commit(TableChange(), after, 0)
     reach(Failpoint.STATE_SET)
+
+
+def remove_rows(tables: StreamTables, run_id: str) -> int:
+    """Commit a table without rows and without a state, and companions without rows.
+
+    The companions are committed first, as in a sync, so a kill between the commits leaves the table as it
+    was, and the next run rolls the companions back. Earlier versions stay readable until maintenance.
+
+    Returns:
+        The number of rows that the table had.
+
+    Raises:
+        ConcurrentSync: a sync of the stream committed first; nothing was committed.
+    """
+    records = tables.main.records
+    metadata = tables.metadata
+    after = replace(
+        metadata.begin_next(run_id),
+        generation=_newest_generation(metadata) + 1,
+        state=None,
+        refresh=None,
+        tombstones=(),
+        restored=False,
+    )
+    companions = [
+        CompanionChange(
+            table,
+            table.schema,
+            TableChange(remove=table.files),
+            CommitMetadata(
+                table.metadata.sequence, after.generation, None, run_id, columns_at=table.version
+            ),
+            0,
+        )
+        for table in tables.companions.values()
+        if table.exists and table.files
+    ]
+    tables.commit(TableChange(remove=tables.main.files), after, 0, companions)
+    reach(Failpoint.STATE_SET)
+    return records
+
+
+def _newest_generation(metadata: CommitMetadata) -> int:
+    refresh = metadata.refresh
+    return metadata.generation if refresh is None else max(refresh.generation, metadata.generation)

@@ -1,0 +1,72 @@
+"""`elt reset`: makes streams of a connection start again, with or without their rows."""
+
+from __future__ import annotations
+
+import click
+import dagster as dg
+
+from elt_assets.cli.assets import assets_of
+from elt_assets.cli.lookup import find_stream
+from elt_assets.cli.options import connection_argument, subcommand
+from elt_assets.cli.output import OK, Document, Output
+from elt_assets.connection import find_place
+from elt_assets.errors import ConfigError
+from elt_assets.orchestration import states
+from elt_assets.orchestration.instance import open_instance
+from elt_assets.orchestration.io_manager import project_lake
+from elt_assets.orchestration.streams import StreamAsset
+
+
+@subcommand(
+    "reset", "elt reset shop", "elt reset shop users orders", "elt reset shop users --data --yes"
+)
+@connection_argument()
+@click.argument("streams", nargs=-1, metavar="[STREAM]...")
+@click.option("--data", is_flag=True, help="Remove the rows of the tables as well.")
+@click.option("--yes", is_flag=True, help="Remove the rows without a question; needed for --data.")
+def command(out: Output, connection: str, streams: tuple[str, ...], data: bool, yes: bool) -> int:
+    """Make the next sync of the streams, or of all, read from the beginning.
+
+    The rows stay, unless --data is written. For one stream and one partition: `elt state reset`.
+    """
+    place = find_place(connection)
+    assets = {asset.stream.id: asset for asset in assets_of(place)}
+    chosen = [find_stream(place.name, assets, name) for name in streams] or list(assets)
+    selected = [assets[stream] for stream in dict.fromkeys(chosen)]
+    if data and not yes:
+        keys = ", ".join(asset.key.to_user_string() for asset in selected)
+        raise ConfigError(
+            f"--data removes all rows of {keys}", guidance="add --yes if this is what you want"
+        )
+    if data:
+        for asset in selected:
+            states.refuse_removal(asset)
+    with open_instance() as instance:
+        answers = [
+            _remove_rows(asset, instance) if data else _reset(asset, instance) for asset in selected
+        ]
+    names = ["stream", "partitions reset"] + (["rows removed"] if data else [])
+    out.table(names, [list(answer.values()) for answer in answers])
+    rows = "are gone" if data else "did not change"
+    out.line(f"the next sync reads these streams from the beginning; the rows of the tables {rows}")
+    out.document({"connection": place.name, "streams": answers})
+    return OK
+
+
+def _remove_rows(asset: StreamAsset, instance: dg.DagsterInstance) -> Document:
+    rows = states.remove_rows(asset, project_lake(), instance)
+    return {"asset": asset.key.to_user_string(), "partitions": None, "rows": rows}
+
+
+def _reset(asset: StreamAsset, instance: dg.DagsterInstance) -> Document:
+    """Reset a stream, or each of its partitions that has a state."""
+    lake = project_lake()
+    keys: list[str | None] = [None]
+    if asset.partitions is not None:
+        with dg.partition_loading_context(dynamic_partitions_store=instance):
+            every = asset.partitions.get_partition_keys()
+        keys = [key for key in every if asset.tables(lake, key).metadata.state is not None]
+    for key in keys:
+        states.reset(asset, lake, instance, key)
+    partitions = None if asset.partitions is None else len(keys)
+    return {"asset": asset.key.to_user_string(), "partitions": partitions}
