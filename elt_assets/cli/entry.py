@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "reset": "Make streams start again, with or without their rows.",
         "dbt-sources": "Write the tables as sources of dbt.",
         "replay": "Process the records of the dead letter tables again.",
+        "rename": "Move a stream's table and state to the names that defs.yaml has now.",
     }
 )
 """Summaries of the sub-commands, in the order of `elt --help`; each is a module in `commands`, with

@@ -19,6 +19,7 @@ from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import make_declared_schema
 from elt_assets.orchestration.events.metadata import commit_metadata
+from elt_assets.orchestration.renaming import refuse_lost_table
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.given_state import as_message, refuse_stateless
 from elt_assets.protocol.airbyte.messages import State
@@ -50,6 +51,7 @@ def set_state(
     refuse_stateless(asset)
     message, tables = json.dumps(as_message(state, asset.stream)), asset.tables(lake, partition)
     _refuse_shared(asset, tables.metadata.state)
+    refuse_lost_table(instance, asset, Location.parse(lake), tables)
     return _commit_state(asset, tables, message, instance, partition)
 
 
@@ -95,7 +97,9 @@ def reset(
     Raises:
         ConcurrentSync: a running sync of the stream committed first.
     """
-    return _commit_state(asset, asset.tables(lake, partition), None, instance, partition)
+    tables = asset.tables(lake, partition)
+    refuse_lost_table(instance, asset, Location.parse(lake), tables)
+    return _commit_state(asset, tables, None, instance, partition)
 
 
 def remove_rows(asset: StreamAsset, lake: Location | str, instance: dg.DagsterInstance) -> int:

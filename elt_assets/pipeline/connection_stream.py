@@ -242,8 +242,8 @@ class ConnectionStream:
         refuse_foreign(
             table,
             f"{self.name} as it is now",
-            "restore the former key or partitions of the asset; or move the table away: the stream is then "
-            "read from the beginning",
+            "restore the former key or partitions of the asset; or, if the stream was renamed, run "
+            "`elt rename`; or move the table away: the stream is then read from the beginning",
             partitions_of=None if self.settings.partitions is None else app_id(self.levels),
         )
 

@@ -225,6 +225,8 @@ def test_tables_can_be_read_by_their_asset_keys(own: Project, spark: SparkSessio
     assert [row["id"] for row in things(spark)] == [1, 2]
     assert [row["id"] for row in things(spark, version=1)] == [1]
     own.amend("scripted", namespace="elsewhere")
+    assert "would be read from the beginning" in failure_of(materialize(own))
+    (own.home / "lake" / "scripted").rename(own.home / "moved_away")
     assert materialize(own).success
     assert Path(own.home / "lake" / "elsewhere" / "things").is_dir()
     assert [row["id"] for row in things(spark)] == [2]

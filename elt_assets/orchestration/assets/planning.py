@@ -21,6 +21,7 @@ from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
 from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.events.metadata import recovery_metadata
 from elt_assets.orchestration.events.reconcile import reconcile
+from elt_assets.orchestration.renaming import refuse_lost_table
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.source_partitions import PartitionContexts, find_contexts
 from elt_assets.orchestration.streams import StreamAsset
@@ -115,6 +116,7 @@ class ReadPlanner:
         make_private_lake(self._lake.uri)
         tables = asset.tables(self._lake.location, partition)
         asset.refuse_foreign(tables.main)
+        refuse_lost_table(context.instance, asset, self._lake.location, tables)
         start = reconcile(context.instance, asset.key, tables.main, partition)
         for warning in (*start.warnings, *tables.roll_back_companions(context.run.run_id)):
             context.log.warning(warning)

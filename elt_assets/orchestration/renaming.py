@@ -1,0 +1,179 @@
+"""Tables of streams whose names have changed: found before a sync, and moved by `elt rename`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import dagster as dg
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.admin.moving import move_tables
+from elt_assets.lake.delta.moves import Move
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.write.stream_tables import StreamTables, app_id
+from elt_assets.lake.write.table_paths import Levels
+from elt_assets.orchestration.events.metadata import commit_metadata, table_metadata, unwrap
+from elt_assets.orchestration.runs.liveness import fail_dead_runs
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.former_tables import (
+    FormerTable,
+    find_former_tables,
+    refuse_former_tables,
+    rename_command,
+    rename_state,
+)
+from elt_assets.storage.location import Location
+
+_IN_PROGRESS = [
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+_TABLE_NAME = "dagster/table_name"
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """A move that has ended: the paths of the table before and after, and the partitions with a state."""
+
+    source: str
+    target: str
+    partitions: Sequence[str | None]
+
+
+def refuse_lost_table(
+    instance: dg.DagsterInstance, asset: StreamAsset, lake: Location, tables: StreamTables
+) -> None:
+    """Refuse to begin a new table for a stream that has one under former names.
+
+    Raises:
+        ConfigError: see `refuse_former_tables`.
+    """
+    if not tables.main.exists:
+        refuse_former_tables(lake, asset, _find_recorded_paths(instance, asset))
+
+
+def _find_recorded_paths(instance: dg.DagsterInstance, asset: StreamAsset) -> list[Levels]:
+    """Return the path of the stream's table in its newest event."""
+    records = instance.fetch_materializations(asset.key, limit=1).records
+    events = [record.asset_materialization for record in records]
+    names = [unwrap(event.metadata.get(_TABLE_NAME)) for event in events if event is not None]
+    return [tuple(str(name).split(".")) for name in names if name is not None]
+
+
+def rename_tables(
+    asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterInstance
+) -> Renamed:
+    """Move the tables and the state that a stream has under a former name to its present names.
+
+    Args:
+        former: the former name: of the stream or of its table, or the path of the table.
+
+    Raises:
+        ConfigError: there is no such table, or several; something is at the new place; or a run of the
+            connection is in progress. Nothing was changed.
+    """
+    _refuse_running(instance, asset)
+    move = _plan(asset, lake, former, instance)
+    stream = move.former.removeprefix(f"elt:{asset.connection.name}/")
+    convert = partial(rename_state, former=stream, stream=asset.stream.id)
+    writers = move_tables(lake, move, convert)
+    partitions = [writer.removeprefix(move.writer)[1:] or None for writer in writers]
+    target = lake.child(*move.target.split("/"))
+    for writer, partition in zip(writers, partitions, strict=True):
+        _report(asset, Table(target, writer), partition, move, instance)
+    return Renamed(move.source, move.target, partitions)
+
+
+def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterInstance) -> Move:
+    target, writer = "/".join(asset.table_path.levels), app_id(asset.levels)
+    main = asset.tables(lake).main
+    if main.move is not None and main.move.target == target:
+        return main.move
+    tables = find_former_tables(lake, asset, _find_recorded_paths(instance, asset))
+    chosen = [table for table in tables if former in _names(table)]
+    own_path = asset.table_path.levels
+    if not chosen and main.exists and main.newest_writer is not None and main.is_foreign:
+        # The table stays where it is: only the stream has another name.
+        foreign = FormerTable(
+            own_path,
+            main.newest_writer.partition("|")[0],
+            is_own=False,
+            has_same_columns=True,
+        )
+        chosen = [foreign] if former in _names(foreign) else []
+    if len(chosen) != 1:
+        names = ", ".join(table.name for table in chosen or tables)
+        raise ConfigError(
+            f"{asset.connection.name} has {len(chosen) or 'no'} tables {former!r} that could be those of "
+            f"{asset.name}, whose table is {'' if main.exists else 'to be '}{target}",
+            guidance=f"write one of {names}"
+            if names
+            else "every table in the folders of the connection belongs to a configured stream; write the new "
+            "name in defs.yaml first",
+        )
+    if chosen[0].writer != writer and asset.connection.read_together:
+        raise ConfigError(
+            f"{asset.name} shares a state with other streams, which knows it as {chosen[0].stream}",
+            guidance="write the former name of the stream again, and its new name as `table`; or write a "
+            "`table` for the new stream, and read it from the beginning",
+        )
+    begun = Table(lake.child(*chosen[0].levels), writer).move
+    command = rename_command(asset, chosen[0])
+    source = "/".join(chosen[0].levels)
+    return begun or Move(source, target, chosen[0].writer, writer, command)
+
+
+def _names(table: FormerTable) -> set[str]:
+    """Return the names by which a user may call a former table."""
+    key = table.stream.split("/")
+    return {
+        table.name,
+        ".".join(table.levels),
+        table.levels[-1],
+        table.stream,
+        key[-1],
+        ".".join(key[1:]),
+    }
+
+
+def _refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+    fail_dead_runs(instance)
+    runs = instance.get_runs(dg.RunsFilter(statuses=_IN_PROGRESS))
+    for run in runs:
+        selected = {key for key in run.asset_selection or () if key.path[:1] == asset.key.path[:1]}
+        if run.asset_selection is None or selected:
+            raise ConfigError(
+                f"a run of the connection is in progress: {run.run_id} ({run.job_name})",
+                guidance="wait until it has ended, or terminate it; nothing was changed",
+            )
+
+
+def _report(
+    asset: StreamAsset,
+    table: Table,
+    partition: str | None,
+    move: Move,
+    instance: dg.DagsterInstance,
+) -> None:
+    """Report the table to Dagster: as a materialisation if the asset has another key, to which no event is
+    known."""
+    metadata = {
+        **commit_metadata(table.metadata, table.version),
+        "elt/renamed_from": move.source,
+    }
+    if move.former == move.writer:
+        observation = dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
+        instance.report_runless_asset_event(observation)
+        return
+    definition = asset.partitions
+    if isinstance(definition, dg.DynamicPartitionsDefinition) and partition is not None:
+        assert definition.name is not None
+        instance.add_dynamic_partitions(definition.name, [partition])
+    if asset.connection.destination is None and partition is None:
+        details = table_metadata(table, asset.name_of(table), asset.make_stored_stream())
+        metadata = {**metadata, **details}
+    event = dg.AssetMaterialization(asset.key, metadata=metadata, partition=partition)
+    instance.report_runless_asset_event(event)
