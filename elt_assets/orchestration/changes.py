@@ -156,9 +156,10 @@ class _Link:
                 "changes are read in an operation that materialises several assets",
                 guidance="read them in an asset of its own",
             )
-        if context.has_partition_key_range and len(context.partition_keys) > 1:
+        self._partitions = self._read_own_partitions()
+        if self._partitions is not None and len(self._partitions) != 1:
             raise ConfigError(
-                f"the run has {len(context.partition_keys)} partitions, each of which has read the changes "
+                f"the run has {len(self._partitions)} partitions, each of which has read the changes "
                 "up to a version of its own",
                 guidance="give the asset `backfill_policy=BackfillPolicy.multi_run(1)`, so that each "
                 "partition has a separate run",
@@ -166,19 +167,25 @@ class _Link:
 
     def read_metadata(self) -> Mapping[str, Any]:
         """Return the metadata of the upstream asset's definition."""
-        return dict(self._node.metadata)
+        return dict(self._node(self.upstream).metadata)
 
-    @property
-    def _node(self) -> Any:
-        return self._context.job_def.asset_layer.asset_graph.get(self.upstream)
+    def _node(self, key: dg.AssetKey) -> Any:
+        return self._context.job_def.asset_layer.asset_graph.get(key)
+
+    def _read_own_partitions(self) -> list[str] | None:
+        """Return the partitions that the run materialises; None if the asset has none, which may be so in a
+        run of partitions, too."""
+        if self._node(self._context.asset_key).partitions_def is None:
+            return None
+        return [str(key) for key in self._context.partition_keys]
 
     def find_partitions(self) -> list[str] | None:
         """Return the partitions of the upstream asset in the partition mapping; None for all rows."""
-        partitions_def = self._node.partitions_def
+        partitions_def = self._node(self.upstream).partitions_def
         if partitions_def is None:
             return None
         keys = list(self._context.asset_partition_keys_for_input(self._input or ""))
-        if self._context.has_partition_key:
+        if self._partitions is not None:
             return keys
         every = partitions_def.get_partition_keys(dynamic_partitions_store=self._context.instance)
         return None if set(keys) >= set(every) else keys
@@ -190,9 +197,8 @@ class _Link:
     def read_position(self) -> Mapping[str, Any] | None:
         """Return the position in the latest materialisation that has one; None if none has."""
         context = self._context
-        partitions = [context.partition_key] if context.has_partition_key else None
         records = context.instance.fetch_materializations(
-            dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=partitions),
+            dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=self._partitions),
             limit=_EVENTS,
         ).records
         for record in records:

@@ -174,8 +174,9 @@ def test_changes_of_partitions_are_read_by_partition(own: Project) -> None:
     assert materialize(own, readings, partition=FIRST).success
     assert follow("whole") == ("it is the first read", nothing, 48, 552)
     assert follow("daily", partition=FIRST) == ("it is the first read", nothing, 48, 552)
-    assert materialize(own, readings, partition=SECOND).success
-    assert follow("whole") == (None, nothing, 48, 552)
+    together = f'{readings} or key:"whole"'  # an asset without partitions, in a run of one
+    assert materialize(own, together, [whole], partition=SECOND).success
+    assert seen[-1] == (None, nothing, 48, 552)
     assert follow("daily", partition=FIRST) == (None, nothing, 0, 0)
     assert follow("daily", partition=SECOND) == ("it is the first read", nothing, 48, 552)
 
@@ -193,6 +194,9 @@ def test_changes_of_partitions_are_read_by_partition(own: Project) -> None:
         partitions_def=DAYS,
         backfill_policy=dg.BackfillPolicy.single_run(),
     )(note)
+    for reason, rows in (("it is the first read", 48), (None, 0)):
+        assert materialize(own, 'key:"daily"', [several], partition=THIRD, through=THIRD).success
+        assert seen[-1][0] == reason and seen[-1][2] == rows
     text = failure_of(materialize(own, 'key:"daily"', [several], partition=FIRST, through=THIRD))
     assert "multi_run(1)" in text
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import polars as pl
 import pytest
 
 from elt_assets import read_table
@@ -43,13 +44,23 @@ def counted(rows: Any) -> Any:
     return rows.groupBy("name").count()
 
 
+@dg.asset(
+    ins={"rows": dg.AssetIn(["scripted", "things"], metadata={"columns": ["id", "name"]})},
+    io_manager_key="io_manager",
+    key=["scripted", "named"],
+)
+def count_names(rows: pl.LazyFrame) -> pl.LazyFrame:
+    return rows.group_by("name").agg(pl.len().alias("count"))
+
+
 def test_rows_are_synced_checked_and_loaded(
     own: Project, store: ObjectStore, spark: SparkSession
 ) -> None:
     dedup: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
     lines = [record(id=1, name="a"), record(id=2, name="a"), record(id=1, name="b")]
     script(own, lines, **dedup)
-    result = materialize(own, f'{THINGS} or key:"scripted/counted"', [counted])
+    selection = f'{THINGS} or key:"scripted/counted" or key:"scripted/named"'
+    result = materialize(own, selection, [counted, count_names])
     assert result.success
     checks = evaluations(result)
     assert checks and all(check.passed for check in checks.values())
@@ -57,6 +68,8 @@ def test_rows_are_synced_checked_and_loaded(
     assert sorted(map(tuple, rows)) == [(1, "b"), (2, "a")]
     names = read_table(spark, "scripted/counted").select("name", "count").collect()
     assert sorted(map(tuple, names)) == [("a", 1), ("b", 1)]
+    counts = read_table("scripted/named", form=pl.DataFrame).rows()
+    assert sorted(counts) == [("a", 1), ("b", 1)]
     output = f"{fetch_materializations(own, 'scripted', 'things')} {result.all_events}"
     assert store.uri in output and SECRET not in output
 

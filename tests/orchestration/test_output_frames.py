@@ -133,7 +133,9 @@ def test_types_are_stored_exactly(own: Project, spark: SparkSession) -> None:
     )
 
 
-def test_a_column_of_nulls_has_the_type_that_the_table_has(own: Project) -> None:
+def test_a_column_of_nulls_has_the_type_that_the_table_has(
+    own: Project, spark: SparkSession
+) -> None:
     nulls = pl.DataFrame({"id": [1], "note": [None], "place": [{"zip": None, "city": "x"}]})
     typed = pl.DataFrame(
         {"id": [1], "note": [dt.date(2026, 1, 1)], "place": [{"zip": 1, "city": "x"}]}
@@ -143,6 +145,8 @@ def test_a_column_of_nulls_has_the_type_that_the_table_has(own: Project) -> None
     assert store(own, typed, nulls) is None
     assert column_types(own, "result")["note"] == "date"
     assert own.rows("result") == [{"id": 1, "note": None, "place": {"zip": None, "city": "x"}}]
+    assert store(own, spark.sql("SELECT 2 AS id, null AS note, null AS unknown")) is None
+    assert column_types(own, "result") == {"id": "integer", "note": "date"}
     assert store(own, typed.clear()) is None
     assert own.rows("result") == [] and "note" in column_types(own, "result")
 
