@@ -314,6 +314,21 @@ def test_a_reset_of_the_state_survives_a_kill_at_any_point(lake: Lake, prove: Pr
     prove_state(lake, prove, None)
 
 
+def test_a_removal_of_rows_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> None:
+    """Table, history and rejected records have no rows, or all of them still have theirs."""
+
+    def run(lake: Lake, seen: Callable[[], None]) -> None:
+        tables = lake.tables()
+        if all(commit.metadata.run_id != "hand" for commit in tables.main.past_commits()):
+            tables.roll_back_companions("hand")
+            state_commit.remove_rows(tables, "hand")
+            seen()
+        sync(lake, BATCHES, seen=seen)
+
+    sync(lake, BATCHES)
+    prove(run)
+
+
 def prove_state(lake: Lake, prove: Prove, value: str | None) -> None:
     def run(lake: Lake, seen: Callable[[], None]) -> None:
         tables = lake.tables()
