@@ -76,9 +76,16 @@ def test_what_is_not_enabled_is_started_by_hand_alone(own: Project, spark: objec
 def test_an_op_has_its_pool_and_tags_and_a_schedule_its_time_zone(own: Project) -> None:
     weather(
         own,
-        {"name": "readings", "partitions": DAILY, "pool": "api", "schedule": "0 2 * * *"},
+        {
+            "name": "readings",
+            "partitions": DAILY,
+            "pool": "api",
+            "schedule": "0 2 * * *",
+            "owners": ["a@b.com"],
+        },
         {"name": "stations", "op_tags": {"dagster-k8s/config": MEMORY}, "timezone": "Asia/Tokyo"},
         op_tags={"size": "small"},
+        owners=["team:data"],
         timezone="Europe/Berlin",
         automation='on_cron "0 6 * * *"',
         full_refresh="0 3 * * 0",
@@ -92,6 +99,7 @@ def test_an_op_has_its_pool_and_tags_and_a_schedule_its_time_zone(own: Project) 
     assert schedules["weather__readings_schedule"].execution_timezone == "Europe/Berlin"
     assert schedules["weather_full_refresh_schedule"].execution_timezone == "Europe/Berlin"
     specs = {spec.key.path[-1]: spec for spec in definitions.resolve_all_asset_specs()}
+    assert (specs["readings"].owners, specs["stations"].owners) == (["a@b.com"], ["team:data"])
     assert "Asia/Tokyo" in str(specs["stations"].automation_condition)
     assert "Europe/Berlin" in str(specs["readings"].automation_condition)
 
