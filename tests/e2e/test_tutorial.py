@@ -42,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _environment(folder: Path, wheel: Path) -> dict[str, str]:
+def environment(folder: Path, wheel: Path) -> dict[str, str]:
     """Return the environment of a new shell, in which `pip install elt-assets` installs the wheel."""
     variables = ("ELT_", "DAGSTER_", "PYTHON", "VIRTUAL_ENV")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(variables)}
@@ -60,7 +60,7 @@ def _environment(folder: Path, wheel: Path) -> dict[str, str]:
 def shell(tmp_path: Path, wheel: Path) -> Iterator[Shell]:
     folder = tmp_path / "empty"
     folder.mkdir()
-    shell = Shell(folder, _environment(tmp_path, wheel))
+    shell = Shell(folder, environment(tmp_path, wheel))
     yield shell
     shell.close()
 
