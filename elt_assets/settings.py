@@ -175,28 +175,35 @@ def load_object(setting: str, name: str) -> Any:
     """
     module, _, attribute = name.partition(":")
     try:
-        return getattr(load_module_of(setting, module), attribute)
-    except (AttributeError, ValueError) as error:
-        raise _cannot_load(setting, name, error) from error
+        return getattr(_import(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{setting}: {name!r} cannot be loaded: {error}",
+            guidance='write "package.module:name"; the module must be on the Python path',
+        ) from error
 
 
 def load_module_of(setting: str, name: str) -> ModuleType:
-    """Return the module that a setting names; see `load_object`."""
+    """Return the module that a setting names, which is searched for as by `load_object`.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    try:
+        return _import(name)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(
+            f"{setting}: the module {name!r} cannot be imported: {error}",
+            guidance="correct the name; the module must be on the Python path",
+        ) from error
+
+
+def _import(name: str) -> ModuleType:
     root = project()
     for folder in [str(root / "src"), str(root)] if root is not None else []:
         if folder not in sys.path:
             sys.path.append(folder)
-    try:
-        return importlib.import_module(name)
-    except (ImportError, ValueError) as error:
-        raise _cannot_load(setting, name, error) from error
-
-
-def _cannot_load(setting: str, name: str, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"{setting}: {name!r} cannot be loaded: {error}",
-        guidance='write "package.module:name"; the module must be on the Python path',
-    )
+    return importlib.import_module(name)
 
 
 def is_set_for(setting: str, name: str) -> bool:

@@ -114,7 +114,7 @@ def test_templates_are_evaluated_at_every_level(
         ("{{{{ cron }}}}", "{{{{ where }}}}", "variable where needs the context of Dagster"),
         ("{{{{ cron }}}}", "{{{{ 'a' * 10**9 }}}}", "schedule: .*is not available"),
         ("{{{{ ratio(2) }}}}", "{{{{ ratio(0) }}}}", r"streams\.0\.checks\.changed\.max: .*division"),
-        ("module: {module}", "module: no_such_module", "template_vars_module: 'no_such_module'"),
+        ("module: {module}", "module: no_such_module", "template_vars_module: the module 'no_such_module'"),
     ],
 )  # fmt: skip
 def test_a_template_that_cannot_be_evaluated_is_reported_with_its_place(
