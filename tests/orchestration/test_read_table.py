@@ -1,4 +1,4 @@
-"""A program that reads tables of the project without Spark, as a notebook or a script does."""
+"""A program that reads tables of the project, and runs an asset, without Spark."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from tests.project import REPOSITORY
 TIME = 4  # microseconds since 1970
 DOCUMENT = (REPOSITORY / "docs" / "downstream.md").read_text()
 PROGRAM = """
+import contextlib
+import io
 import os
 import sys
 
+import dagster as dg
 import duckdb
+import elt_assets
 import pandas
 import polars
 import pyarrow
@@ -59,6 +63,17 @@ for wrong in (
         wrong()
     except ConfigError as error:
         print(error.message)
+
+
+@dg.asset(ins={"users": dg.AssetIn(["shop", "users"])}, io_manager_key="elt_io_manager")
+def names(users: polars.LazyFrame) -> polars.LazyFrame:
+    return users.select("name").unique()
+
+
+users_spec = dg.AssetSpec(["shop", "users"]).with_io_manager_key("elt_io_manager")
+with contextlib.redirect_stderr(io.StringIO()):
+    assert dg.materialize([users_spec, names], resources=elt_assets.resources()).success
+assert read_table("names", form=polars.DataFrame)["name"].to_list() == ["somebody"]
 assert SparkContext._active_spark_context is None
 """
 
