@@ -63,20 +63,19 @@ class Installer:
                 detail=mask_output(output) or None,
             )
 
-    def install(self, arguments: list[str], only_wheels: bool) -> None:
+    def install(self, arguments: list[str], suits_uv: bool) -> None:
         """Install packages: by uv if this machine has it; if uv fails or cannot be used, by pip.
 
         Args:
             arguments: the arguments that select packages, for pip and uv.
-            only_wheels: whether nothing may be built from source. Else pip installs: it combines the two
-                forms of a package in another way than uv.
+            suits_uv: whether uv installs the same as pip; else pip installs.
 
         Raises:
             ConfigError: the packages cannot be installed with these arguments.
             TransientError: the installation failed for another reason, or the time limit is exceeded.
         """
         python = self._environment / "bin" / "python"
-        uv = find_uv() if only_wheels else None
+        uv = find_uv() if suits_uv else None
         variables = uv_environment(self._variables)
         if uv is not None and variables is not None:
             command = uv_command(uv, python, arguments, variables)

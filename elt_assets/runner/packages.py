@@ -88,6 +88,16 @@ class Installation:
             named = ["--require-hashes", f"--requirement={self.lock_file.absolute()}"]
         return [*wheels, *built, *named]
 
+    @property
+    def suits_uv(self) -> bool:
+        """Whether uv installs the same as pip: nothing is built from source, the lock file has no options.
+
+        pip prefers an index in a lock file to the settings, and uv the settings (uv#6407).
+        """
+        lock = b"" if self.lock_file is None else _read(self.lock_file)
+        has_options = any(line.startswith(b"-") for line in lock.splitlines())
+        return not self.source_distributions and not has_options
+
     def key(self) -> str:
         """Return a suffix that separates the environments of different options; empty for the defaults.
 
@@ -139,7 +149,7 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
                 shutil.rmtree(environment, ignore_errors=True)
                 installer = Installer(environment, requirement, options.seconds)
                 installer.create_environment(find_python(options.python))
-                installer.install(options.arguments(requirement), not options.source_distributions)
+                installer.install(options.arguments(requirement), options.suits_uv)
                 program = _program(name, _programs(environment, name, version, options))
                 # Atomic: a process that does not hold the lock never sees an incomplete file.
                 partial = done.with_suffix(".partial")

@@ -222,10 +222,11 @@ plugins:
       start: from $SHOP_START on
     settings:
     - {name: pin, kind: password}
-    select: [users.*, "!users.ssn", orders.id, orders.total]
+    select: [users.*, "!users.ssn", orders.id, orders.total, orders.tax_a, "!orders.tax_*", logs]
     metadata:
       users: {replication-method: INCREMENTAL, replication-key: updated_at, table-key-properties: [id]}
       orders: {replication-method: FULL_TABLE}
+      logs: {replication-method: INCREMENTAL, replication-key: at}
     schema: {users: {id: {type: string}}}
   - name: tap-shop--log
     inherit_from: tap-shop
@@ -260,7 +261,7 @@ def test_extractors_of_meltano_are_translated(own: Project, elt: Elt) -> None:
         },
     }
     assert shop["schedule"] == "0 0 * * *"
-    users, orders = shop["streams"]
+    users, orders, logs = shop["streams"]
     assert users == {
         "name": "users",
         "sync_mode": "incremental",
@@ -270,7 +271,10 @@ def test_extractors_of_meltano_are_translated(own: Project, elt: Elt) -> None:
         "fields": {"exclude": ["ssn"]},
     }
     assert orders["destination_sync_mode"] == "overwrite"
+    # An exclusion takes precedence, as at Meltano: meltano#6401
     assert orders["fields"] == {"include": ["id", "total"]}
+    # A pattern of a stream alone selects all of it: meltano#9434
+    assert logs["destination_sync_mode"] == "append" and "fields" not in logs
     log, _ = read_attributes(own, "shop_log")
     [events] = log["streams"]
     assert events["replication_method"] == "LOG_BASED"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,13 @@ def test_uv_installs_what_pip_would(
     monkeypatch.setenv("PIP_CONSTRAINT", str(tmp_path / "constraints"))  # uv does not have it
     assert _installer_of(install("source-x==1.0", tmp_path / "other")) == "pip"
     monkeypatch.delenv("PIP_CONSTRAINT")
+    lock = tmp_path / "lock"
+    [file] = index.glob("*.whl")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    for options, name in (("", "uv"), (f"--find-links {index}\n", "pip")):
+        lock.write_text(f"{options}source-x==1.0 --hash=sha256:{digest}\n")
+        program = install("source-x==1.0", tmp_path / name, Installation(lock_file=lock))
+        assert _installer_of(program) == name
     built = Installation(source_distributions=["source-y"])
     assert _installer_of(install("source-x==1.0", tmp_path / "home", built)) == "pip"
 

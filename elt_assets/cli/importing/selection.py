@@ -82,11 +82,15 @@ class Selection:
         available = list((stream.json_schema.get("properties") or {}) if stream is not None else {})
         fields: Json = {}
         if "*" not in included:
-            keys = [".".join(path) for path in settings.get("primary_key", [])]
-            fields["include"] = list(
-                dict.fromkeys([*_expand(included, available, f"{name}: select", notes), *keys])
-            )
-            fields["include"] = [path for path in fields["include"] if path not in excluded]
+            # What a sync needs is stored as well, as the tap marks it `automatic`.
+            needed = [".".join(path) for path in settings.get("primary_key", [])]
+            needed += [".".join(settings["cursor_field"])] if "cursor_field" in settings else []
+            selected = _expand(included, available, f"{name}: select", notes)
+            # An exclusion always takes precedence over what is included: meltano#6401
+            selected = [
+                path for path in selected if not any(fnmatchcase(path, out) for out in excluded)
+            ]
+            fields["include"] = list(dict.fromkeys([*selected, *needed]))
         elif excluded:
             fields["exclude"] = _expand(excluded, available, f"{name}: select", notes)
         notes += [f"stream {name}: metadata.{key}" for key in metadata if key not in _KEYS]
