@@ -51,13 +51,14 @@ def changes(old: Catalog, new: Catalog) -> list[Change]:
     """Return the differences that affect tables or reads, in the order of the old catalog; new streams are
     last. Differences in titles, descriptions and nullability are ignored."""
     differences: list[Change] = []
+    before, after = old.by_id(), new.by_id()
     for stream in old.streams:
-        present = new.find(stream.id)
+        present = after.get(stream.id)
         if present is None:
             differences.append(Change(stream.id, "stream", None, str(stream.id), None))
         else:
             differences += _stream_changes(stream, present)
-    added = (stream.id for stream in new.streams if old.find(stream.id) is None)
+    added = (stream.id for stream in new.streams if stream.id not in before)
     return [*differences, *(Change(stream, "stream", None, None, str(stream)) for stream in added)]
 
 

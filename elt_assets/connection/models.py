@@ -585,6 +585,13 @@ class Connection(RunControls):
         """The settings of the connection's streams, of which there may be thousands."""
         return {settings.id: settings for settings in reversed(self.streams)}
 
+    @cached_property
+    def table_settings(self) -> tuple[tuple[str, str | None, bool, str | None], ...]:
+        """What decides the tables' names: of each stream its name, namespace, `history` and `table`."""
+        return tuple(
+            (stream.name, stream.namespace, stream.history, stream.table) for stream in self.streams
+        )
+
     def settings_of(self, stream: StreamId) -> Stream:
         """Return the settings of one of the connection's streams."""
         return self.settings_by_stream[stream]

@@ -54,9 +54,9 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
     problems: list[str] = []
     configured: list[ConfiguredStream] = []
     catalog = attach_all_entries(catalog)
-    ambiguous = catalog.repeated
+    ambiguous, by_id = catalog.repeated, catalog.by_id()
     for settings in connection.streams:
-        stream = catalog.find(settings.id)
+        stream = by_id.get(settings.id)
         if stream is None:
             problems.append(_describe_missing_stream(settings, catalog))
         elif settings.id in ambiguous:

@@ -56,13 +56,11 @@ def table_path(connection: Connection, stream: StreamId) -> TablePath:
     Raises:
         ConfigError: the names of tables that the connection has cannot be used.
     """
-    streams = tuple(
-        (settings.name, settings.namespace, settings.history, settings.table)
-        for settings in connection.streams
-    )
     is_in_lake = connection.destination is None
     root = (connection.lake_namespace,)
-    paths = _paths(root if is_in_lake else (STATES, *root), connection.prefix or "", streams)
+    paths = _paths(
+        root if is_in_lake else (STATES, *root), connection.prefix or "", connection.table_settings
+    )
     return paths[stream]
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.benchmarks import (
     conform,
     ingest,
+    loading,
     log,
     log_scale,
     manifest,
@@ -69,7 +70,7 @@ QUICK = {
 }
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
-    *("log", "log_scale", "sdk", "manifest"),
+    *("log", "log_scale", "sdk", "manifest", "loading"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -122,6 +123,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "log_scale": partial(log_scale.run, work, args.files),
         "sdk": partial(sdk.run, work, args.emitted, folder),
         "manifest": partial(manifest.run, work, args.fetched, folder),
+        "loading": partial(loading.run, work),
         "soak": partial(soak.run, work, args.soaked),
     }
 

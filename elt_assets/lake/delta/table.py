@@ -43,7 +43,7 @@ from elt_assets.lake.spark import parquet_files
 from elt_assets.lake.spark.session import STRICT_READ
 from elt_assets.storage.location import Location
 
-_NO_FILES = pa.table({"path": pa.array([], pa.string()), "size_bytes": [], "num_records": []})
+_FILES = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "num_records": pa.int64()})
 Bounds = tuple[object, object]
 """The minimum and the maximum of a column in a file."""
 
@@ -209,7 +209,7 @@ class Table:
 
     def _actions(self) -> pa.Table:
         """Return the files of the snapshot with their statistics; no files if the table does not exist."""
-        return _NO_FILES if self._delta is None else commits.add_actions(self._delta)
+        return _FILES.empty_table() if self._delta is None else commits.add_actions(self._delta)
 
     def _statistic(self, actions: pa.Table, name: str) -> pa.ChunkedArray:
         """Return a statistic of each file; null for all files if the log has it for none."""

@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations`: Dagster inspects the annotations of the op.
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.checks import check_specs
 from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA
-from elt_assets.orchestration.assets.step import StepEvent, SyncStep
+from elt_assets.orchestration.assets.step import SyncStep
 from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
@@ -177,8 +177,12 @@ def _refuse_unused_rules(assets: Sequence[StreamAsset]) -> None:
         raise ConfigError("\n".join(problems), guidance="correct `checks` of the connection")
 
 
-def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:
-    """Return the outputs of a stream's op: the stream and its companions, each of which can be selected.
+_Companions = Mapping[dg.AssetKey, Sequence[dg.AssetSpec]]
+"""The specs of companion tables, by the key of their stream."""
+
+
+def _outs(specs: Iterable[dg.AssetSpec]) -> dict[str, dg.AssetOut]:
+    """Return the outputs of an op: streams and their companions, each of which can be selected.
 
     `specs` is not used: it would name an output after the asset key, which may be an invalid Dagster name.
     """
@@ -186,17 +190,17 @@ def _outs(asset: StreamAsset) -> dict[str, dg.AssetOut]:
         output_name(spec.key): dg.AssetOut.from_spec(
             spec.replace_attributes(deps=[]), io_manager_key=IO_MANAGER_KEY, is_required=False
         )
-        for spec in (asset.spec, *companion_specs(asset))
+        for spec in specs
     }
 
 
-def _deps(assets: Iterable[StreamAsset]) -> dict[str, set[dg.AssetKey]]:
+def _deps(assets: Iterable[StreamAsset], companions: _Companions) -> dict[str, set[dg.AssetKey]]:
     """Return the dependencies of each output: of a stream those of its spec, of a companion its stream."""
     dependencies = {
         output_name(asset.key): {dep.asset_key for dep in asset.spec.deps} for asset in assets
     }
     for asset in assets:
-        dependencies |= {output_name(spec.key): {asset.key} for spec in companion_specs(asset)}
+        dependencies |= {output_name(spec.key): {asset.key} for spec in companions[asset.key]}
     return dependencies
 
 
@@ -204,11 +208,13 @@ def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDe
     """Return the assets of one op: of a stream, or of all streams that one connector process reads."""
     name, configured = assets[0].step_name, assets[0].settings.partitions
     controls = assets[0].controls
+    companions = {asset.key: companion_specs(asset) for asset in assets}
+    specs = [spec for asset in assets for spec in (asset.spec, *companions[asset.key])]
 
     @dg.multi_asset(
         name=name,
-        outs={name: out for asset in assets for name, out in _outs(asset).items()},
-        internal_asset_deps=_deps(assets),
+        outs=_outs(specs),
+        internal_asset_deps=_deps(assets, companions),
         deps={dep.asset_key: dep for asset in assets for dep in asset.spec.deps}.values(),
         check_specs=[spec for asset in assets for spec in check_specs(asset)],
         can_subset=True,
@@ -222,7 +228,7 @@ def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDe
         pool=controls.pool or (name if configured is None else None),
         op_tags=controls.op_tags,
     )
-    def sync(context: dg.AssetExecutionContext) -> Iterator[StepEvent]:
+    def sync(context):  # type: ignore[no-untyped-def] # Dagster would resolve annotations six times
         with as_dagster_failure():
             yield from SyncStep(assets, source, context).execute()
 

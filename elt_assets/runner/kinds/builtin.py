@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from functools import lru_cache
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
 
@@ -54,6 +56,11 @@ def connector_modules() -> dict[str, str]:
     Raises:
         ConfigError: two packages register different connectors of one name.
     """
+    return dict(_find_modules(tuple(sys.path)))
+
+
+@lru_cache(maxsize=8)
+def _find_modules(search_path: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - the cache's
     own = {name: f"{_PACKAGE}.{name}" for name in _own_connectors()}
     modules = dict(own)
     for entry in entry_points(group=GROUP):

@@ -30,7 +30,6 @@ MAX_BYTES = 16 << 20
 there."""
 
 _TINY = np.finfo(np.float64).smallest_normal
-_NO_TEXT = pa.scalar(None, pa.string())
 _DOUBLE = Field("", "", "NUMBER", pa.float64())
 
 
@@ -194,7 +193,9 @@ def _cast_texts(
     fits = pc.fill_null(pc.match_substring_regex(texts, form.pattern), True)
     all_fit = pc.all(fits, min_count=0).as_py()
     try:
-        clean = form.cast(texts if all_fit else pc.if_else(fits, texts, _NO_TEXT), type_)
+        clean = form.cast(
+            texts if all_fit else pc.if_else(fits, texts, pa.scalar(None, pa.string())), type_
+        )
     except pa.ArrowInvalid:  # a day that its month does not have
         clean, all_fit, fits = pa.nulls(len(texts), type_), False, texts.is_null()
     if all_fit:
