@@ -54,7 +54,7 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
     problems: list[str] = []
     configured: list[ConfiguredStream] = []
     catalog = attach_all_entries(catalog)
-    ambiguous, by_id = catalog.repeated, catalog.by_id()
+    ambiguous, by_id = catalog.repeated, catalog.index_streams()
     for settings in connection.streams:
         stream = by_id.get(settings.id)
         if stream is None:

@@ -37,7 +37,7 @@ for _category in (dg.BetaWarning, dg.PreviewWarning):
 
 
 @contextlib.contextmanager
-def _paused_collector() -> Iterator[None]:
+def _pause_collector() -> Iterator[None]:
     """Stop Python's collector of unused objects, and leave out what is loaded of its later searches.
 
     What is loaded stays, and to search all of it again and again is a quarter of the time of loading. Only
@@ -54,7 +54,7 @@ def _paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-@_paused_collector()
+@_pause_collector()
 def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Definitions:
     """Return the definitions of connections, with all that a project needs once.
 

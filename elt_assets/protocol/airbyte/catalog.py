@@ -126,12 +126,12 @@ class Catalog(_ShallowWire):
         count = Counter(stream.id for stream in self.streams)
         return frozenset(stream for stream in count if count[stream] > 1)
 
-    def by_id(self) -> dict[StreamId, AirbyteStream]:
+    def index_streams(self) -> dict[StreamId, AirbyteStream]:
         """Return the streams by their names; of several with one name, the first."""
         return {stream.id: stream for stream in reversed(self.streams)}
 
     def find(self, stream: StreamId) -> AirbyteStream | None:
-        return self.by_id().get(stream)
+        return self.index_streams().get(stream)
 
 
 class ConfiguredStream(Wire):
