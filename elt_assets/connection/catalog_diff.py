@@ -51,7 +51,7 @@ def changes(old: Catalog, new: Catalog) -> list[Change]:
     """Return the differences that affect tables or reads, in the order of the old catalog; new streams are
     last. Differences in titles, descriptions and nullability are ignored."""
     differences: list[Change] = []
-    before, after = old.index_streams(), new.by_id()
+    before, after = old.index_streams(), new.index_streams()
     for stream in old.streams:
         present = after.get(stream.id)
         if present is None:
