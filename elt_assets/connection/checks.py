@@ -58,6 +58,8 @@ _Share = Annotated[Share, BeforeValidator(_from_bool), _BOOLEAN]
 class Checks(ConfigModel):
     """Checks made after each sync. A share is a fraction of the records read: 0.01 is 1 %."""
 
+    expected_keys = {"freshness": "write it beside `checks`"}  # noqa: RUF012 - a constant
+
     counts: _Check = Field(
         default=Check(),
         description="The records read are committed or rejected, and as many as the source reports.",

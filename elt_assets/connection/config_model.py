@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -75,6 +75,9 @@ class ConfigModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
+    expected_keys: ClassVar[Mapping[str, str]] = {}
+    """Keys of other tools that people expect, and what to write instead."""
+
     @model_validator(mode="wrap")
     @classmethod
     def _reject_unknown(cls, value: Any, validate: ModelWrapValidatorHandler[Any]) -> Any:
@@ -84,7 +87,12 @@ class ConfigModel(BaseModel):
         if not unknown:
             return validate(value)
         label = f" of {value['name']!r}" if "name" in value else ""
-        hints = "; ".join(_suggest(str(key), names) for key in unknown)
+        hints = "; ".join(
+            f"unknown key {key!r}; {cls.expected_keys[key]}"
+            if key in cls.expected_keys
+            else _suggest(str(key), names)
+            for key in unknown
+        )
         reason = ValueError(f"{cls.label()}{label}: {hints}")
         errors = [InitErrorDetails(type="value_error", loc=(), input=None, ctx={"error": reason})]
         try:

@@ -333,6 +333,11 @@ class Fields(ConfigModel):
 class Stream(RunControls):
     """Settings of one stream."""
 
+    expected_keys = {  # noqa: RUF012 - a constant
+        "partition_by": "tables have no partition columns of Delta; write `cluster_by`, by which maintenance "
+        "sorts the rows of the table",
+    }
+
     name: str = Field(description="Name of the stream in the catalog.")
     namespace: str | None = Field(
         default=None, description="Namespace of the stream in the catalog."

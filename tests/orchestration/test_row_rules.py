@@ -244,6 +244,7 @@ def test_rules_of_a_connection_apply_to_the_streams_that_have_the_column(own: Pr
 @pytest.mark.parametrize(
     ("checks", "message"),
     [
+        ({"freshness": {"fail_after": "1d"}}, "unknown key 'freshness'; write it beside `checks`"),
         ({"not_null": "emial"}, "not_null: there is no column 'emial'"),
         ({"not_null": "address.ctiy"}, "did you mean 'address.city'?"),
         ({"not_null": ["id", "id"]}, "another check of the name 'not_null_id'"),
