@@ -74,7 +74,9 @@ def _section(name: str, schema: Schema, path: str, variable_prefix: str | None) 
     if path:
         lines += [f"Key: `{path}`", ""]
     lines += [table_row(head), table_row(["---"] * len(head))]
-    for key, value in schema.get("properties", {}).items():
+    properties = schema.get("properties", {})
+    for key in sorted(properties, key=lambda key: key not in required):
+        value = properties[key]
         cells = [
             f"`{key}`",
             _type(value),

@@ -130,6 +130,7 @@ def test_the_tutorial_works_as_written(tmp_path: Path, shell: Shell) -> None:
     ages = DeltaTable(str(lake / "ages")).to_pyarrow_table()
     assert sum(ages["people"].to_pylist()) == _count(lake, "store/users") == 500
     assert "people" in output[5]
+    assert "purchases_by_gender" in output[6] and "Completed successfully" in output[6]
     assert _count(lake, "example/users") == _count(root / "prod_lake", "example/users") == 1000
 
 
