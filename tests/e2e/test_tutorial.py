@@ -111,6 +111,7 @@ def test_the_tutorial_works_as_written(tmp_path: Path, shell: Shell) -> None:
 
     def open_dagster(shell: Shell) -> None:
         (port,) = free_ports(1)
+        shell.run("set -m")  # without it, programs in the background ignore Ctrl-C
         shell.run(f"dg dev --port {port} >dev.log 2>&1 & DEV=$!")
 
         def has_assets() -> bool:
@@ -118,7 +119,7 @@ def test_the_tutorial_works_as_written(tmp_path: Path, shell: Shell) -> None:
             return bool(served)
 
         wait(has_assets, "the assets in Dagster", seconds=180)
-        shell.run("kill $DEV; wait $DEV; true")
+        shell.run("kill -INT -- -$DEV; wait $DEV; set +m")
 
     servers = {"dg dev": open_dagster}
     follow(CHAPTERS[1], shell, servers)
