@@ -62,6 +62,20 @@ def test_an_entry_is_encrypted_and_its_key_can_be_replaced(
         entry.change(lambda _: b"lost")
 
 
+def test_reading_with_a_new_key_replaces_the_former_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(root, 'vault = "vault"')
+    monkeypatch.setenv("ELT_VAULT_KEY", FIRST)
+    vault().entry("hash_salt").change(lambda _: b"salt")
+    monkeypatch.setenv("ELT_VAULT_KEY", f"{SECOND} {FIRST}")
+    for _ in range(2):
+        assert vault().entry("hash_salt").read() == b"salt"
+    assert len(list((root / "vault" / "hash_salt").iterdir())) == 2  # written again once
+    monkeypatch.setenv("ELT_VAULT_KEY", SECOND)
+    assert vault().entry("hash_salt").read() == b"salt"
+
+
 def test_an_entry_in_the_place_of_another_is_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

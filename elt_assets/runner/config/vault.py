@@ -9,6 +9,7 @@ a process that is killed leaves the former entry or the new one.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,11 +35,13 @@ class Vault:
 
     Attributes:
         place: the location of its folder.
-        cipher: encrypts and decrypts its entries.
+        cipher: encrypts with the current key, and decrypts with any of the keys.
+        current: encrypts and decrypts with the current key.
     """
 
     place: Location
     cipher: Any
+    current: Any
 
     def entry(self, *names: str) -> VaultEntry:
         """Return an entry, which need not exist; `names` has one name per level."""
@@ -62,6 +65,8 @@ class VaultEntry:
     def read(self) -> bytes | None:
         """Return the content; None if the entry does not exist.
 
+        An entry that was encrypted with a former key is encrypted again with the current one.
+
         Raises:
             ConfigError: the keys do not fit, or the entry is not one of this vault.
             TransientError: the store cannot be read.
@@ -73,7 +78,15 @@ class VaultEntry:
                 f"the vault entry {self} cannot be read: {error.strerror}",
                 guidance="check the setting `vault`, and the credentials of its store",
             ) from error
-        return None if stored is None else self._decrypt(stored)
+        if stored is None:
+            return None
+        content = self._decrypt(stored)
+        if not self._is_current(stored):
+            with contextlib.suppress(
+                SystemFailure
+            ):  # it can be read, and the next reader tries again
+                self.change(lambda newest: content if newest is None else newest)
+        return content
 
     def change(self, compute: Callable[[bytes | None], bytes]) -> bytes:
         """Replace the content by what is computed from it, and return it; it is durable on return.
@@ -89,7 +102,8 @@ class VaultEntry:
         def compute_stored(stored: bytes | None) -> bytes:
             content = None if stored is None else self._decrypt(stored)
             new = compute(content)
-            return stored if stored is not None and new == content else self._encrypt(new)
+            is_same = stored is not None and new == content and self._is_current(stored)
+            return stored if stored is not None and is_same else self._encrypt(new)
 
         try:
             return self._decrypt(self._file.change(compute_stored))
@@ -99,6 +113,15 @@ class VaultEntry:
                 guidance="check the setting `vault`, and the credentials of its store; if a connector had "
                 "renewed a single-use credential, renew the one in the connection's YAML",
             ) from error
+
+    def _is_current(self, stored: bytes) -> bool:
+        from cryptography.fernet import InvalidToken  # noqa: PLC0415 - only a vault needs it
+
+        try:
+            self.vault.current.decrypt(stored)
+        except InvalidToken:
+            return False
+        return True
 
     def _encrypt(self, content: bytes) -> bytes:
         token: bytes = self.vault.cipher.encrypt(self._label + content)
@@ -137,13 +160,13 @@ def open_vault() -> Vault | None:
     from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - only a vault needs it
 
     try:
-        cipher = MultiFernet([Fernet(key) for key in re.split(r"[\s,]+", text.strip())])
+        keys = [Fernet(key) for key in re.split(r"[\s,]+", text.strip())]
     except ValueError:
         raise ConfigError(
             f"{_KEY} is not a key of the vault",
             guidance=f"{_NEW_KEY}; several keys are separated by commas",
         ) from None
-    return Vault(Location.parse(own_place("vault", configured.vault)), cipher)
+    return Vault(Location.parse(own_place("vault", configured.vault)), MultiFernet(keys), keys[0])
 
 
 def _read_key(configured: str | Mapping[str, str] | None) -> str:
