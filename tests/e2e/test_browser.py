@@ -37,6 +37,22 @@ DAILY = {
     "bind": {"start": "from", "end": "to"},
 }
 
+POLARS = """
+import dagster as dg
+import polars as pl
+
+DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-02-01")
+
+
+@dg.asset(
+    ins={"readings": dg.AssetIn(["weather", "readings"])},
+    partitions_def=DAYS,
+    io_manager_key="io_manager",
+)
+def counts(readings: pl.DataFrame) -> pl.DataFrame:
+    return readings.group_by("station").agg(pl.len())
+"""
+
 
 @dataclass(frozen=True)
 class Ui:
@@ -89,11 +105,14 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
                 "sync_mode": "incremental",
                 "destination_sync_mode": "append_dedup",
                 "history": True,
+                "checks": {"not_null": ["email"], "row_count": {"max": 1, "severity": "warn"}},
             },
             {"name": "products", "destination_sync_mode": "overwrite"},
         ],
     )
     project.discover("shop")
+    project.connection("broken", source={"connector": "faker"}, streams=[{"name": "nobody"}])
+    (project.root / "defs" / "means.py").write_text(POLARS)
     windowed(project, partitions=DAILY)
     live = {"sync_mode": "incremental", "destination_sync_mode": "append"}
     windowed(project, "lost", config={"fails_at": "2026-01-03T12:00:00+00:00"}, **live)
@@ -126,7 +145,11 @@ class _dagster:
         command = [str(BIN / "dagster"), "dev", "-m", "elt_assets.definitions"]
         self._process = subprocess.Popen(
             [*command, "-h", "127.0.0.1", "-p", str(port)],
-            env={**self._project.environment, "DAGSTER_DISABLE_TELEMETRY": "yes"},
+            env={
+                **self._project.environment,
+                "DAGSTER_DISABLE_TELEMETRY": "yes",
+                "ELT_ON_BROKEN_CONNECTION": "skip",
+            },
             cwd=REPOSITORY,
             stdout=self._log,
             stderr=self._log,
@@ -181,12 +204,29 @@ def test_a_stream_can_be_materialized_in_the_ui_and_shows_its_metadata(ui: Ui) -
     expect(ui.page.locator("canvas").first).to_be_visible()
     ui.shoot("plots")
     ui.open("assets/shop/users?view=events")
+    ui.shows("the first materialisation")  # of the summary: what has changed
     ui.shows("elt/state")
     ui.shows(re.compile('"stream_state"'))
     ui.shows(re.compile('"updated_at"'))
     ui.shoot("state")
     ui.open("assets/shop/users_history?view=events")
     ui.shows("dagster/row_count")
+    ui.open("assets/shop/users?view=checks&checkDetail=not_null_email")
+    ui.shows("Passed")
+    ui.open("assets/shop/users?view=checks&checkDetail=row_count")
+    ui.shows("300 rows; there must be at least 0 and at most 1")
+
+
+def test_a_broken_connection_is_a_failed_check_beside_the_others(ui: Ui) -> None:
+    deadline = time.monotonic() + SLOW / 1000
+    key = dg.AssetCheckKey(dg.AssetKey(["broken"]), "loads")
+    with dg.DagsterInstance.from_config(str(ui.project.home)) as instance:
+        while not instance.event_log_storage.get_latest_asset_check_execution_by_key([key]):
+            assert time.monotonic() < deadline, "the sensor has not reported the broken connection"
+            time.sleep(1)
+    ui.open("assets/broken?view=checks&checkDetail=loads")
+    ui.shows("Failed")
+    ui.shows(re.compile("the connection 'broken' cannot be loaded"))
 
 
 @pytest.mark.long
@@ -203,18 +243,29 @@ def test_days_can_be_backfilled_in_the_ui(ui: Ui) -> None:
     ui.page.get_by_role("button", name="Launch backfill").click()
     days_there = {f"2026-01-{day:02d}" for day in range(3, last + 1)}
     deadline = time.monotonic() + SLOW / 1000
-    while _green(ui) != days_there and time.monotonic() < deadline:
+    while _green(ui, "weather", "readings") != days_there and time.monotonic() < deadline:
         time.sleep(2)
     ui.open("assets/weather/readings?view=partitions")
     ui.shows(f"Materialized ({days})")
     ui.shows("Failed (0)")
     ui.shoot("partitions")
     assert len(ui.project.rows("weather", "readings")) == days * 48
+    ui.open("assets/counts")
+    ui.page.get_by_role("button", name="Materialize").first.click()
+    field = ui.page.get_by_placeholder(re.compile("^ex: 2026"))
+    field.fill(f"[2026-01-03...2026-01-{last:02}]")
+    field.press("Enter")
+    ui.page.get_by_role("button", name="Launch backfill").click()
+    while _green(ui, "counts") != days_there and time.monotonic() < deadline:
+        time.sleep(2)
+    ui.open("assets/counts?view=partitions")
+    ui.shows(f"Materialized ({days})")
+    assert {row["len"] for row in ui.project.rows("counts")} == {24}
 
 
-def _green(ui: Ui) -> set[str]:
+def _green(ui: Ui, *key: str) -> set[str]:
     with dg.DagsterInstance.from_config(str(ui.project.home)) as instance:
-        return instance.get_materialized_partitions(dg.AssetKey(["weather", "readings"]))
+        return instance.get_materialized_partitions(dg.AssetKey(list(key)))
 
 
 def test_a_check_can_be_run_alone_in_the_ui(ui: Ui) -> None:
