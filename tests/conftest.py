@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from elt_assets import settings
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.resources import SparkResource
 from tests import examples
@@ -104,6 +105,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
         else:
             item.add_marker(FOLDERS.get(item.path.parent.name, "unit"))
+
+
+@pytest.fixture(autouse=True)
+def forget_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the project of the test before: a process has one, and these tests are many projects."""
+    monkeypatch.setattr(settings, "_active_project", None)
 
 
 @pytest.fixture(params=[0, 0o077], ids=oct)

@@ -34,7 +34,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder, which is the working directory, without settings in the environment."""
     for name in [name for name in os.environ if name.startswith("ELT_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(settings, "_active_project", None)
     folder = tmp_path / "shop"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -12,7 +12,7 @@ from elt_assets.connection import Connection, Stream, resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
-from elt_assets.runner.config.references import resolve_paths
+from elt_assets.runner.config.references import keep_file_field, resolve_paths
 
 
 def find_stream(connection: str, streams: Collection[StreamId], name: str) -> StreamId:
@@ -70,7 +70,7 @@ def parse_config(argument: str | None) -> dict[str, Any]:
         raise ConfigError(
             "--config must be a JSON object", guidance="for example '{\"count\": 10}'"
         )
-    return dict(resolve_paths(config, Path.cwd()))
+    return dict(resolve_paths(keep_file_field(config), Path.cwd()))
 
 
 def parse_json(argument: str, label: str) -> Any:

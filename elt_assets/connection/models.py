@@ -44,7 +44,12 @@ from elt_assets.connection.rows import Conditions, Renaming
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES
-from elt_assets.runner.config.references import has_other_template, resolve_paths, walk_references
+from elt_assets.runner.config.references import (
+    has_other_template,
+    keep_file_field,
+    resolve_paths,
+    walk_references,
+)
 from elt_assets.runner.config.secrets import is_reference
 from elt_assets.runner.kinds.registry import KINDS, check_references
 from elt_assets.runner.kinds.source_kind import Installed, SourceKind
@@ -234,6 +239,7 @@ class _Connector(ConfigModel):
         """Resolve a relative path of the kind from the folder of `defs.yaml`, and refuse now what would be
         refused when the connector starts."""
         kind, folder = KINDS[self.kind], (info.context or {}).get(FOLDER)
+        self.config = dict(keep_file_field(self.config))
         if folder is not None:
             setattr(self, self.kind, kind.resolve(self.value, Path(folder)))
             if self.python is not None and "/" in self.python:

@@ -102,6 +102,27 @@ def reset(
     return _commit_state(asset, tables, None, instance, partition)
 
 
+def reset_partitions(
+    asset: StreamAsset, lake: Location | str, instance: dg.DagsterInstance
+) -> int | None:
+    """Reset a stream, or each of its partitions that has a state, and return the number of these partitions.
+
+    The number is None for a stream without partitions.
+
+    Raises:
+        ConcurrentSync: as for `reset`.
+    """
+    if asset.partitions is None:
+        reset(asset, lake, instance)
+        return None
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        every = asset.partitions.get_partition_keys()
+    keys = [key for key in every if asset.tables(lake, key).metadata.state is not None]
+    for key in keys:
+        reset(asset, lake, instance, key)
+    return len(keys)
+
+
 def remove_rows(asset: StreamAsset, lake: Location | str, instance: dg.DagsterInstance) -> int:
     """Make the next sync read from the beginning into a table without rows; return how many it had.
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from elt_assets.cli.importing.schedules import convert_basic, convert_quartz
+from elt_assets.cli.commands.importing.schedules import convert_basic, convert_quartz
 from tests.cli.running import Elt
 from tests.project import Project
 

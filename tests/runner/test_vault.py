@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 
-from elt_assets import paths, settings
+from elt_assets import paths
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner.config.salt import hash_salt
 from elt_assets.runner.config.vault import Vault, open_vault
@@ -18,7 +18,6 @@ FIRST, SECOND = (Fernet.generate_key().decode() for _ in range(2))
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(settings, "_active_project", None)
     for name in ("ELT_HASH_SALT", "ELT_VAULT", "ELT_VAULT_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import dagster as dg
 import yaml
 
 from elt_assets import paths
@@ -112,11 +111,10 @@ def _sources(place: ConnectionPlace, root: str, out: Output) -> Iterator[Documen
 def _tables(asset: StreamAsset, root: str) -> Iterator[Document]:
     """Yield the table of a stream, and that of its history."""
     path, spec = asset.table_path.levels, asset.spec
-    schema = spec.metadata.get(_COLUMN_SCHEMA)
-    columns = schema.columns if isinstance(schema, dg.TableSchema) else ()
-    yield _table(path, root, spec.key, spec.description or "", columns)
+    columns = getattr(spec.metadata.get(_COLUMN_SCHEMA), "columns", ())
+    yield _table(path, root, spec.key.path, spec.description or "", columns)
     if asset.settings.history:
-        key = companion_key(asset, HISTORY_SUFFIX)
+        key = companion_key(asset, HISTORY_SUFFIX).path
         text = f"All versions of the rows of {spec.key.to_user_string()} (SCD type 2)."
         yield _table((*path[:-1], path[-1] + HISTORY_SUFFIX), root, key, text, ())
 
@@ -124,12 +122,12 @@ def _tables(asset: StreamAsset, root: str) -> Iterator[Document]:
 def _table(
     path: Sequence[str],
     root: str,
-    key: dg.AssetKey,
+    key: Sequence[str],
     description: str,
-    columns: Sequence[dg.TableColumn],
+    columns: Sequence[Any],
 ) -> Document:
     meta = {
-        "dagster": {"asset_key": list(key.path)},
+        "dagster": {"asset_key": list(key)},
         "plugin": "delta",
         "delta_table_path": "/".join((root, *path)),
     }
@@ -140,7 +138,8 @@ def _table(
     return table
 
 
-def _column(column: dg.TableColumn) -> Document:
+def _column(column: Any) -> Document:
+    """Return a column, of which Dagster has name, type and description."""
     document: dict[str, Any] = {"name": column.name, "data_type": column.type}
     if column.description:
         document["description"] = _escape(column.description)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import dagster as dg
 
 from elt_assets.cli.assets import assets_of
 from elt_assets.cli.lookup import find_stream
@@ -14,7 +13,6 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
-from elt_assets.orchestration.streams import StreamAsset
 
 
 @subcommand(
@@ -42,31 +40,18 @@ def command(out: Output, connection: str, streams: tuple[str, ...], data: bool, 
         for asset in selected:
             states.refuse_removal(asset)
     with open_instance() as instance:
-        answers = [
-            _remove_rows(asset, instance) if data else _reset(asset, instance) for asset in selected
-        ]
+        lake = project_lake()
+        answers: list[Document] = []
+        for asset in selected:
+            answer: Document = {"asset": asset.key.to_user_string(), "partitions": None}
+            if data:
+                answer["rows"] = states.remove_rows(asset, lake, instance)
+            else:
+                answer["partitions"] = states.reset_partitions(asset, lake, instance)
+            answers.append(answer)
     names = ["stream", "partitions reset"] + (["rows removed"] if data else [])
     out.table(names, [list(answer.values()) for answer in answers])
     rows = "are gone" if data else "did not change"
     out.line(f"the next sync reads these streams from the beginning; the rows of the tables {rows}")
     out.document({"connection": place.name, "streams": answers})
     return OK
-
-
-def _remove_rows(asset: StreamAsset, instance: dg.DagsterInstance) -> Document:
-    rows = states.remove_rows(asset, project_lake(), instance)
-    return {"asset": asset.key.to_user_string(), "partitions": None, "rows": rows}
-
-
-def _reset(asset: StreamAsset, instance: dg.DagsterInstance) -> Document:
-    """Reset a stream, or each of its partitions that has a state."""
-    lake = project_lake()
-    keys: list[str | None] = [None]
-    if asset.partitions is not None:
-        with dg.partition_loading_context(dynamic_partitions_store=instance):
-            every = asset.partitions.get_partition_keys()
-        keys = [key for key in every if asset.tables(lake, key).metadata.state is not None]
-    for key in keys:
-        states.reset(asset, lake, instance, key)
-    partitions = None if asset.partitions is None else len(keys)
-    return {"asset": asset.key.to_user_string(), "partitions": partitions}

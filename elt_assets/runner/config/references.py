@@ -111,6 +111,16 @@ def walk_references(config: Any, where: str) -> Iterator[tuple[str, Reference]]:
             yield from walk_references(value, f"{where}[{number}]")
 
 
+def keep_file_field(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a config in which a lone field `file` stays what the connector gets.
+
+    Many connectors have such a field, so a whole config is never a reference to a file.
+    """
+    value = config.get("file")
+    is_field = set(config) == {"file"} and isinstance(value, str)
+    return {"file": {LITERAL: value}} if is_field else config
+
+
 def resolve_paths(config: Any, folder: Path) -> Any:
     """Return a config whose references to files have absolute paths; a relative path starts at the folder."""
     reference = Reference.parse(config)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from elt_assets.cli.importing.draft import ConnectionDraft, Json, Remainder, make_plain_name
-from elt_assets.cli.importing.schedules import convert_basic, convert_quartz
+from elt_assets.cli.commands.importing.draft import (
+    ConnectionDraft,
+    Json,
+    Remainder,
+    make_plain_name,
+)
+from elt_assets.cli.commands.importing.schedules import convert_basic, convert_quartz
 from elt_assets.errors import ConfigError
 
 _MODES = {

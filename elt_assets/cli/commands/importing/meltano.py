@@ -6,9 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from elt_assets.cli.importing.draft import ConnectionDraft, Json, Remainder, make_plain_name
-from elt_assets.cli.importing.schedules import convert_interval
-from elt_assets.cli.importing.selection import Selection
+from elt_assets.cli.commands.importing.draft import (
+    ConnectionDraft,
+    Json,
+    Remainder,
+    make_plain_name,
+)
+from elt_assets.cli.commands.importing.schedules import convert_interval
+from elt_assets.cli.commands.importing.selection import Selection
 from elt_assets.errors import ConfigError
 from elt_assets.runner.config.credentials import looks_secret
 
