@@ -7,6 +7,7 @@ from pathlib import Path
 from string import Template
 
 from elt_assets.errors import ConfigError
+from elt_assets.storage.text_file import replace_text
 
 _FOLDER = Path(__file__).parent / "project_template"
 
@@ -27,10 +28,10 @@ def write_new(path: Path, text: str) -> bool:
         return False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be written: {error.strerror}",
+            f"{path.parent} cannot be created: {error.strerror}",
             guidance="make the directory writable, and make room on the disk",
         ) from error
+    replace_text(path, text)
     return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from elt_assets.connection.yaml_files import describe_unreadable, read_documents
 from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import Catalog
+from elt_assets.storage.text_file import replace_text
 
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
 Where = ConnectionPlace | Path
@@ -132,19 +132,8 @@ def save_catalog(where: Where, catalog: Catalog) -> Path:
         ConfigError: the file cannot be written.
     """
     path = _catalog_place(where).catalog
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     text = json.dumps(json.loads(catalog.to_json()), indent=2, ensure_ascii=False)
-    try:
-        try:
-            draft.write_text(f"{text}\n", encoding="utf-8")
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}",
-            guidance=f"make the folder {path.parent} writable, and make room on the disk",
-        ) from error
+    replace_text(path, f"{text}\n")
     return path
 
 

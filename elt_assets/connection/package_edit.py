@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-
 import yaml
 
 from elt_assets.connection.places import ConnectionPlace
@@ -16,7 +14,8 @@ def replace_package(place: ConnectionPlace, kind: str, old: str, new: str) -> st
     Raises:
         ConfigError: the value is not in this file: an overlay or a template names it.
     """
-    text = place.file.read_text(encoding="utf-8")
+    with place.file.open(encoding="utf-8", newline="") as file:  # its line breaks stay
+        text = file.read()
     documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
     node: yaml.Node | None = documents[place.document]
     for key in ("attributes", "source", kind):
@@ -28,27 +27,6 @@ def replace_package(place: ConnectionPlace, kind: str, old: str, new: str) -> st
         )
     start, end = node.start_mark.index, node.end_mark.index
     return text[:start] + text[start:end].replace(old, new) + text[end:]
-
-
-def write_definition(place: ConnectionPlace, text: str) -> None:
-    """Replace the definition file atomically.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
-    draft = place.file.with_name(f".{place.file.name}.{secrets.token_hex(8)}")
-    try:
-        try:
-            draft.write_text(text, encoding="utf-8")
-            draft.chmod(place.file.stat().st_mode & 0o777)
-            draft.replace(place.file)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{place.file} cannot be written: {error.strerror}",
-            guidance=f"make the folder {place.folder} writable, and make room on the disk",
-        ) from error
 
 
 def _find_value(node: yaml.Node | None, key: str) -> yaml.Node | None:

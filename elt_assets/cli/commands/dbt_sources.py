@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.orchestration.assets.translator import companion_key
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.storage.text_file import replace_text
 
 HEADER = "# Written by `elt dbt-sources`: run it again instead of editing this file.\n"
 DEFAULT_FILE = "sources.yml"
@@ -170,15 +170,10 @@ def _write(path: Path, text: str, *, force: bool) -> None:
                 f"{path} exists, and `elt dbt-sources` did not write it",
                 guidance="write another --output, or replace the file with --force",
             )
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigError(
-            f"{path} cannot be written: {reason}",
-            guidance="write --output FILE in a folder that exists and that you can write",
+            f"{path} cannot be read: {reason}",
+            guidance="write another --output, or replace the file with --force",
         ) from error
+    replace_text(path, text)

@@ -18,6 +18,7 @@ from elt_assets.cli.output import OK, Output
 from elt_assets.cli.templates import render, write_new
 from elt_assets.errors import ConfigError
 from elt_assets.settings import PROJECT, PROJECT_FILE, dg_defs, read_tool
+from elt_assets.storage.text_file import replace_text
 
 _EXAMPLE = "example"
 _SETTINGS = "settings.toml"
@@ -134,7 +135,7 @@ def _write_files(root: Path, module: str, defs: Path | None) -> list[Path]:
     created = [path for name, path in files.items() if write_new(path, render(name, values))]
     project_file = root / PROJECT_FILE
     text = project_file.read_text(encoding="utf-8")
-    project_file.write_text(f"{text.rstrip()}\n\n{render(_SETTINGS, values)}", encoding="utf-8")
+    replace_text(project_file, f"{text.rstrip()}\n\n{render(_SETTINGS, values)}")
     return created
 
 

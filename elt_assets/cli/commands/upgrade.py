@@ -21,7 +21,7 @@ from elt_assets.connection import (
     save_catalog,
 )
 from elt_assets.connection.catalog_diff import Change, changes
-from elt_assets.connection.package_edit import replace_package, write_definition
+from elt_assets.connection.package_edit import replace_package
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.io_manager import project_lake
@@ -33,6 +33,7 @@ from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.package_index import newest_version
 from elt_assets.runner.package_removal import remove_environment
 from elt_assets.runner.packages import Installation, environment_folder, package_name
+from elt_assets.storage.text_file import replace_text
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def command(out: Output, connection: str, version: str | None, yes: bool) -> int
         )
     else:
         save_catalog(place, comparison.catalog)
-        write_definition(place, text)
+        replace_text(place.file, text)
         out.line(f"wrote {place.file} and {place.catalog.name}")
         removed = _remove_old(place, present, old, out)
     names = _names(comparison)

@@ -22,6 +22,7 @@ from elt_assets.protocol.schema_places import Place
 from elt_assets.runner.config.credentials import looks_secret, may_give_access
 from elt_assets.runner.config.secrets import is_reference
 from elt_assets.settings import project
+from elt_assets.storage.text_file import replace_text
 
 Json = dict[str, Any]
 ENV_EXAMPLE = ".env.example"
@@ -152,7 +153,7 @@ def _list_variables(drafts: Sequence[ConnectionDraft]) -> Path | None:
     listed = {line.partition("=")[0].strip(" #") for line in text.splitlines()}
     lines = [f"{name}=\n" for name in sorted(variables) if name not in listed]
     separator = "\n" if text and not text.endswith("\n") else ""
-    path.write_text(text + separator + "".join(lines), encoding="utf-8")
+    replace_text(path, text + separator + "".join(lines))
     return path
 
 
