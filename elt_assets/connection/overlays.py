@@ -9,7 +9,7 @@ The overlay has the form of `defs.yaml`, with only what differs. It is merged be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,12 @@ from elt_assets.connection.models import Destination, Source
 from elt_assets.connection.yaml_files import read_documents
 from elt_assets.connection.yaml_limits import COMPONENT_FILES
 from elt_assets.errors import ConfigError
+from elt_assets.runner.config.references import LITERAL, Reference, keep_file_field
 
 Json = Mapping[str, Any]
-_REFERENCES = frozenset({"env", "file", "secret", "literal"})
 _CONNECTORS = {"source": Source, "destination": Destination}
+_WITH_REFERENCES = ("config", "environment")
+"""Keys of a connector whose values may be references."""
 
 
 def overlay_file(definition: Path) -> Path | None:
@@ -75,10 +77,19 @@ def check_overlays(folder: Path) -> None:
     Raises:
         ConfigError: an overlay cannot be read, or there is no such connection.
     """
+    for _, error in find_overlay_problems(folder):
+        raise error
+
+
+def find_overlay_problems(folder: Path) -> Iterator[tuple[Path, ConfigError]]:
+    """Yield each overlay below a folder that cannot be read or belongs to no connection, and the error."""
     for name in COMPONENT_FILES:
         stem, suffix = Path(name).stem, Path(name).suffix
         for path in sorted(folder.rglob(f"{stem}.*{suffix}")):
-            _check_overlay(path, path.with_name(name))
+            try:
+                _check_overlay(path, path.with_name(name))
+            except ConfigError as error:  # noqa: PERF203 - overlays are few
+                yield path, error
 
 
 def _check_overlay(path: Path, definition: Path) -> None:
@@ -110,18 +121,23 @@ def _merge_attributes(base: Json, overlay: Json, path: Path) -> Json:
     merged = dict(_merge(base, {key: value for key, value in overlay.items() if key != "streams"}))
     for key in _CONNECTORS:
         if isinstance(overlay.get(key), Mapping):
-            merged[key] = _keep_one_kind(key, merged[key], overlay[key])
+            merged[key] = _merge_connector(key, base.get(key), overlay[key])
     if "streams" in overlay:
         merged["streams"] = _merge_streams(base.get("streams"), overlay["streams"], path)
     return merged
 
 
-def _keep_one_kind(key: str, merged: Any, overlay: Json) -> Any:
-    """Return a connector without the kind of `defs.yaml`, if the overlay has another one."""
+def _merge_connector(key: str, base: Any, overlay: Json) -> Json:
+    """Return a connector with that of the overlay merged into it: one kind, and a config with references."""
+    if not isinstance(base, Mapping):
+        return overlay
     kinds = {kind.key for kind in _CONNECTORS[key].kinds}
-    if not isinstance(merged, Mapping) or not kinds & set(overlay):
-        return merged
-    return {name: value for name, value in merged.items() if name not in kinds - set(overlay)}
+    replaced = kinds - set(overlay) if kinds & set(overlay) else set()
+    merged = {name: value for name, value in base.items() if name not in replaced}
+    for name, value in overlay.items():
+        merge = _merge_values if name in _WITH_REFERENCES else _merge
+        merged[name] = merge(base.get(name), value)
+    return merged
 
 
 def _merge_streams(base: Any, overlay: Any, path: Path) -> Any:
@@ -149,10 +165,25 @@ def _stream_id(stream: Any) -> tuple[str, str]:
 def _merge(base: Any, overlay: Any) -> Any:
     if not isinstance(base, Mapping) or not isinstance(overlay, Mapping):
         return overlay
-    if _is_reference(base) or _is_reference(overlay):
-        return overlay
     return {**base, **{key: _merge(base.get(key), value) for key, value in overlay.items()}}
 
 
-def _is_reference(value: Json) -> bool:
-    return len(value) == 1 and next(iter(value)) in _REFERENCES
+def _merge_values(base: Any, overlay: Any, *, is_whole: bool = True) -> Any:
+    """Return merged values of which each may be a reference, that is one value.
+
+    Args:
+        is_whole: whether they are whole configs, whose lone field `file` is no reference.
+    """
+    if not isinstance(base, Mapping) or not isinstance(overlay, Mapping):
+        return overlay
+    if any(_is_one_value(value, is_whole=is_whole) for value in (base, overlay)):
+        return overlay
+    merged = {
+        key: _merge_values(base.get(key), value, is_whole=False) for key, value in overlay.items()
+    }
+    return {**base, **merged}
+
+
+def _is_one_value(value: Json, *, is_whole: bool) -> bool:
+    is_file_field = is_whole and keep_file_field(value) is not value
+    return set(value) == {LITERAL} or (Reference.parse(value) is not None and not is_file_field)

@@ -73,6 +73,21 @@ def test_mappings_are_merged_by_key_and_streams_by_name(
         assert (unchanged.source.kind, unchanged.schedule) == ("package", "@hourly")
 
 
+def test_only_values_of_a_connector_are_references(
+    defs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lone field `file` of a whole config, and a field of a stream with the name `env`, are none."""
+    source = {"connector": "faker", "config": {"file": "a.csv"}}
+    streams = [{"name": "users", "rename": {"env": "zone"}}]
+    write(defs / "defs.yaml", {**BASE, "source": source, "streams": streams})
+    config = {"key": {"file": "/k"}}
+    streams = [{"name": "users", "rename": {"id": "user_id"}}]
+    write(defs / "defs.prod.yaml", {"source": {"config": config}, "streams": streams})
+    connection = load(monkeypatch, "prod")
+    assert connection.source.config == {"file": "a.csv", **config}
+    assert connection.streams[0].rename == {"env": "zone", "id": "user_id"}
+
+
 def test_an_error_in_an_overlay_names_it(defs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(defs / "defs.prod.yaml", {"schedul": "@daily"})
     with pytest.raises(
