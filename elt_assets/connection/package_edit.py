@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import yaml
 
+from elt_assets.connection.overlays import overlay_file, read_overlay
 from elt_assets.connection.places import ConnectionPlace
 from elt_assets.errors import ConfigError
 
@@ -12,8 +16,16 @@ def replace_package(place: ConnectionPlace, kind: str, old: str, new: str) -> st
     """Return the text of the definition file with another value of `source.<kind>`; comments stay.
 
     Raises:
-        ConfigError: the value is not in this file: an overlay or a template names it.
+        ConfigError: the value is not in this file, or not only: an overlay or a template names it.
     """
+    overlay = overlay_file(place.file)
+    contents = [] if overlay is None else read_overlay(overlay)
+    own = [content for content in contents if content.get("name", place.name) == place.name]
+    if any(_has_kind(content, kind) for content in own):
+        raise ConfigError(
+            f"{overlay} names the `{kind}` of this environment, so a change of {place.file} has no effect",
+            guidance="change the version in the overlay, then run `elt discover`",
+        )
     with place.file.open(encoding="utf-8", newline="") as file:  # its line breaks stay
         text = file.read()
     documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
@@ -27,6 +39,11 @@ def replace_package(place: ConnectionPlace, kind: str, old: str, new: str) -> st
         )
     start, end = node.start_mark.index, node.end_mark.index
     return text[:start] + text[start:end].replace(old, new) + text[end:]
+
+
+def _has_kind(overlay: Mapping[str, Any], kind: str) -> bool:
+    source = overlay.get("source")
+    return isinstance(source, Mapping) and kind in source
 
 
 def _find_value(node: yaml.Node | None, key: str) -> yaml.Node | None:

@@ -111,6 +111,16 @@ def test_a_version_is_shown_and_then_taken(own: Project, crm: Path, elt: Elt) ->
     assert "crm has source-x==2.0 already" in elt.refuse("upgrade", "crm", "2.0")["message"]
 
 
+def test_a_version_in_an_overlay_is_not_changed_beside_it(
+    crm: Path, elt: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELT_ENV", "prod")
+    (crm / "defs.prod.yaml").write_text("attributes: {source: {package: source-x==1.0}}")
+    refused = elt.refuse("upgrade", "crm", "2.0", "--yes")
+    assert "defs.prod.yaml names the `package`" in refused["message"]
+    assert (crm / "defs.yaml").read_text() == DEFINITION
+
+
 def test_the_state_of_a_stream_is_compared(own: Project, crm: Path, elt: Elt) -> None:
     """Version 4.0 has another cursor."""
     publish(own.root / "index", "4.0", {"host": {}}, {"name": "string", "id": "integer"})
