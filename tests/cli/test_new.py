@@ -229,6 +229,11 @@ def test_an_existing_connection_is_not_overwritten(own: Project, elt: Elt) -> No
     folder.mkdir()
     assert "already exists" in elt.refuse("new", "store", "--source", "faker")["message"]
     assert list(folder.iterdir()) == []
+    own.connection("crm", source={"connector": "faker"}, streams=[])
+    (own.root / "defs" / "crm").rename(own.root / "defs" / "raw_crm")
+    refused = elt.refuse("new", "crm", "--source", "faker")["message"]
+    assert "the connection 'crm' already exists: " in refused
+    assert "raw_crm" in refused
 
 
 def test_a_source_without_streams_is_refused(own: Project, elt: Elt) -> None:

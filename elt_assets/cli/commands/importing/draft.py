@@ -122,7 +122,13 @@ def write_drafts(drafts: Sequence[ConnectionDraft]) -> Path | None:
     Raises:
         ConfigError: a connection cannot be loaded, its folder exists, or a file cannot be written.
     """
-    folders = [new_folder(draft.name) for draft in drafts]
+    names = [draft.name for draft in drafts]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(
+            f"several connections would have the name {', '.join(repeated)}",
+            guidance="give them names that differ in letters and digits, and import again",
+        )
+    folders = [new_folder(name) for name in names]
     for draft, folder in zip(drafts, folders, strict=True):
         attributes = draft.document()["attributes"]
         parse_connection(attributes, folder / DEFINITION_FILE, Connection)

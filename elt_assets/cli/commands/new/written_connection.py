@@ -16,6 +16,7 @@ from elt_assets.connection import (
     DEFINITION_FILE,
     Connection,
     check_plain_name,
+    list_places,
     parse_connection,
     save_catalog,
 )
@@ -34,7 +35,7 @@ def new_folder(name: str) -> Path:
     """Return the folder of a new connection.
 
     Raises:
-        ConfigError: the name is not valid, or the folder exists.
+        ConfigError: the name is not valid, a connection has it, or the folder exists.
     """
     try:
         check_plain_name(name)
@@ -42,6 +43,12 @@ def new_folder(name: str) -> Path:
         raise ConfigError(
             f"{name!r} is not a valid name of a connection", guidance=str(error)
         ) from None
+    other = next((place for place in list_places() if place.name == name), None)
+    if other is not None:
+        raise ConfigError(
+            f"the connection {name!r} already exists: {other.file}",
+            guidance="choose a different name, or remove it",
+        )
     folder = paths.connections() / name
     if folder.exists():
         raise ConfigError(
