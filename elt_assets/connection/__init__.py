@@ -10,7 +10,7 @@ from elt_assets.connection.files import (
     save_catalog,
 )
 from elt_assets.connection.models import Connection, Stream, check_plain_name, check_trusted_name
-from elt_assets.connection.overlays import check_overlays
+from elt_assets.connection.overlays import check_overlays, find_overlay_problems
 from elt_assets.connection.places import (
     CATALOG_FILE,
     COMPONENT,
@@ -19,6 +19,7 @@ from elt_assets.connection.places import (
     definition_file,
     find_place,
     list_places,
+    list_places_in,
     place_in,
 )
 from elt_assets.connection.stream_resolution import (
@@ -28,7 +29,7 @@ from elt_assets.connection.stream_resolution import (
     field_selection,
     resolve_streams,
 )
-from elt_assets.connection.yaml_files import YAML_ERRORS, check_components, read_documents
+from elt_assets.connection.yaml_files import YAML_ERRORS, check_components, read_components
 from elt_assets.paths import DEFINITION_FILE
 
 __all__ = [
@@ -49,13 +50,15 @@ __all__ = [
     "describe_broken_fields",
     "describe_unused_settings",
     "field_selection",
+    "find_overlay_problems",
     "find_place",
     "list_places",
+    "list_places_in",
     "load_catalog",
     "load_connection",
     "parse_connection",
     "place_in",
-    "read_documents",
+    "read_components",
     "resolve_streams",
     "save_catalog",
 ]

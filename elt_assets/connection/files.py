@@ -15,7 +15,7 @@ from elt_assets.connection.attribute_templates import load_variables, resolve_at
 from elt_assets.connection.models import FOLDER, Connection
 from elt_assets.connection.overlays import apply_overlay, overlay_file
 from elt_assets.connection.places import ConnectionPlace, definition_file, place_in
-from elt_assets.connection.yaml_files import describe_unreadable, read_documents
+from elt_assets.connection.yaml_files import describe_unreadable, read_components
 from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import Catalog
@@ -36,11 +36,10 @@ def load_connection(where: Where) -> Connection:
     """
     place = _place_at(where)
     try:
-        documents = read_documents(place.file)
+        documents = read_components(place.file)
     except FileNotFoundError:
         raise ConfigError(f"{place.file} does not exist", guidance="create it again") from None
-    document = documents[place.document] if place.document < len(documents) else None
-    content = document if isinstance(document, Mapping) else {}
+    content = documents[place.document] if place.document < len(documents) else {}
     model = place.load_model()
     variables = load_variables(model, content.get("template_vars_module"), place.file)
     return parse_connection(content.get("attributes"), place.file, model, variables)

@@ -82,6 +82,15 @@ def list_places() -> list[ConnectionPlace]:
     return sorted(_search(paths.connections()), key=lambda place: (place.name, str(place.file)))
 
 
+def list_places_in(folder: Path) -> list[ConnectionPlace]:
+    """Return the places of the connections that the file of a folder defines.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    return _places_of(folder) or [place_in(folder)]
+
+
 def find_place(text: str) -> ConnectionPlace:
     """Return the place of a connection, given its name, or the path of its folder.
 
@@ -98,7 +107,8 @@ def find_place(text: str) -> ConnectionPlace:
         return matches[0]
     if matches:
         raise _describe_several(f"{text!r} is not one connection", matches)
-    raise _describe_missing(folder)
+    reason = f"no {paths.DEFINITION_FILE} below {folder.parent} has this name"
+    raise _describe_missing(text, folder.parent, reason)
 
 
 def place_in(folder: Path, name: str | None = None) -> ConnectionPlace:
@@ -118,7 +128,8 @@ def place_in(folder: Path, name: str | None = None) -> ConnectionPlace:
         raise _describe_several(f"{folder} has {len(matches)} connections", matches)
     definition = definition_file(folder)
     if definition is None:
-        raise _describe_missing(folder)
+        reason = f"{folder / paths.DEFINITION_FILE} does not exist"
+        raise _describe_missing(folder.name, folder.parent, reason)
     raise ConfigError(
         f"{definition} is not a connection", guidance=f"begin the file with `type: {COMPONENT}`"
     )
@@ -191,7 +202,8 @@ def _heads_of(definition: Path) -> tuple[tuple[str | None, str], ...]:
 def _read_heads(definition: Path, modified: int) -> tuple[tuple[str | None, str], ...]:  # noqa: ARG001 - the cache's
     """Return the name and the type of each document in a file.
 
-    A file that cannot be read is taken for a connection without a name, so that loading it says why.
+    A file that cannot be read and a document without a type are taken for a connection without a name, so
+    that loading it says why.
     """
     try:
         documents = read_documents(definition)
@@ -202,8 +214,9 @@ def _read_heads(definition: Path, modified: int) -> tuple[tuple[str | None, str]
         content = document if isinstance(document, Mapping) else {}
         attributes = content.get("attributes")
         name = attributes.get("name") if isinstance(attributes, Mapping) else None
-        heads.append((name if isinstance(name, str) else None, str(content.get("type"))))
-    return tuple(heads)
+        kind = content.get("type", COMPONENT)
+        heads.append((name if isinstance(name, str) else None, str(kind)))
+    return tuple(heads) or ((None, COMPONENT),)
 
 
 def _may_be_connection(kind: str, folder: Path) -> bool:
@@ -237,9 +250,9 @@ def _describe_several(message: str, places: list[ConnectionPlace]) -> ConfigErro
     return ConfigError(message, guidance=f"write the name of one: {listed}")
 
 
-def _describe_missing(folder: Path) -> ConfigError:
-    names = ", ".join(sorted(place.name for place in _search(folder.parent)))
+def _describe_missing(name: str, root: Path, reason: str) -> ConfigError:
+    names = ", ".join(sorted(place.name for place in _search(root)))
     return ConfigError(
-        f"there is no connection {folder.name!r}: {folder / paths.DEFINITION_FILE} does not exist",
+        f"there is no connection {name!r}: {reason}",
         guidance=f"known connections: {names}" if names else None,
     )

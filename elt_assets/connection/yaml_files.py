@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +20,8 @@ from elt_assets.errors import ConfigError
 YAML_ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError)
 """The errors of PyYAML for a file; the last four for a value that is not of the type that its tag names, and
 for a number or text that Python cannot hold."""
+_COMPONENT_KEYS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")
+"""The keys of a component in Dagster."""
 
 
 def read_documents(path: Path) -> list[Any]:
@@ -33,15 +35,42 @@ def read_documents(path: Path) -> list[Any]:
         return list(yaml.load_all(file, _Loader))
 
 
-def check_components(folder: Path) -> None:
-    """Check that each file below a folder from which Dagster may load a component can be read.
+def read_components(path: Path) -> list[Mapping[str, Any]]:
+    """Return the documents of a file from which Dagster loads components.
 
     Raises:
-        ConfigError: a file cannot be read, or is not YAML.
+        FileNotFoundError: there is no such file.
+        ConfigError: as `read_documents`; or a document is no component for Dagster, whose own error would
+            quote values.
+    """
+    documents = read_documents(path)
+    for number, document in enumerate(documents or [None], 1):
+        place = f"{path}: document {number}" if len(documents) > 1 else str(path)
+        if not isinstance(document, Mapping) or not isinstance(document.get("type"), str):
+            raise ConfigError(
+                f"{place} is not a component: it has no `type`",
+                guidance="begin it with `type: elt_assets.ConnectionComponent`; remove a `---` after which "
+                "nothing follows",
+            )
+        unknown = ", ".join(map(str, document.keys() - set(_COMPONENT_KEYS)))
+        if unknown:
+            raise ConfigError(
+                f"{place}: unknown keys beside `attributes`: {unknown}",
+                guidance=f"the keys are {', '.join(_COMPONENT_KEYS)}; those of a connection are written "
+                "below `attributes`",
+            )
+    return documents
+
+
+def check_components(folder: Path) -> None:
+    """Check that each file below a folder from which Dagster may load a component is one.
+
+    Raises:
+        ConfigError: see `read_components`.
     """
     for path in component_files(folder):
         with contextlib.suppress(FileNotFoundError):
-            read_documents(path)
+            read_components(path)
 
 
 def describe_unreadable(path: Path, error: OSError) -> ConfigError:

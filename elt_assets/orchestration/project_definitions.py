@@ -16,10 +16,11 @@ from dagster.components.core.component_tree import ComponentTreeException
 from dagster.components.resolved.errors import ResolutionException
 
 from elt_assets import paths
-from elt_assets.connection import check_names, place_in
+from elt_assets.connection import check_names, list_places_in
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import check_shared_tables, specs_of
 from elt_assets.orchestration.automation.alerts import failure_sensors
+from elt_assets.orchestration.broken import broken_definitions, skips_broken
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.maintenance import maintenance_job, maintenance_schedule
@@ -64,10 +65,11 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
 
     Args:
         connections: the folder of definitions, in which Dagster finds all components; or the folders of
-            connections, each with a `defs.yaml`.
+            connections, each with a `defs.yaml`, all of whose connections are loaded.
 
     Raises:
-        ConfigError: a connection cannot be loaded, or two connections write to the same table.
+        ConfigError: a connection cannot be loaded, and `on_broken_connection` is not `skip`; or two
+            connections have the same name or write to the same table.
     """
     if isinstance(connections, Path | str):
         folder = Path(connections).resolve()
@@ -107,8 +109,19 @@ def _load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionCompo
 def _load_connections(
     folders: Sequence[Path],
 ) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
-    components = [ConnectionComponent.load_at(place_in(folder)) for folder in folders]
-    loaded = [component.definitions() for component in components]
+    places = [place for folder in folders for place in list_places_in(folder)]
+    check_names(places)
+    components: list[ConnectionComponent] = []
+    loaded: list[dg.Definitions] = []
+    for place in places:
+        try:
+            component = ConnectionComponent.load_at(place)
+            loaded.append(component.definitions())
+            components.append(component)
+        except ConfigError as error:  # noqa: PERF203 - each connection may fail
+            if not skips_broken():
+                raise
+            loaded.append(broken_definitions(place.name, error))
     return dg.Definitions.merge(*loaded), components
 
 

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import dagster as dg
+from dagster._check import CheckError
 from dagster.components.core.component_tree import ComponentTree
 from dagster.components.core.context import ComponentDeclLoadContext
 from dagster.components.core.decl import (
@@ -22,7 +23,8 @@ from elt_assets.connection import (
     check_components,
     check_overlays,
     definition_file,
-    read_documents,
+    find_overlay_problems,
+    read_components,
 )
 from elt_assets.connection.yaml_limits import check_all_limits
 from elt_assets.errors import ConfigError
@@ -42,7 +44,7 @@ class SafeTree(ComponentTree):
         """
         if not skips_broken():
             check_all_limits(folder)
-        check_overlays(folder)
+            check_overlays(folder)
         return cls(defs_module=module, project_root=folder.parent)
 
     def load(self) -> dg.Definitions:
@@ -54,14 +56,28 @@ class SafeTree(ComponentTree):
         """
         try:
             loaded = self.build_defs()
-        except YAML_ERRORS:
+        except (*YAML_ERRORS, CheckError):  # an empty file is the last one
             try:
                 check_components(self.defs_module_path)
             except ConfigError as error:
                 raise error from None
             raise
+        if skips_broken():
+            self._add_overlay_problems()
         broken = [broken_definitions(name, error) for name, error in self.unreadable.items()]
         return dg.Definitions.merge(loaded, *broken)
+
+    def _add_overlay_problems(self) -> None:
+        """Add the overlays that belong to no connection, or cannot be read.
+
+        Those beside a definition that cannot be read itself are left out: they may be valid.
+        """
+        for path, error in find_overlay_problems(self.defs_module_path):
+            if self._name(path.parent) not in self.unreadable:
+                self.unreadable[f"{self._name(path.parent)}_{path.stem}"] = error
+
+    def _name(self, folder: Path) -> str:
+        return "_".join(folder.relative_to(self.defs_module_path).parts)
 
     @property
     def decl_load_context(self) -> ComponentDeclLoadContext:
@@ -74,7 +90,7 @@ class SafeTree(ComponentTree):
 
     @cached_property
     def unreadable(self) -> dict[str, ConfigError]:
-        """The errors of the files that were skipped, by the path of their folder."""
+        """The errors of the files that were skipped, by the path of their folder, or of the overlay."""
         return {}
 
     def _get_filesystem_decl(self) -> ComponentDecl[Any]:
@@ -91,10 +107,9 @@ class SafeTree(ComponentTree):
         definition = definition_file(context.path)
         if definition is not None:
             try:
-                read_documents(definition)
+                read_components(definition)
             except ConfigError as error:
-                inner = context.path.relative_to(self.defs_module_path)
-                self.unreadable["_".join(inner.parts)] = error
+                self.unreadable[self._name(context.path)] = error
                 return None
         if definition is not None or not context.path.is_dir():
             return build_filesystem_component_decl_from_context(context)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from msgspec import Raw
 
+from elt_assets import definitions_for
 from elt_assets.cli.lookup import catalog_stream
 from elt_assets.connection import (
     Connection,
@@ -18,6 +19,7 @@ from elt_assets.connection import (
     describe_unused_settings,
     load_catalog,
     load_connection,
+    place_in,
     resolve_streams,
 )
 from elt_assets.errors import ConfigError
@@ -214,8 +216,8 @@ def test_all_errors_are_reported_together(tmp_path: Path) -> None:
         (b"a: p4ss: p4ss", "is not valid YAML"),
         (b"a: \xff", "is not valid YAML"),
         (b"[" * 5000, "cannot be loaded: it has values in values more than 100 levels deep"),
-        (b"", "is not a connection\nbegin the file with `type: elt_assets.ConnectionComponent`"),
-        (b"- type: elt_assets.ConnectionComponent", "is not a connection"),
+        (b"", "is not a component: it has no `type`\nbegin it with `type: elt_assets.Connection"),
+        (b"- type: elt_assets.ConnectionComponent", "is not a component: it has no `type`"),
         (b"type: elt_assets.Connection", "is not a connection"),
     ],
 )
@@ -227,6 +229,29 @@ def test_a_malformed_connection_file_is_refused(
         load_connection(tmp_path)
     assert f"{tmp_path / 'defs.yaml'} {expected}" in str(error.value)
     assert "p4ss" not in str(error.value)
+
+
+def load_shop(folder: Path) -> Connection:
+    return load_connection(place_in(folder, "shop"))
+
+
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [
+        ("source: p4ss", "defs.yaml: unknown keys beside `attributes`: source"),
+        ("---\n", "defs.yaml: document 2 is not a component: it has no `type`"),
+    ],
+)
+def test_a_file_that_dagster_does_not_load_is_refused(
+    rest: str, expected: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "defs.yaml"
+    file.write_text(f"type: elt_assets.ConnectionComponent\nattributes: {{name: shop}}\n{rest}")
+    for load_file in (load_shop, definitions_for):
+        with pytest.raises(ConfigError) as error:
+            load_file(tmp_path)
+        assert expected in str(error.value)
+        assert "p4ss" not in str(error.value)
 
 
 def test_an_unknown_connection_is_refused_with_the_known_ones(tmp_path: Path) -> None:

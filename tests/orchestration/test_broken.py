@@ -32,6 +32,53 @@ def project(own: Project) -> Project:
     return own
 
 
+def test_what_is_broken_with_an_overlay_or_without_a_name_does_not_stop_the_others(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELT_ON_BROKEN_CONNECTION", "skip")
+    monkeypatch.setenv("ELT_ENV", "prod")
+    folder = project.root / "defs"
+    nameless = {"type": "elt_assets.ConnectionComponent", "attributes": {}}
+    for name in ("a", "b"):
+        (folder / name / "crm").mkdir(parents=True)
+        file = folder / name / "crm" / "defs.yaml"
+        file.write_text(yaml.safe_dump_all([nameless, nameless]))
+    (folder / "none").mkdir()
+    (folder / "none" / "defs.yaml").write_text("attributes: {}")
+    for path in ("no_yaml", "stray"):
+        (folder / "raw" / path).mkdir(exist_ok=True)
+        (folder / "raw" / path / "defs.prod.yaml").write_text("attributes: {}")
+    (folder / "no_key" / "defs.prod.yaml").write_text("attributes: [")
+    definitions = definitions_for(folder)
+    dg.Definitions.validate_loadable(definitions)
+    keys = {key.to_user_string() for key in definitions.resolve_all_asset_keys()}
+    broken = {"a_crm", "a_crm_1", "b_crm", "b_crm_1", "none", "raw_stray_defs_prod"}
+    assert {"good/users", *BROKEN, *broken, "no_key_defs_prod"} <= keys
+    assert "raw_no_yaml_defs_prod" not in keys
+
+
+def test_folders_of_connections_are_loaded_by_the_same_rules(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project.root / "defs"
+    two = folder / "two"
+    two.mkdir()
+    document = yaml.safe_load((folder / "good" / "defs.yaml").read_text())
+    texts = [yaml.safe_dump(document).replace("name: good", f"name: {name}") for name in "lr"]
+    (two / "defs.yaml").write_text("---\n".join(texts))
+    for name in "lr":
+        catalog = (folder / "good" / "catalog.json").read_text()
+        (two / f"catalog.{name}.json").write_text(catalog)
+    folders = [two, folder / "no_key"]
+    with pytest.raises(ConfigError, match="did you mean 'source'"):
+        definitions_for(folders)
+    with pytest.raises(ConfigError, match="both define a connection 'l'"):
+        definitions_for([two, two])
+    monkeypatch.setenv("ELT_ON_BROKEN_CONNECTION", "skip")
+    keys = {key.to_user_string() for key in definitions_for(folders).resolve_all_asset_keys()}
+    assert {"l/users", "r/users", "no_key"} <= keys
+
+
 BROKEN = {
     "no_catalog": "catalog.json does not exist",
     "no_stream": "stream 'nobody' is not in the catalog",
