@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from elt_assets import paths
-from elt_assets.storage import object_stores
+from elt_assets import paths, settings
 from tests.documents import code_blocks, run_command, shell_environment
 from tests.project import REPOSITORY, Project
 
@@ -61,8 +60,11 @@ def test_each_documented_make_target_exists(target: str) -> None:
 
 def test_each_documented_variable_is_read() -> None:
     read = re.findall(r'environ\.get\("(\w+)"\)', Path(paths.__file__).read_text())
-    documented = re.findall(r"^\| `(\w+)` \|", README, flags=re.MULTILINE)
-    assert set(documented) == {*read, object_stores.FILE}
+    rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", README, flags=re.MULTILINE)
+    documented = re.findall(r"`(\w+)`", " ".join(rows))
+    of_settings = [f"ELT_{name.upper()}" for name in settings.Settings.model_fields]
+    others = (settings.PROJECT, settings.ENVIRONMENT, paths.SALT_VARIABLE)
+    assert set(documented) == {*read, *of_settings, *others}
 
 
 def test_the_second_demo_reads_only_new_data(project: Project) -> None:

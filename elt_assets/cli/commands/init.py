@@ -17,7 +17,7 @@ from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.cli.templates import render, write_new
 from elt_assets.errors import ConfigError
-from elt_assets.settings import PROJECT, PROJECT_FILE, dg_defs, read_tool
+from elt_assets.settings import PROJECT, PROJECT_FILE, dg_defs, read_tool, use_project
 from elt_assets.storage.text_file import replace_text
 
 _EXAMPLE = "example"
@@ -52,7 +52,8 @@ def command(out: Output, directory: Path, deployment: bool) -> int:
     created = _write_files(root, module, package[1] if package is not None else None)
     if deployment:
         created += write_deployment_files(root, _definitions(root))
-    os.environ[PROJECT] = str(root)
+    os.environ.pop(PROJECT, None)  # the new project takes the place of another one
+    use_project(root)
     create_connection(_EXAMPLE, choose_source("faker", out), {"count": 1000}, out)
     for path in created:
         out.note(f"created {path.relative_to(root)}")
