@@ -18,7 +18,7 @@ def test_each_documented_command_works_as_written(project: Project) -> None:
     (project.root / "defs").mkdir()
     environment = shell_environment(project)
     commands = [line for block in code_blocks(DOCUMENT, "sh") for line in block.splitlines()]
-    assert len(commands) == 22
+    assert len(commands) == 20
     for command in commands:
         if command.startswith("export "):
             name, _, value = command.removeprefix("export ").partition("=")
