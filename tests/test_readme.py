@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from elt_assets import paths, settings
+from elt_assets import branches, paths, settings
 from tests.documents import code_blocks, run_command, shell_environment
 from tests.project import REPOSITORY, Project
 
@@ -63,7 +63,7 @@ def test_each_documented_variable_is_read() -> None:
     rows = re.findall(r"^\| ((?:`[A-Z_]+`(?:, )?)+) \|", README, flags=re.MULTILINE)
     documented = re.findall(r"`(\w+)`", " ".join(rows))
     of_settings = [f"ELT_{name.upper()}" for name in settings.Settings.model_fields]
-    others = (settings.PROJECT, settings.ENVIRONMENT, paths.SALT_VARIABLE)
+    others = (settings.PROJECT, branches.ENVIRONMENT, paths.SALT_VARIABLE)
     assert set(documented) == {*read, *of_settings, *others}
 
 
