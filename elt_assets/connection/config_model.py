@@ -57,9 +57,13 @@ class OtherForm:
         return {"anyOf": [*forms, self._schema]}
 
 
-def reject_unknown_keys(kind: type) -> Callable[[Any], Any]:
-    """Return a validator that rejects keys which are not fields of a dataclass, and suggests the nearest."""
-    names = {field.name for field in dataclasses.fields(kind)}
+def reject_unknown_keys(kind: type, *without: str) -> Callable[[Any], Any]:
+    """Return a validator that rejects keys which are not fields of a dataclass, and suggests the nearest.
+
+    Args:
+        without: fields that are no keys.
+    """
+    names = {field.name for field in dataclasses.fields(kind)} - set(without)
 
     def reject(value: Any) -> Any:
         unknown = [key for key in value if key not in names] if isinstance(value, Mapping) else []

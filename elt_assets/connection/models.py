@@ -180,9 +180,9 @@ class _Connector(ConfigModel):
         description="Environment variables of the connector's process: values by their names, or a list of "
         "names to pass on.",
     )
-    install: Annotated[Installation, BeforeValidator(reject_unknown_keys(Installation))] | None = (
-        Field(default=None, description="How pip installs the package of the connector.")
-    )
+    install: (
+        Annotated[Installation, BeforeValidator(reject_unknown_keys(Installation, "python"))] | None
+    ) = Field(default=None, description="How pip installs the package of the connector.")
     python: Annotated[str, BeforeValidator(check_python)] | None = Field(
         default=None,
         description='Python of the environment of a `package` or `tap`: a version, as `"3.12"`, or the path '

@@ -180,6 +180,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectSto
         yield store
 
 
+@pytest.mark.long
 def test_a_move_in_a_store_survives_a_kill_at_any_point(
     spark_provider: SparkProvider,
     store: ObjectStore,

@@ -291,7 +291,7 @@ def test_secrets_are_recognized_by_the_settings_and_by_their_names(tmp_path: Pat
         "pin": "p1nn",
         "password": "passw",
         "oauth": [{"clientSecret": "cl1ent", "refresh_token": "refr"}],
-        "credentials": {"file": "f1le"},
+        "credentials": {"file": {"literal": "f1le"}},
         "token_ttl": 3600,
         "replication_key": "shown",
         "private_key": "line one\nline two",
