@@ -51,12 +51,12 @@ def test_a_new_project_works_as_it_is_created(tmp_path: Path) -> None:
     definitions = run_well(root, "dg", "list", "defs", "--json")
     assert "example/orders" in definitions and "elt_maintenance" in definitions
     run_well(root, "dg", "scaffold", "defs", "elt_assets.ConnectionComponent", "crm")
+    (root / "src" / "my_shop" / "defs" / "crm" / "defs.yaml").unlink()
     definition = root / "src" / "my_shop" / "defs" / "example" / "defs.yaml"
     with definition.open("a") as file:
         file.write("requirements: {env: [CRM_API_KEY]}\n")
     assert "CRM_API_KEY" in run_well(root, "dg", "list", "env")
     run_well(root, "elt", "validate")
-    (root / "src" / "my_shop" / "defs" / "crm" / "defs.yaml").unlink()
     run_well(root, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
     again = run(root, "elt", "init", ".")
     assert again.returncode == 2 and "is a project of elt-assets already" in again.stderr
