@@ -22,6 +22,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.settings import PROJECT_FILE, dg_defs, is_set_for, project, settings
 from elt_assets.storage.directories import make_private
 from elt_assets.storage.location import Location
+from elt_assets.storage.private_file import write_draft
 from elt_assets.storage.staging import Staging
 
 SALT_FILE = "hash_salt"
@@ -205,14 +206,9 @@ def _create_salt(path: Path) -> None:
     """Create the salt file. The complete draft is linked to the final name, so that only one of several
     processes creates the file, and all read the same salt."""
     make_private(path.parent)
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{secrets.token_hex(32)}\n")
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    content = f"{secrets.token_hex(32)}\n".encode()
+    with write_draft(path.parent, content) as draft, contextlib.suppress(FileExistsError):
+        os.link(draft, path)
 
 
 def spark_settings() -> Path | Mapping[str, str] | None:

@@ -15,7 +15,6 @@ import datetime as dt
 import itertools
 import os
 import random
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.directories import make_private
 from elt_assets.storage.location import Location
+from elt_assets.storage.private_file import sync_folder, write_draft
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, RetryConfig
@@ -117,24 +117,12 @@ class _Folder:
     def create(self, name: str, content: bytes) -> bool:
         """Create a version, and return whether it did not exist yet."""
         make_private(self.path)
-        draft = self.path / f"draft-{secrets.token_hex(8)}"
         try:
-            with os.fdopen(
-                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-            ) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(draft, self.path / name)
+            with write_draft(self.path, content) as draft:
+                os.link(draft, self.path / name)
         except FileExistsError:
             return False
-        finally:
-            draft.unlink(missing_ok=True)
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(self.path)
         return True
 
     def remove(self, names: Iterator[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +10,7 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.runner.config.vault import VaultEntry
 from elt_assets.runner.process.locks import exclusive
 from elt_assets.storage.directories import make_private
+from elt_assets.storage.private_file import sync_folder, write_draft
 
 Compute = Callable[[bytes | None], bytes]
 """Returns the new content, given the stored one; None if nothing is stored."""
@@ -73,18 +72,9 @@ class LocalFile:
 
     def _write(self, content: bytes) -> None:
         """Write the file atomically and durably: a rotated credential is stored nowhere else."""
-        draft = self._path.with_suffix(f".{secrets.token_hex(8)}")
-        try:
-            with os.fdopen(
-                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-            ) as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+        with write_draft(self._path.parent, content) as draft:
             draft.replace(self._path)
-            _fsync_folder(self._path.parent)
-        finally:
-            draft.unlink(missing_ok=True)
+            sync_folder(self._path.parent)
 
 
 class VaultFile:
@@ -114,11 +104,3 @@ def unreadable(file: UpdateFile, reason: str) -> ConfigError:
         guidance="restore the file from a backup; or remove it, and renew every single-use "
         "credential in the connection's YAML",
     )
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
