@@ -6,7 +6,7 @@ next sync of the stream resumes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import dagster as dg
@@ -14,7 +14,8 @@ import dagster as dg
 from elt_assets.connection import Connection
 from elt_assets.connection.control_problems import can_refresh
 from elt_assets.connection.controls import FullRefresh
-from elt_assets.errors import ConfigError, Problems
+from elt_assets.errors import Problems
+from elt_assets.orchestration.automation.cron_schedules import Cron, Requests, make_schedule
 from elt_assets.orchestration.automation.partition_requests import whole_requests
 from elt_assets.orchestration.names import connection_name
 from elt_assets.orchestration.streams import StreamAsset
@@ -57,28 +58,11 @@ def _schedule(
     name: str, refresh: FullRefresh, timezone: str | None, targets: Sequence[StreamAsset]
 ) -> dg.ScheduleDefinition | None:
     """Return a schedule for the enabled streams among the targets; None if there are none."""
-    assets = [asset for asset in targets if asset.controls.enabled]
-    try:
-        schedule = dg.ScheduleDefinition(
-            name=name,
-            target=dg.AssetSelection.assets(*(asset.key for asset in assets)),
-            cron_schedule=refresh.cron,
-            execution_timezone=timezone,
-            execution_fn=_requests(assets, refresh),
-        )
-    except dg.DagsterInvalidDefinitionError as error:
-        own = [asset for asset in targets if asset.settings.full_refresh is not None]
-        where = f"stream {str(own[0].stream.id)!r}: " if own else ""
-        raise ConfigError(
-            f"{where}full_refresh: {refresh.cron!r} is not a valid cron expression",
-            guidance='write five fields, for example "0 3 * * 0"',
-        ) from error
-    return schedule if assets else None
+    cron = Cron("full_refresh", refresh.cron, timezone, example="0 3 * * 0")
+    return make_schedule(name, cron, targets, partial(_requests, refresh))
 
 
-def _requests(
-    assets: Sequence[StreamAsset], refresh: FullRefresh
-) -> Callable[[dg.ScheduleEvaluationContext], Iterator[dg.RunRequest]]:
+def _requests(refresh: FullRefresh, assets: Sequence[StreamAsset]) -> Requests:
     def requests(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
         tick = context.scheduled_execution_time.isoformat()
         yield from whole_requests(assets, tick, {"refresh": refresh.refresh})

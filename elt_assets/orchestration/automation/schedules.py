@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import dagster as dg
 
 from elt_assets.connection import Connection
 from elt_assets.connection.partitions import TimePartitions
-from elt_assets.errors import ConfigError, Problems
+from elt_assets.errors import Problems
 from elt_assets.orchestration.assets import partitions
+from elt_assets.orchestration.automation.cron_schedules import Cron, Requests, make_schedule
 from elt_assets.orchestration.automation.partition_requests import (
     newest_window,
     run_requests,
@@ -45,43 +46,23 @@ def schedules(connection: Connection, assets: Sequence[StreamAsset]) -> list[dg.
         base = targets[0].op_name if number else connection_name(connection)
         candidates.append((base, connection.schedule, connection.timezone, targets))
     problems = Problems()
-    checked = [
-        (problems.of(partial(_schedule, f"{base}_schedule", cron, timezone, targets)), targets)
+    made = [
+        problems.of(partial(_schedule, f"{base}_schedule", cron, timezone, targets))
         for base, cron, timezone, targets in candidates
         if cron is not None
     ]
     problems.raise_all()
-    return [
-        schedule
-        for schedule, targets in checked
-        if schedule is not None and any(asset.controls.enabled for asset in targets)
-    ]
+    return [schedule for schedule in made if schedule is not None]
 
 
 def _schedule(
-    name: str, cron: str, timezone: str | None, targets: Sequence[StreamAsset]
-) -> dg.ScheduleDefinition:
-    assets = [asset for asset in targets if asset.controls.enabled]
-    try:
-        return dg.ScheduleDefinition(
-            name=name,
-            target=dg.AssetSelection.assets(*(asset.key for asset in assets)),
-            cron_schedule=cron,
-            execution_timezone=timezone,
-            execution_fn=_requests(assets),
-        )
-    except dg.DagsterInvalidDefinitionError as error:
-        own = [asset for asset in targets if asset.settings.schedule is not None]
-        where = f"stream {str(own[0].stream.id)!r}: " if own else ""
-        raise ConfigError(
-            f"{where}schedule: {cron!r} is not a valid cron expression",
-            guidance='write five fields, for example "0 6 * * *"',
-        ) from error
+    name: str, expression: str, timezone: str | None, targets: Sequence[StreamAsset]
+) -> dg.ScheduleDefinition | None:
+    cron = Cron("schedule", expression, timezone, example="0 6 * * *")
+    return make_schedule(name, cron, targets, _requests)
 
 
-def _requests(
-    assets: Sequence[StreamAsset],
-) -> Callable[[dg.ScheduleEvaluationContext], Iterator[dg.RunRequest]]:
+def _requests(assets: Sequence[StreamAsset]) -> Requests:
     """Return a function that yields the run requests of a tick.
 
     There is one request for all streams without partitions that have the same tags. For each other stream
