@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import psutil
 import yaml
 
 from tests.e2e.daemons import free_ports, wait
+from tests.e2e.graphql import ask
 from tests.project import BIN, REPOSITORY, Project
 
 LOCATION, REPOSITORY_NAME = "elt_assets.definitions", "__repository__"
@@ -110,16 +110,7 @@ class DagsterDev:
 
     def ask(self, query: str, **variables: Any) -> Any:
         """Return the value of the only field of a query or a mutation."""
-        body = json.dumps({"query": query, "variables": variables}).encode()
-        request = urllib.request.Request(
-            f"{self.url}/graphql", body, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            document = json.load(answer)
-        assert "errors" not in document, document["errors"]
-        (value,) = document["data"].values()
-        assert value.get("__typename") != "PythonError", value
-        return value
+        return ask(self.url, query, **variables)
 
     def load_error(self) -> str | None:
         """Return why the code location cannot be loaded; None if it is loaded."""

@@ -7,12 +7,10 @@ the files, with other places, hosts and ports.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
 import subprocess
-import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +21,7 @@ import psutil
 import yaml
 
 from tests.e2e.daemons import free_ports, wait
+from tests.e2e.graphql import ask
 from tests.postgres import Postgres
 from tests.project import BIN, REPOSITORY
 
@@ -106,16 +105,7 @@ class Deployment:
 
     def ask(self, query: str, **variables: Any) -> Any:
         """Return the value of the only field of a query or a mutation to the webserver."""
-        body = json.dumps({"query": query, "variables": variables}).encode()
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.web_port}/graphql", body, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            document = json.load(answer)
-        assert "errors" not in document, document["errors"]
-        (value,) = document["data"].values()
-        assert value.get("__typename") != "PythonError", value
-        return value
+        return ask(f"http://127.0.0.1:{self.web_port}", query, **variables)
 
     @contextlib.contextmanager
     def instance(self) -> Iterator[dg.DagsterInstance]:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 import elt_assets
 from elt_assets.orchestration.changes import Changes
+from tests.orchestration.days import DAILY, DAYS, FIRST, SECOND, THIRD
 from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import reconfigure, windowed
@@ -30,14 +31,6 @@ SCHEMA = {
     DELETED_AT: {"type": "string"},
 }
 DEDUP: Any = {"schema": SCHEMA, "destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
-DAILY: Any = {
-    "type": "daily",
-    "start": "2026-01-01",
-    "end": "2026-01-04",
-    "bind": {"start": "from", "end": "to"},
-}
-DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
-FIRST, SECOND, THIRD = "2026-01-01", "2026-01-02", "2026-01-03"
 
 
 class Seen(NamedTuple):

@@ -7,18 +7,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from tests.orchestration.days import DAILY, DAYS, FIRST, SECOND, THIRD
 from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.windowed_source import reconfigure, windowed
 from tests.project import Project
 
-DAILY: Any = {
-    "type": "daily",
-    "start": "2026-01-01",
-    "end": "2026-01-04",
-    "bind": {"start": "from", "end": "to"},
-}
-DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
-FIRST, SECOND, THIRD = "2026-01-01", "2026-01-02", "2026-01-03"
 READINGS = 'key:"weather/readings"'
 STATIONS: Any = {"type": "static", "keys": ["north", "south"], "bind": "station"}
 

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from elt_assets.definitions import build
+from tests.orchestration.days import DAILY, DAYS, FIRST, THIRD
 from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
@@ -23,14 +24,6 @@ from tests.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-DAILY: Any = {
-    "type": "daily",
-    "start": "2026-01-01",
-    "end": "2026-01-04",
-    "bind": {"start": "from", "end": "to"},
-}
-DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
-FIRST, SECOND, THIRD = "2026-01-01", "2026-01-02", "2026-01-03"
 FRAMES: Sequence[Any] = (
     *(DataFrame, pl.LazyFrame, pl.DataFrame),
     *(pa.Table, pd.DataFrame, duckdb.DuckDBPyRelation),

@@ -139,7 +139,7 @@ def _table(
 
 
 def _column(column: Any) -> Document:
-    """Return a column, of which Dagster has name, type and description."""
+    """Return a column of Dagster's as dbt describes it."""
     document: dict[str, Any] = {"name": column.name, "data_type": column.type}
     if column.description:
         document["description"] = _escape(column.description)
