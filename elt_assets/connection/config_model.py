@@ -57,18 +57,21 @@ class OtherForm:
         return {"anyOf": [*forms, self._schema]}
 
 
-def reject_unknown_keys(kind: type, *without: str) -> Callable[[Any], Any]:
+def reject_unknown_keys(kind: type, **elsewhere: str) -> Callable[[Any], Any]:
     """Return a validator that rejects keys which are not fields of a dataclass, and suggests the nearest.
 
     Args:
-        without: fields that are no keys.
+        elsewhere: fields that are no keys, and what to write instead.
     """
-    names = {field.name for field in dataclasses.fields(kind)} - set(without)
+    names = {field.name for field in dataclasses.fields(kind)} - set(elsewhere)
+
+    def describe(key: str) -> str:
+        return f"{key}: {elsewhere[key]}" if key in elsewhere else _suggest(key, names)
 
     def reject(value: Any) -> Any:
         unknown = [key for key in value if key not in names] if isinstance(value, Mapping) else []
         if unknown:
-            raise ValueError("; ".join(_suggest(str(key), names) for key in unknown))
+            raise ValueError("; ".join(describe(str(key)) for key in unknown))
         return value
 
     return reject

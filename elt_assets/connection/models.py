@@ -181,7 +181,15 @@ class _Connector(ConfigModel):
         "names to pass on.",
     )
     install: (
-        Annotated[Installation, BeforeValidator(reject_unknown_keys(Installation, "python"))] | None
+        Annotated[
+            Installation,
+            BeforeValidator(
+                reject_unknown_keys(
+                    Installation, python="write it beside the package, not in `install`"
+                )
+            ),
+        ]
+        | None
     ) = Field(default=None, description="How pip installs the package of the connector.")
     python: Annotated[str, BeforeValidator(check_python)] | None = Field(
         default=None,
@@ -210,8 +218,6 @@ class _Connector(ConfigModel):
     ) -> Installation | None:
         """Resolve a relative path of a lock file from the folder of `defs.yaml`."""
         folder = (info.context or {}).get(FOLDER)
-        if installation is not None and installation.python is not None:
-            raise ValueError("python: write it beside the package, not in `install`")
         if installation is None or installation.lock_file is None or folder is None:
             return installation
         path = Path(folder) / installation.lock_file
