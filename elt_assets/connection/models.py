@@ -32,6 +32,7 @@ from elt_assets.connection.automation import (
 from elt_assets.connection.checks import Checks
 from elt_assets.connection.config_model import (
     ConfigModel,
+    DottedPath,
     DottedPaths,
     FieldName,
     FieldPath,
@@ -342,13 +343,11 @@ class Fields(ConfigModel):
         return self
 
 
+PartitionColumns = Annotated[list[DottedPath], Field(max_length=4)]
+
+
 class Stream(RunControls):
     """Settings of one stream."""
-
-    expected_keys = {  # noqa: RUF012 - a constant
-        "partition_by": "tables have no partition columns of Delta; write `cluster_by`, by which maintenance "
-        "sorts the rows of the table",
-    }
 
     name: str = Field(description="Name of the stream in the catalog.")
     namespace: str | None = Field(
@@ -411,6 +410,11 @@ class Stream(RunControls):
     cluster_by: Annotated[DottedPaths, Field(max_length=4)] | None = Field(
         default=None,
         description="Fields by which maintenance sorts the rows of the table, up to 4.",
+    )
+    partition_by: PartitionColumns | None = Field(
+        default=None,
+        description="Fields that are Delta's partition columns of the table, in place of those of the "
+        "connection; `[]` for none.",
     )
     contract: Contract | None = Field(
         default=None, description="Names and types of columns that consumers rely on."
@@ -511,6 +515,10 @@ class Connection(RunControls):
     filter: Conditions | None = Field(
         default=None,
         description="Conditions that the records of each stream with the field must meet to be stored.",
+    )
+    partition_by: PartitionColumns | None = Field(
+        default=None,
+        description="Fields whose values are Delta's partition columns of each table, up to 4.",
     )
     source: Source = Field(description="Connector that is read, and its config.")
     destination: Destination | None = Field(
@@ -616,6 +624,11 @@ class Connection(RunControls):
     def controls_of(self, stream: StreamId) -> RunControls:
         """Return the run controls of one of the connection's streams, with those of the connection."""
         return self.settings_of(stream).over(self)
+
+    def partition_fields(self, stream: Stream) -> Sequence[Sequence[str]]:
+        """Return the fields that the table of a stream is partitioned by."""
+        own = stream.partition_by
+        return (self.partition_by if own is None else own) or []
 
     @property
     def lake_namespace(self) -> str:

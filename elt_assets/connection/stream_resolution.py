@@ -128,6 +128,7 @@ def _destination_problems(connection: Connection) -> list[str]:
             "partitions": stream.partitions,
             "window": stream.window,
             "cluster_by": stream.cluster_by,
+            "partition_by": connection.partition_fields(stream),
             "on_undeclared": stream.on_undeclared == "keep",
         }.items()
         if is_set

@@ -22,6 +22,7 @@ from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
 from elt_assets.lake.write.table_paths import TableNames, TablePath, TablePaths, open_tables
+from elt_assets.pipeline.partition_columns import partition_columns
 from elt_assets.pipeline.row_conditions import RowCondition, compile_conditions
 from elt_assets.protocol.airbyte.catalog import (
     INCREMENTAL,
@@ -229,6 +230,9 @@ class ConnectionStream:
             app_id(self.levels),
             partition=partition,
             history=self.settings.history,
+            partition_by=partition_columns(
+                self.connection, self.settings, self.make_stored_stream()
+            ),
         )
 
     def refuse_foreign(self, table: Table) -> None:

@@ -40,7 +40,7 @@ def find_column_problems(rule: Rule, columns: Sequence[Column]) -> Iterator[str]
         name = ".".join(path)
         column = column_at(columns, path)
         if column is None:
-            yield f"there is no column {name!r}; {_hint(path, columns)}"
+            yield f"there is no column {name!r}; {describe_near_names(path, columns)}"
             continue
         if isinstance(rule, Unique | AcceptedValues | Range):
             try:
@@ -69,7 +69,7 @@ def cluster_columns(settings: Stream, landed: ConfiguredStream) -> list[list[str
     for path in paths:
         name, column = ".".join(path), column_at(columns, path)
         if column is None:
-            problems.append(f"there is no column {name!r}; {_hint(path, columns)}")
+            problems.append(f"there is no column {name!r}; {describe_near_names(path, columns)}")
         elif not isinstance(column.kind, Scalar) or column.kind in (*JSONS, Scalar.BINARY):
             problems.append(f"{name!r}: its values ({describe_type(column.kind)}) cannot be sorted")
     if problems:
@@ -159,7 +159,7 @@ def _midnight(moment: dt.datetime) -> dt.datetime:
     return dt.datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - it has no zone
 
 
-def _hint(path: Sequence[str], columns: Sequence[Column]) -> str:
+def describe_near_names(path: Sequence[str], columns: Sequence[Column]) -> str:
     names = [column.source for column in columns]
     if len(path) > 1 and (parent := column_at(columns, path[:-1])) is not None:
         names = [column.source for column in getattr(parent.kind, "fields", ())]

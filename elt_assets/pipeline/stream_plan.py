@@ -114,9 +114,10 @@ def plan_stream(
             then limited to this context.
 
     Raises:
-        ConfigError: a refresh is in progress, so no window can be read and no state given; or the state is
-            not one of this stream.
+        ConfigError: a refresh is in progress, so no window can be read and no state given; the state is
+            not one of this stream; or the table has other partition columns.
     """
+    tables.main.refuse_repartitioned()
     metadata = tables.metadata
     stored = asset.join_metadata(metadata)
     is_continued = stored.continues(request.intent)

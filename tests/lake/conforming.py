@@ -62,8 +62,8 @@ class Conformer:
             self.results = [parse_lines(job, task) for task in tasks]
         finally:
             sys.setrecursionlimit(limit)
-        rows = _rows(table, [r.path for r in self.results])
-        rejects = _rows(dead, [r.dead_path for r in self.results])
+        rows = _rows(table, [path for result in self.results for path, *_ in result.files])
+        rejects = _rows(dead, [path for result in self.results for path, *_ in result.dead_files])
         return (
             sorted(rows, key=lambda row: str(row["_airbyte_raw_id"])),
             sorted(rejects, key=lambda row: int(row["place"])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class Lake:
     root: str | None = None
     staging: Staging = IN_PLACE
     is_plain: bool = False
+    partition_by: Sequence[str] = ()
 
     @property
     def scratch(self) -> Staging:
@@ -51,7 +53,7 @@ class Lake:
         return str(self.folder / "users") if self.root is None else f"{self.root}/users"
 
     def tables(self, app_id: str = APP) -> StreamTables:
-        return StreamTables(self.uri, app_id, history=self.history)
+        return StreamTables(self.uri, app_id, history=self.history, partition_by=self.partition_by)
 
     @property
     def table(self) -> Table:

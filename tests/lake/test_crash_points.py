@@ -151,6 +151,13 @@ def test_a_merge_survives_a_kill_at_any_point(
     prove(syncing(BATCHES))
 
 
+def test_a_table_with_partition_columns_survives_a_kill_at_any_point(
+    lake: Lake, prove: Prove
+) -> None:
+    lake.partition_by = ["text"]
+    prove(syncing(BATCHES))
+
+
 def test_a_rollback_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> None:
     sync(lake, BATCHES[:1])
     killed_at(Failpoint.COMMIT_READY, 3, lambda: sync(lake, BATCHES))

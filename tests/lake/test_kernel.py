@@ -30,13 +30,27 @@ print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10)
 """Prints the peak of the process's own memory; `ru_maxrss` counts that of the process that started it too."""
 
 
-def job(root: Path, files: list[str], batch: list[str], **limits: int) -> SplitJob:
-    limits = {"rows_per_file": 1_000_000, "bytes_per_file": 1 << 30, **limits}
+def job(
+    root: Path,
+    files: list[str],
+    batch: list[str],
+    rows_per_file: int = 1_000_000,
+    bytes_per_file: int = 1 << 30,
+) -> SplitJob:
     names = [str(root / name) for name in batch]
     place = (LocalFileSystem(), str(root))
     schema = pa.schema({"id": pa.int64(), "body": pa.string()})
     return SplitJob(
-        place, [files], frozenset([0]), [["id"]], names, "kept", "matching", schema=schema, **limits
+        place,
+        [files],
+        frozenset([0]),
+        [["id"]],
+        names,
+        "kept",
+        "matching",
+        rows_per_file,
+        bytes_per_file,
+        schema,
     )
 
 

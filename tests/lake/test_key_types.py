@@ -87,10 +87,10 @@ def keys(conformer: Conformer, schema: Any, sent: list[str]) -> tuple[pa.Array |
     """The column of keys that the parse accepts, and the places of the others."""
     lines = [b'{"v":%b}' % value.encode() for value in sent]
     _, dead = conformer.parse(stage(conformer.folder, lines), {"v": schema}, key=[["v"]])
-    path = conformer.results[0].path
+    files = conformer.results[0].files
     found = (
-        pq.read_table(Path(conformer.folder, "rows", path)).column("v").combine_chunks()
-        if path
+        pq.read_table(Path(conformer.folder, "rows", files[0][0])).column("v").combine_chunks()
+        if files
         else None
     )
     return found, [row["place"] for row in dead]

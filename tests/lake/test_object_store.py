@@ -80,8 +80,9 @@ def lake(
 def test_syncs_end_with_the_rows_and_the_history_that_they_should(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files are split by key in tasks."""
+    """The files are split by key in tasks, and by the value of a partition column."""
     monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", 0)
+    lake.partition_by = ["text"]
     sync(lake, SCRIPT[:3])
     assert view(lake) == expected(SCRIPT[:3])
 

@@ -225,8 +225,8 @@ def column(conformer: Conformer, schema: Any, values: list[str]) -> pa.Array:
     lines = [b'{"v":%b}' % value.encode() for value in values]
     rows, _ = conformer.parse(stage(conformer.folder, lines), {"v": schema})
     assert not any(map(changes, rows)), (schema, values)
-    path = Path(conformer.folder, "rows", conformer.results[0].path)
-    return pq.read_table(path).column("v").combine_chunks()
+    (file,) = conformer.results[0].files
+    return pq.read_table(Path(conformer.folder, "rows", file[0])).column("v").combine_chunks()
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))

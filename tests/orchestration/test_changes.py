@@ -162,9 +162,10 @@ def test_changes_of_partitions_are_read_by_partition(own: Project) -> None:
         return seen[-1]
 
     nothing: frozenset[str] = frozenset()
-    windowed(own, partitions=DAILY)
+    windowed(own, partitions=DAILY, partition_by=["station"])
     readings = 'key:"weather/readings"'
     assert materialize(own, readings, partition=FIRST).success
+    assert own.table(*READINGS).metadata().partition_columns == ["station"]
     assert follow("whole") == ("it is the first read", nothing, 48, 552)
     assert follow("daily", partition=FIRST) == ("it is the first read", nothing, 48, 552)
     together = f'{readings} or key:"whole"'  # an asset without partitions, in a run of one

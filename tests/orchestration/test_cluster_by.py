@@ -39,7 +39,5 @@ def test_columns_without_an_order_are_refused(own: Project) -> None:
     text = refuse(own)
     assert "cluster_by: there is no column 'idd'; did you mean 'id'?" in text
     assert "cluster_by: 'tags': its values (array<string>) cannot be sorted" in text
-    script(own, [], schema=SCHEMA, partition_by=["id"])
-    assert "unknown key 'partition_by'; tables have no partition columns of Delta" in refuse(own)
     script(own, [], schema=SCHEMA, cluster_by=["id", "id", "id", "id", "id"])
     assert "cluster_by" in refuse(own)

@@ -106,7 +106,8 @@ def _sort(
     rows = row_count(table, files)
     size = sum(file.size for file in files)
     count = max(math.ceil(rows / TARGET_ROWS), math.ceil(size / TARGET_BYTES), 1)
-    order = [value_at(path).asc_nulls_last() for path in columns]
+    first = [[name] for name in table.partition_by]
+    order = [value_at(path).asc_nulls_last() for path in [*first, *columns]]
     data = table.read_files(spark, files)
     parts = data.repartitionByRange(count, *order) if count > 1 else data.coalesce(1)
     new = write_all(table, parts.sortWithinPartitions(*order), folder)

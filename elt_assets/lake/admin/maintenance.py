@@ -213,7 +213,8 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
         )  # the name of its partition is too long
         if is_unknown or file.path in leave:
             continue
-        kinds.setdefault((bounds.get(file.path), file.path in closed), []).append(file)
+        part = (bounds.get(file.path), file.path in closed, file.part)
+        kinds.setdefault(part, []).append(file)
     for files in kinds.values():
         yield from (group for group in pack_files(files) if len(group) > 1)
 
@@ -230,6 +231,7 @@ def _combine(spark: SparkSession, table: Table, group: list[DataFile]) -> list[D
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
         schema=table.arrow_schema(),
+        partition_by=table.partition_by,
     )
     files = table.storage.describe(run_split(spark, job)[split_tasks.REST])
     verify_or_discard(

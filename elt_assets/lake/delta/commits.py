@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 from pyspark.sql import types as t
 
-from elt_assets.errors import ConcurrentSync
+from elt_assets.errors import ConcurrentSync, SystemFailure
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, outcome
 from elt_assets.lake.delta.commit_metadata import (
@@ -43,13 +43,17 @@ from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
     version_app_id,
 )
-from elt_assets.lake.delta.features import refuse_unwritable, spark_schema
+from elt_assets.lake.delta.features import UnsupportedTable, refuse_unwritable, spark_schema
 from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.opening import delta_schema, enable_ntz, find_retyped, refuse_unusable
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.snapshot import Snapshot
+from elt_assets.lake.spark.partitioned_files import serialize
 from elt_assets.storage import conditional_writes
+
+PARTITION_PREFIX = "partition."
+"""The beginning of the columns of `add_actions` with the values of partition columns."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> Published
     """
     conditional_writes.require(storage.location)
     change = replace(commit.change, add=storage.add_statistics(commit.change.add))
+    _verify_partitions(delta, change)
     commit = replace(commit, change=change)
     metadata = replace(commit.metadata, commit=commit.metadata.commit or outcome.new_name())
     try:
@@ -186,6 +191,7 @@ def reorganise(delta: Snapshot, storage: TableStorage, change: TableChange) -> N
         Exception: as `publish_once`.
     """
     conditional_writes.require(storage.location)
+    _verify_partitions(delta, change)
     name = outcome.new_name()
     properties = outcome.properties({COMPACTION: "compaction", outcome.NAME: name})
     actions: list[AddAction | RemoveAction] = [file.add(moved=True) for file in change.add]
@@ -207,8 +213,22 @@ def sequence(delta: Snapshot, app_id: str) -> int:
 
 
 def add_actions(delta: Snapshot) -> pa.Table:
-    """Return the files of a snapshot with their statistics, one row a file, in flat columns."""
-    return pa.table(delta.delta_table.get_add_actions(flatten=True))
+    """Return the files of a snapshot with their statistics, one row a file, in flat columns.
+
+    Raises:
+        UnsupportedTable: another engine wrote a file of a table with partition columns: it lacks them.
+    """
+    actions = pa.table(delta.delta_table.get_add_actions(flatten=True))
+    if delta.metadata().partition_columns:
+        for path in actions.column("path").to_pylist():
+            if not DataFile(path, 0, 0).is_own:
+                raise UnsupportedTable(
+                    f"another engine wrote the file {path} of the table {delta.table_uri}, which has "
+                    "partition columns; such files lack these columns",
+                    guidance="restore the version before with that engine, or move the table away; only "
+                    "`elt_maintenance` compacts tables with `partition_by`",
+                )
+    return actions
 
 
 def files_of(delta: Snapshot) -> list[DataFile]:
@@ -221,9 +241,38 @@ def list_files(actions: pa.Table) -> list[DataFile]:
     names = ("path", "size_bytes", "num_records")
     paths, sizes, records = (actions.column(name).to_pylist() for name in names)
     return [
-        DataFile(path, size, count or 0)
-        for path, size, count in zip(paths, sizes, records, strict=True)
+        DataFile(path, size, count or 0, partition=partition)
+        for path, size, count, partition in zip(
+            paths, sizes, records, _list_partitions(actions), strict=True
+        )
     ]
+
+
+def _list_partitions(actions: pa.Table) -> list[dict[str, str | None]]:
+    """Return the values of the partition columns of each file, as the log has them."""
+    names = [name for name in actions.schema.names if name.startswith(PARTITION_PREFIX)]
+    if not names:
+        return [{}] * actions.num_rows
+    return [
+        {name.removeprefix(PARTITION_PREFIX): serialize(value) for name, value in row.items()}
+        for row in actions.select(names).to_pylist()
+    ]
+
+
+def _verify_partitions(delta: Snapshot, change: TableChange) -> None:
+    """Check that each new file has one value in each partition column.
+
+    Raises:
+        SystemFailure: a file was written without a split by these columns; nothing was published.
+    """
+    names = set(delta.metadata().partition_columns)
+    for file in change.add:
+        if file.partition.keys() != names:
+            raise SystemFailure(
+                f"the file {file.path} of the table {delta.table_uri} has partition values of "
+                f"{sorted(file.partition)}, but the partition columns of the table are {sorted(names)}",
+                guidance="nothing was committed; report it with this message",
+            )
 
 
 def _more_values(commit: Commit, restored: int) -> dict[str, str]:

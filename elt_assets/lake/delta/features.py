@@ -18,7 +18,7 @@ Spec: Delta Transaction Log Protocol, Table Features; Valid Feature Names in Tab
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -26,8 +26,10 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.moves import refuse_moving
-from elt_assets.lake.delta.snapshot import Snapshot
+from elt_assets.lake.delta.snapshot import Snapshot, TableMetadata
 
+PARTITIONED = "elt.partition_by"
+"""Property of a table that this project has partitioned: the columns, which the files contain too."""
 NTZ = "timestampNtz"
 """The feature of timestamps without zone."""
 _IDLE = {
@@ -126,9 +128,21 @@ def _reader_rules(delta: Snapshot) -> Iterator[Rule]:
         yield Rule(name, _DROP_FEATURE)
     if metadata.configuration.get(_MAPPING, "none") != "none":
         yield Rule("columnMapping", _DROP_FEATURE)
-    if metadata.partition_columns:
+    if not is_partitioned_here(metadata):
         columns = ", ".join(metadata.partition_columns)
         yield Rule(f"partitioning by {columns}", _COPY)
+
+
+def is_partitioned_here(metadata: TableMetadata) -> bool:
+    """Return whether a table has no partition columns, or those that this project gave it."""
+    marker = metadata.configuration.get(PARTITIONED)
+    columns = metadata.partition_columns
+    return not columns or marker == format_partitioning(columns)
+
+
+def format_partitioning(columns: Sequence[str]) -> str:
+    """Return the value of the property `PARTITIONED`."""
+    return json.dumps(list(columns))
 
 
 def _writer_rules(delta: Snapshot) -> Iterator[Rule]:

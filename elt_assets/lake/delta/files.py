@@ -16,7 +16,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +29,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from elt_assets.errors import SystemFailure
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.spark.parsing.statistics import statistics
+from elt_assets.lake.spark.partitioned_files import read_values
 from elt_assets.storage.clean_up import clean_up
 from elt_assets.storage.location import Location
 
@@ -47,27 +48,34 @@ class DataFile:
     """A Parquet file of a table: `path` is relative to the table's root, `size` is in bytes.
 
     `records`: the number of rows; 0 in a snapshot whose log has no count. `stats`: Delta's statistics of the
-    file, as JSON; empty if the file comes from a snapshot.
+    file, as JSON; empty if the file comes from a snapshot. `partition`: the values of the table's partition
+    columns in all rows, as Delta's log has them.
     """
 
     path: str
     size: int
     records: int
     stats: str = field(default="", compare=False)
+    partition: Mapping[str, str | None] = field(default_factory=dict, compare=False)
 
     @property
     def is_own(self) -> bool:
         """Return whether this project wrote the file; another engine does not know its folders."""
         return self.path.startswith((f"{VISIBLE}/", f"{HIDDEN}/"))
 
+    @property
+    def part(self) -> tuple[str | None, ...]:
+        """The values of the partition columns; files with different ones are never combined."""
+        return tuple(self.partition[name] for name in sorted(self.partition))
+
     def add(self, *, moved: bool = False) -> AddAction:
         """Return the log action that adds the file. `moved`: its rows were in the table before."""
         stats = self.stats or json.dumps({"numRecords": self.records})
-        return AddAction(self.path, self.size, {}, _now(), not moved, stats)
+        return AddAction(self.path, self.size, dict(self.partition), _now(), not moved, stats)
 
     def remove(self, *, moved: bool = False) -> RemoveAction:
         """Return the log action that removes the file. `moved`: its rows stay in the table."""
-        return RemoveAction(self.path, not moved, _now(), self.size, {})
+        return RemoveAction(self.path, not moved, _now(), self.size, dict(self.partition))
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,12 @@ class TableChange:
 
 def to_json(files: Iterable[DataFile]) -> str:
     """Return a list of files as JSON for a commit's metadata, without statistics."""
-    return json.dumps([[file.path, file.size, file.records] for file in files])
+    return json.dumps(
+        [
+            [file.path, file.size, file.records, *(["", file.partition] if file.partition else [])]
+            for file in files
+        ]
+    )
 
 
 def from_json(text: str | None) -> tuple[DataFile, ...]:
@@ -208,7 +221,8 @@ class TableStorage:
     def _describe_file(self, path: str) -> DataFile:
         with self.open_path(path) as source:
             size, footer = source.size(), pq.read_metadata(source)
-        return DataFile(path, size, footer.num_rows, statistics(footer) if footer.num_rows else "")
+        stats = statistics(footer) if footer.num_rows else ""
+        return DataFile(path, size, footer.num_rows, stats, read_values(footer))
 
     def discard(self, files: Iterable[DataFile]) -> int:
         """Remove files that no commit refers to, and their folders if they are then empty.

@@ -10,7 +10,7 @@ What a kill leaves, so that nothing is lost or doubled:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -23,7 +23,9 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import outcome
 from elt_assets.lake.delta.features import (
     NTZ,
+    PARTITIONED,
     UnsupportedTable,
+    format_partitioning,
     refuse_unreadable,
     refuse_unwritable,
     spark_schema,
@@ -108,18 +110,26 @@ def refuse_unusable(delta: Snapshot) -> None:
     refuse_unreadable(delta)
 
 
-def create(location: Location, schema: t.StructType, stream: str | None = None) -> Snapshot:
+def create(
+    location: Location,
+    schema: t.StructType,
+    stream: str | None = None,
+    partition_by: Sequence[str] = (),
+) -> Snapshot:
     """Create a table with the stream's name, or return the one that another run has just created."""
     conditional_writes.require(location)
-    indexed = {_INDEXED: _ALL} if PARTITION in schema.names else {}
+    properties = {_INDEXED: _ALL} if PARTITION in schema.names else {}
+    if partition_by:
+        properties[PARTITIONED] = format_partitioning(partition_by)
     for left in reversed(range(_ATTEMPTS)):
         entry = outcome.properties({**_FORMAT_ENTRY, NAME: outcome.new_name()})
         try:
             created = DeltaTable.create(
                 location.uri,
                 delta_schema(schema),
+                partition_by=list(partition_by) or None,
                 name=stream,
-                configuration={**CONFIGURATION, **indexed, _FORMAT: str(FORMAT)},
+                configuration={**CONFIGURATION, **properties, _FORMAT: str(FORMAT)},
                 storage_options=location.for_delta,
                 commit_properties=entry,
                 raise_if_key_not_exists=False,  # the format is a property of this project

@@ -325,7 +325,7 @@ def _action_json(action: AddAction | RemoveAction) -> dict[str, Any]:
         return {
             "add": {
                 "path": action.path,
-                "partitionValues": {},
+                "partitionValues": action.partition_values,
                 "size": action.size,
                 "modificationTime": action.modification_time,
                 "dataChange": action.data_change,
@@ -338,7 +338,7 @@ def _action_json(action: AddAction | RemoveAction) -> dict[str, Any]:
             "deletionTimestamp": action.deletion_timestamp,
             "dataChange": action.data_change,
             "extendedFileMetadata": True,
-            "partitionValues": {},
+            "partitionValues": action.partition_values,
             "size": action.size,
         }
     }

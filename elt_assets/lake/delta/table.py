@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import commits, features, log, opening
 from elt_assets.lake.delta.commit_metadata import (
@@ -55,6 +56,7 @@ class Table:
         location: the table's root: a location, or a path or URI of one.
         app_id: the writer's id in transactions. A writer is one stream, or one partition of it.
         version: an older version, which can only be read.
+        partition_by: the partition columns of the table if it does not exist yet.
 
     Attributes:
         metadata: the metadata of the writer's newest commit.
@@ -65,8 +67,15 @@ class Table:
         ConfigError: there is something else than a table, or a table that this project cannot read or write.
     """
 
-    def __init__(self, location: str | Location, app_id: str, version: int | None = None):
+    def __init__(
+        self,
+        location: str | Location,
+        app_id: str,
+        version: int | None = None,
+        partition_by: Sequence[str] = (),
+    ):
         self.app_id = app_id
+        self._wanted_partitioning = tuple(partition_by)
         self.storage = TableStorage(location)
         self.uri = self.storage.uri
         self.hides_files = False
@@ -81,6 +90,27 @@ class Table:
     @property
     def exists(self) -> bool:
         return self._delta is not None
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The partition columns of the table: those that it has, or that it is to be created with."""
+        if self._delta is None:
+            return self._wanted_partitioning
+        return tuple(self._delta.metadata().partition_columns)
+
+    def refuse_repartitioned(self) -> None:
+        """Refuse a table that was created with other partition columns than are wanted now.
+
+        Raises:
+            ConfigError: names both, and what to do.
+        """
+        if self.partition_by != self._wanted_partitioning:
+            raise ConfigError(
+                f"the table {self.uri} was created with {_describe_partitioning(self.partition_by)}, but now "
+                f"has {_describe_partitioning(self._wanted_partitioning)} in the definition",
+                guidance="restore the former `partition_by`; or move the table and its companions away: the "
+                "next sync creates the table with the new columns and reads the stream from the beginning",
+            )
 
     def refuse_unwritable(self) -> None:
         """Refuse to write to a table with a rule that commits of this project do not keep.
@@ -215,6 +245,12 @@ class Table:
         """Return a statistic of each file; null for all files if the log has it for none."""
         if name in actions.schema.names:
             return actions.column(name)
+        kind, _, column = name.partition(".")
+        if f"{commits.PARTITION_PREFIX}{column}" in actions.schema.names:
+            values = actions.column(f"{commits.PARTITION_PREFIX}{column}")
+            if kind != "null_count":
+                return values
+            return pc.if_else(pc.is_valid(values), 0, actions.column("num_records"))
         return pa.chunked_array([pa.nulls(actions.num_rows)])
 
     def bounds(self, column: Sequence[str]) -> dict[str, Bounds]:
@@ -332,8 +368,10 @@ class Table:
         """
         folder = self.new_folder(kind)
         try:
-            if self._needs_tasks(rows.sparkSession):
-                paths = parquet_files.write(rows, self.storage.system, self.storage.root, folder)
+            partition_by = () if kind == HIDDEN else self.partition_by
+            if partition_by or self._needs_tasks(rows.sparkSession):
+                system, root = self.storage.system, self.storage.root
+                paths = parquet_files.write(rows, system, root, folder, partition_by)
                 self.storage.keep_only(folder, paths)
                 files = self.storage.describe(paths)
             else:
@@ -387,7 +425,7 @@ class Table:
             ConcurrentSync: a run with another catalog has added or changed a column first: its type differs.
         """
         if self._delta is None:
-            self._delta = opening.create(self.storage.location, schema, stream)
+            self._delta = opening.create(self.storage.location, schema, stream, self.partition_by)
         opening.add_columns(self._delta, schema)
         opening.index_partitions(self._delta)
         opening.upgrade_format(self._delta)
@@ -550,6 +588,10 @@ class Table:
             same_as=commit or "",
         )
         self.commit(undone.change(self.storage), metadata, 0, undone.schema)
+
+
+def _describe_partitioning(columns: Sequence[str]) -> str:
+    return f"the partition columns {', '.join(columns)}" if columns else "no partition columns"
 
 
 def _exact(value: object) -> bool:

@@ -128,10 +128,9 @@ def split_all(
 
 def combine_small(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> Split:
     """Combine small files if there are many, without reading their keys."""
-    small = [file for file in files if is_small(file)]
-    if len(small) < MIN_SMALL_FILES:
+    groups = _pack_small(files)
+    if not groups:
         return Split()
-    groups = pack_files(small)
     fold = frozenset(range(len(groups)))
     return _split_in_tasks(spark, table, groups, fold, Batch(table, ()), (), VISIBLE, table.schema)
 
@@ -249,12 +248,19 @@ def _groups(
     files: Sequence[DataFile], candidates: Sequence[DataFile]
 ) -> tuple[list[list[DataFile]], frozenset[int]]:
     """Return the files that each task splits, and the numbers of the tasks that also combine their files."""
-    small = [file for file in files if is_small(file)]
-    if len(small) < MIN_SMALL_FILES:
-        return [[file] for file in candidates], frozenset()
-    folded = pack_files(small)
-    rest = [[file] for file in candidates if not is_small(file)]
+    folded = _pack_small(files)
+    paths = {file.path for group in folded for file in group}
+    rest = [[file] for file in candidates if file.path not in paths]
     return [*folded, *rest], frozenset(range(len(folded)))
+
+
+def _pack_small(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Return the small files of each part of the table in groups, if the part has many."""
+    parts = defaultdict(list)
+    for file in filter(is_small, files):
+        parts[file.part].append(file)
+    many = (small for small in parts.values() if len(small) >= MIN_SMALL_FILES)
+    return [group for small in many for group in pack_files(small)]
 
 
 def _split_in_tasks(
@@ -278,6 +284,7 @@ def _split_in_tasks(
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
         schema=table.arrow_schema(schema),
+        partition_by=() if kind == HIDDEN else table.partition_by,
     )
     if not groups:
         return Split()

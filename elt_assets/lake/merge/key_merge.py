@@ -123,6 +123,7 @@ def merge_in_one_task(
         bytes_per_file=MAX_BYTES,
         schema=inputs.table.arrow_schema(schema),
         validity=validity,
+        partition_by=inputs.table.partition_by,
     )
     results = run_tasks(spark, 1, make_sendable(merge_tasks.make_merge_runner, job))
     reach(Failpoint.KEYS_MERGED)

@@ -134,6 +134,7 @@ class SegmentParser:
                 _arrow_schema(rejections.schema.fields),
                 rejections.values,
             ),
+            partition_by=table.partition_by,
         )
 
     def job(self, folder: str, dead_folder: str) -> ParseJob:
@@ -158,22 +159,16 @@ class SegmentParser:
             results = run_parse_tasks(spark, job, list(tasks_of(segment, location, _cores(spark))))
             _check(segment, results)
             # Attempts of tasks that Spark has repeated may have left files.
-            self._table.storage.keep_only(folders[0], {result.path for result in results})
-            if any(result.dead_path for result in results):
-                self._dead.storage.keep_only(folders[1], {result.dead_path for result in results})
+            files = [DataFile(*file) for result in results for file in result.files]
+            rejected = [DataFile(*file) for result in results for file in result.dead_files]
+            self._table.storage.keep_only(folders[0], {file.path for file in files})
+            if rejected:
+                self._dead.storage.keep_only(folders[1], {file.path for file in rejected})
         except BaseException:
             for table, folder in zip(tables, folders, strict=True):
                 table.storage.discard_folder(folder)
             raise
-        return ParsedSegment(
-            [DataFile(r.path, r.size, r.rows, r.stats) for r in results if r.path],
-            [
-                DataFile(r.dead_path, r.dead_size, r.rejected, r.dead_stats)
-                for r in results
-                if r.dead_path
-            ],
-            results,
-        )
+        return ParsedSegment(files, rejected, results)
 
 
 def _check(segment: Segment, results: Sequence[ParseResult]) -> None:

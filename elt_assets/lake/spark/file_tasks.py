@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from elt_assets.lake.spark.foreign_types import conform
+from elt_assets.lake.spark.partitioned_files import make_writer
 from elt_assets.lake.spark.task_io import (
     ArrowFunction,
-    FileWriter,
     discard_on_error,
     open_parquet,
     read_batches,
@@ -41,11 +41,15 @@ class ReadJob:
 
 @dataclass(frozen=True)
 class WriteJob:
-    """The folder to write to, and the limit of a file. `root`: pyarrow's file system, and the path in it."""
+    """The folder to write to, the limit of a file, and the partition columns of the table.
+
+    `root`: pyarrow's file system, and the path in it.
+    """
 
     root: tuple[Any, str]
     folder: str
     bytes_per_file: int
+    partition_by: Sequence[str] = ()
 
 
 def read(job: ReadJob) -> ArrowFunction:
@@ -64,7 +68,7 @@ def write(job: WriteJob) -> ArrowFunction:
     """Return the function for `mapInArrow` that writes rows to new files and returns their paths."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writer = FileWriter(job.root, job.folder, max_bytes=job.bytes_per_file)
+        writer = make_writer(job.root, job.folder, job.partition_by, max_bytes=job.bytes_per_file)
         with discard_on_error(writer):
             for batch in batches:
                 writer.write(batch)

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from elt_assets.lake.spark.foreign_types import conform_columns
+from elt_assets.lake.spark.partitioned_files import make_writer
 from elt_assets.lake.spark.task_io import (
     ArrowFunction,
-    FileWriter,
     column_at,
     discard_on_error,
     make_arrow_function,
@@ -95,6 +95,7 @@ class MergeJob:
         visible_columns, hidden_columns: the columns of these.
         schema: the columns of the table.
         validity: of a history; None for the latest row of each key.
+        partition_by: the partition columns of the table.
     """
 
     root: tuple[Any, str]
@@ -112,6 +113,7 @@ class MergeJob:
     bytes_per_file: int
     schema: pa.Schema
     validity: Validity | None = None
+    partition_by: Sequence[str] = ()
 
 
 def make_merge_runner(job: MergeJob) -> ArrowFunction:
@@ -154,11 +156,12 @@ def _group_by_file(
 def _write(
     system: Any, root: str, job: MergeJob, parts: Sequence[pa.Table], role: str
 ) -> Iterator[tuple[str, str]]:
-    folder, columns = {
-        VISIBLE: (job.visible, job.visible_columns),
-        HIDDEN: (job.hidden, job.hidden_columns),
+    folder, columns, partition_by = {
+        VISIBLE: (job.visible, job.visible_columns, job.partition_by),
+        HIDDEN: (job.hidden, job.hidden_columns, ()),
     }[role]
-    output = FileWriter((system, root), folder, job.rows_per_file, job.bytes_per_file)
+    sizes = {"max_rows": job.rows_per_file, "max_bytes": job.bytes_per_file}
+    output = make_writer((system, root), folder, partition_by, **sizes)
     with discard_on_error(output):
         for rows in parts:
             names = [name for name in columns if name in rows.column_names]

@@ -54,13 +54,18 @@ def read(
     return numbers.mapInArrow(make_sendable(file_tasks.read, job), schema)
 
 
-def write(rows: DataFrame, system: Any, root: str, folder: str) -> list[str]:
+def write(
+    rows: DataFrame, system: Any, root: str, folder: str, partition_by: Sequence[str] = ()
+) -> list[str]:
     """Write rows to new files in a folder.
+
+    Args:
+        partition_by: the partition columns of the table.
 
     Returns:
         the paths of the files, relative to the root. The folder may contain others, of attempts that failed.
     """
-    job = file_tasks.WriteJob((system, root), folder, _FILE_BYTES)
+    job = file_tasks.WriteJob((system, root), folder, _FILE_BYTES, partition_by)
     results = rows.mapInArrow(make_sendable(file_tasks.write, job), file_tasks.PATH).collect()
     return sorted(row.path for row in results)
 

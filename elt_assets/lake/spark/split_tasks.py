@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elt_assets.lake.spark.foreign_types import conform_columns
+from elt_assets.lake.spark.partitioned_files import make_writer
 from elt_assets.lake.spark.task_io import (
     ArrowFunction,
     FileWriter,
@@ -45,6 +46,7 @@ class SplitJob:
         matching_folder: gets the rows with a key of the batch.
         rows_per_file, bytes_per_file: the size at which a written file is closed.
         schema: the columns of the table.
+        partition_by: the partition columns of the files in `rest_folder`.
     """
 
     root: tuple[Any, str]
@@ -57,6 +59,7 @@ class SplitJob:
     rows_per_file: int
     bytes_per_file: int
     schema: pa.Schema
+    partition_by: Sequence[str] = ()
 
 
 def make_split_runner(job: SplitJob) -> ArrowFunction:
@@ -68,9 +71,10 @@ def _split(job: SplitJob, task: int) -> Iterator[tuple[str, str]]:
     """Split the files of one group; yield the role and path of each file that was split or written."""
     system, root = job.root
     batch_keys = read_all_keys(system, job.batch, job.key, job.schema)
+    sizes = {"max_rows": job.rows_per_file, "max_bytes": job.bytes_per_file}
     writers = {
-        REST: FileWriter(job.root, job.rest_folder, job.rows_per_file, job.bytes_per_file),
-        MATCHING: FileWriter(job.root, job.matching_folder, job.rows_per_file, job.bytes_per_file),
+        REST: make_writer(job.root, job.rest_folder, job.partition_by, **sizes),
+        MATCHING: make_writer(job.root, job.matching_folder, (), **sizes),
     }
     with discard_on_error(*writers.values()):
         for name in job.groups[task]:

@@ -114,6 +114,7 @@ class FileWriter:
         max_rows, max_bytes: the size at which a file is closed; default: there is one file.
         group_bytes: bytes in memory that become one row group.
         options: returns the options of pyarrow's writer for the columns of a file.
+        key_values: texts in the footer of each file, by their keys.
 
     Attributes:
         names: the paths of the files under the root.
@@ -129,12 +130,14 @@ class FileWriter:
         *,
         group_bytes: int = 64 << 20,
         options: Callable[[pa.Schema], Mapping[str, Any]] = lambda _: _OPTIONS,
+        key_values: Mapping[str, str] | None = None,
     ):
         self.names: list[str] = []
         self.sizes: list[int] = []
         self.footers: list[pq.FileMetaData] = []
         self._system, self._root = root
         self._folder, self._options = folder, options
+        self._key_values = key_values
         self._max_rows, self._max_bytes, self._rows = max_rows, max_bytes, 0
         self._group_bytes = group_bytes
         self._waiting: list[pa.RecordBatch] = []
@@ -154,11 +157,13 @@ class FileWriter:
         self._waiting_bytes += batch.nbytes
         self._rows += len(batch)
         if self._waiting_bytes >= self._group_bytes:
-            self._write_group()
+            self.flush()
 
     def close(self) -> None:
         if self._writer is not None:
-            self._write_group()
+            self.flush()
+            if self._key_values:
+                self._writer.add_key_value_metadata(self._key_values)
             self._writer.close()
             self.sizes.append(self._sink.tell())
             self._sink.close()
@@ -176,7 +181,8 @@ class FileWriter:
     def _is_full(self) -> bool:
         return self._rows >= self._max_rows or self._sink.tell() >= self._max_bytes
 
-    def _write_group(self) -> None:
+    def flush(self) -> None:
+        """Write the rows that wait as a row group."""
         if self._waiting:
             self._writer.write_table(pa.Table.from_batches(self._waiting))
         self._waiting, self._waiting_bytes = [], 0

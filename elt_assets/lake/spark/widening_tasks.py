@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from elt_assets.lake.spark.foreign_types import conform_columns
+from elt_assets.lake.spark.partitioned_files import make_writer
 from elt_assets.lake.spark.task_io import (
     ArrowFunction,
-    FileWriter,
     discard_on_error,
     make_arrow_function,
     open_parquet,
@@ -39,6 +39,7 @@ class WideningJob:
         schema: the columns of the files.
         columns: for each column of the new files, what it is then, and what it was; None if it is new.
         rows_per_file, bytes_per_file: the size at which a written file is closed.
+        partition_by: the partition columns of the table.
     """
 
     root: tuple[Any, str]
@@ -48,6 +49,7 @@ class WideningJob:
     columns: Sequence[tuple[Field, Field | None]]
     rows_per_file: int
     bytes_per_file: int
+    partition_by: Sequence[str] = ()
 
 
 def make_widening_runner(job: WideningJob) -> ArrowFunction:
@@ -58,7 +60,8 @@ def make_widening_runner(job: WideningJob) -> ArrowFunction:
 def _rewrite(job: WideningJob, task: int) -> Iterator[tuple[str, str]]:
     """Rewrite the files of one task. The rows of two files are never written to one."""
     system, root = job.root
-    writer = FileWriter(job.root, job.folder, job.rows_per_file, job.bytes_per_file)
+    sizes = {"max_rows": job.rows_per_file, "max_bytes": job.bytes_per_file}
+    writer = make_writer(job.root, job.folder, job.partition_by, **sizes)
     try:
         with discard_on_error(writer):
             for name in job.groups[task]:

@@ -15,6 +15,7 @@ from elt_assets.lake.spark import (
     foreign_types,
     merge_tasks,
     parsing,
+    partitioned_files,
     split_tasks,
     task_io,
     types,
@@ -24,8 +25,8 @@ from elt_assets.lake.spark import (
 from elt_assets.protocol.airbyte.recovery import texts
 
 _OWN = (
-    *(file_tasks, foreign_types, merge_tasks, parsing, split_tasks, task_io),
-    *(types, wider_values, widening_tasks),
+    *(file_tasks, foreign_types, merge_tasks, parsing, partitioned_files),
+    *(split_tasks, task_io, types, wider_values, widening_tasks),
 )
 for _module in (*_OWN, texts, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]

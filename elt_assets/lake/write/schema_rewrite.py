@@ -209,6 +209,7 @@ def _rewritten(
         columns=_columns(plan, present),
         rows_per_file=TARGET_ROWS,
         bytes_per_file=MAX_BYTES,
+        partition_by=table.partition_by,
     )
     try:
         results = run_tasks(

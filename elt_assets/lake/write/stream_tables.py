@@ -100,11 +100,19 @@ class StreamTables:
             to it.
         app_id: identifies the writer: one stream, or one partition of it.
         history: whether the stream keeps a history.
+        partition_by: the partition columns of the stream's table; the companions have none.
     """
 
-    def __init__(self, place: str | Location, app_id: str, *, history: bool = False):
+    def __init__(
+        self,
+        place: str | Location,
+        app_id: str,
+        *,
+        history: bool = False,
+        partition_by: Sequence[str] = (),
+    ):
         root = Location.parse(place)
-        self.main = Table(root, app_id)
+        self.main = Table(root, app_id, partition_by=partition_by)
         self.companions = {
             kind: Table(root.add_suffix(suffix), f"{app_id}|{kind}")
             for kind, suffix in SUFFIXES.items()

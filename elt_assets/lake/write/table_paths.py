@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.opening import is_table
@@ -194,21 +195,24 @@ def open_tables(
     *,
     partition: str | None = None,
     history: bool = False,
+    partition_by: Sequence[str] = (),
 ) -> StreamTables:
     """Return a stream's tables at their newest snapshots.
 
     Args:
         writer: the stream's id in transactions.
         partition: the Dagster partition that is written.
+        partition_by: as for `StreamTables`.
 
     Raises:
         ConfigError: a companion would be the table that another stream already has, or the table would lie
             within that one.
     """
     own_id = writer if partition is None else f"{writer}|{partition}"
-    tables = StreamTables(lake.child(*path.levels), own_id, history=history)
+    settings: dict[str, Any] = {"history": history, "partition_by": partition_by}
+    tables = StreamTables(lake.child(*path.levels), own_id, **settings)
     if _is_elsewhere(lake, path, writer, tables.main):
-        tables = StreamTables(lake.child(*path.other), own_id, history=history)
+        tables = StreamTables(lake.child(*path.other), own_id, **settings)
     _refuse_rivals(lake, path, tables)
     return tables
 

@@ -130,6 +130,7 @@ class TableWriter:
         for table in (tables.main, *tables.companions.values()):
             table.refuse_unwritable()
         tables.main.refuse_lost(replaces=spec.truncates)
+        tables.main.refuse_repartitioned()
         _refuse_other_salt(tables, spec)
         schema_rewrite.check(tables, spec)
         self._provider = spark

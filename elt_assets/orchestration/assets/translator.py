@@ -26,6 +26,7 @@ from elt_assets.orchestration.events.metadata import (
     DESTINATION,
     HISTORY,
     OTHER_TABLE_PATH,
+    PARTITION_BY,
     PRIMARY_KEY,
     TABLE_PATH,
 )
@@ -35,6 +36,7 @@ from elt_assets.orchestration.streams import (
     partitions_definition,
 )
 from elt_assets.pipeline.connection_stream import table_path
+from elt_assets.pipeline.partition_columns import partition_columns
 from elt_assets.pipeline.rule_columns import cluster_columns
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.runner.kinds.registry import KINDS
@@ -49,6 +51,7 @@ class ConnectionTranslator:
         path = table_path(connection, stream.id)
         landed = as_landed(connection, stream)
         schema = make_declared_schema(landed, partitioned=settings.partitions is not None)
+        partitioning = partition_columns(connection, settings, landed)
         source, is_in_lake = self.get_source_spec(connection), connection.destination is None
         table = {"dagster/table_name": ".".join(path.levels), "dagster/storage_kind": "delta"}
         return dg.AssetSpec(
@@ -72,6 +75,7 @@ class ConnectionTranslator:
                 "dagster/column_schema": column_schema(schema, landed),
                 **({PRIMARY_KEY: landed.key} if landed.deduplicates else {}),
                 **(table if is_in_lake else {DESTINATION: _writer(connection)}),
+                **({PARTITION_BY: partitioning} if partitioning else {}),
                 **({CLUSTER_BY: cluster_columns(settings, landed)} if settings.cluster_by else {}),
                 **({} if connection.controls_of(stream.id).enabled else {"elt/enabled": False}),
             },

@@ -6,7 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -61,6 +61,7 @@ class ParseJob:
         metadata: the names and types of the metadata columns, in their order.
         declared: all names that the stream's schema declares.
         extra: the name of the field that gets undeclared fields; None if they are not kept.
+        partition_by: the partition columns of the table.
     """
 
     root: tuple[Any, str]
@@ -74,6 +75,7 @@ class ParseJob:
     declared: DeclaredNames
     extra: str | None
     dead_letter: DeadLetter
+    partition_by: Sequence[str] = ()
 
     @property
     def key_paths(self) -> frozenset[str]:
@@ -110,14 +112,18 @@ class ParseTask:
     parts: tuple[LineRange, ...]
 
 
+WrittenFile: TypeAlias = tuple[str, int, int, str, dict[str, str | None]]
+"""A file: its path relative to the table's root, its bytes and rows, Delta's statistics of it as JSON, and
+the values of its partition columns."""
+
+
 @dataclass
 class ParseResult:
     """The result of one task.
 
     Attributes:
-        path: of the file with the rows, relative to the table's root; empty if there are none.
-        stats: Delta's statistics of the file, as JSON.
-        dead_path, dead_size, rejected, dead_stats: the same of the file with the rejected records.
+        files: the files with the rows; several only in a table with partition columns.
+        dead_files: the file with the rejected records, if there are any.
         changed: rows with changes.
         rejected_sequence: the positions of the rejected records in their stream.
         undeclared: how many records have each undeclared field.
@@ -125,15 +131,19 @@ class ParseResult:
             number there.
     """
 
-    path: str = ""
-    size: int = 0
-    rows: int = 0
-    stats: str = ""
-    dead_path: str = ""
-    dead_size: int = 0
-    rejected: int = 0
-    dead_stats: str = ""
+    files: Sequence[WrittenFile] = ()
+    dead_files: Sequence[WrittenFile] = ()
     changed: int = 0
     rejected_sequence: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
     foreign_lines: array[int] = field(default_factory=lambda: array("q"))
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(rows for _, _, rows, _, _ in self.files)
+
+    @property
+    def rejected(self) -> int:
+        """The number of rejected records."""
+        return sum(rows for _, _, rows, _, _ in self.dead_files)

@@ -1,4 +1,4 @@
-"""A task that parses parts of a segment, and writes a Parquet file of rows and one of rejected records."""
+"""A task that parses parts of a segment, and writes Parquet files of rows and one of rejected records."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from elt_assets.lake.spark.parsing.blocks import BlockParser
-from elt_assets.lake.spark.parsing.job import LineRange, ParseJob, ParseResult, ParseTask
+from elt_assets.lake.spark.parsing.job import (
+    LineRange,
+    ParseJob,
+    ParseResult,
+    ParseTask,
+    WrittenFile,
+)
 from elt_assets.lake.spark.parsing.statistics import statistics
+from elt_assets.lake.spark.partitioned_files import make_writer, read_values
 from elt_assets.lake.spark.task_io import FileWriter, discard_on_error
 
 BLOCK = 1 << 19
@@ -71,7 +78,13 @@ def make_batch_runner(
 def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
     """Parse the parts of a task."""
     raw_id = job.metadata.names[0]
-    writer = FileWriter(job.root, job.folder, group_bytes=_GROUP_BYTES, options=_encodings(raw_id))
+    writer = make_writer(
+        job.root,
+        job.folder,
+        job.partition_by,
+        group_bytes=_GROUP_BYTES,
+        options=_encodings(raw_id),
+    )
     dead_letter = job.dead_letter
     dead_writer = FileWriter(
         dead_letter.root, dead_letter.folder, group_bytes=_GROUP_BYTES, options=_encodings("")
@@ -97,9 +110,7 @@ def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
                         result.foreign_lines.extend((part.number, number))
         writer.close()
         dead_writer.close()
-    result.path, result.size, result.rows, result.stats = _describe(writer)
-    dead = _describe(dead_writer)
-    result.dead_path, result.dead_size, result.rejected, result.dead_stats = dead
+    result.files, result.dead_files = _describe(writer), _describe(dead_writer)
     return result
 
 
@@ -151,12 +162,11 @@ def _encodings(raw_id: str) -> Callable[[pa.Schema], Mapping[str, Any]]:
     }
 
 
-def _describe(writer: FileWriter) -> tuple[str, int, int, str]:
-    """Return the path, the bytes, the rows and the statistics of the file of a writer."""
-    if not writer.names:
-        return "", 0, 0, ""
-    (footer,) = writer.footers
-    return writer.names[0], writer.sizes[0], footer.num_rows, statistics(footer)
+def _describe(writer: FileWriter) -> list[WrittenFile]:
+    return [
+        (name, size, footer.num_rows, statistics(footer), read_values(footer))
+        for name, size, footer in zip(writer.names, writer.sizes, writer.footers, strict=True)
+    ]
 
 
 def _leaves(schema: pa.Schema) -> Iterator[str]:

@@ -1,0 +1,69 @@
+"""The partition columns of a stream's table: the fields of `partition_by`, checked against the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from elt_assets.connection.models import Connection, Stream
+from elt_assets.errors import ConfigError
+from elt_assets.lake.schema import from_json_schema
+from elt_assets.lake.schema.logical_types import Column, Scalar, describe_type
+from elt_assets.lake.write.write_spec import column_at
+from elt_assets.pipeline.rule_columns import describe_near_names
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+
+_KINDS = frozenset(
+    {
+        Scalar.TEXT,
+        Scalar.BOOLEAN,
+        Scalar.INTEGER,
+        Scalar.INTEGER_TEXT,
+        Scalar.BIG_INTEGER,
+        Scalar.BIG_NUMBER,
+        Scalar.DATE,
+    }
+)
+
+
+def partition_columns(
+    connection: Connection, settings: Stream, landed: ConfiguredStream
+) -> list[str]:
+    """Return Delta's partition columns of the table of a stream.
+
+    Args:
+        landed: the stream as its table stores it.
+
+    Raises:
+        ConfigError: a field is not a stored top-level field with plain values, or each row would get a file
+            of its own.
+    """
+    fields = connection.partition_fields(settings)
+    if not fields:
+        return []
+    columns = from_json_schema.columns(landed.stream.json_schema)
+    problems = [problem for path in fields for problem in _find_problems(path, columns)]
+    names = [column.name for path in fields if (column := column_at(columns, path)) is not None]
+    if len(set(map(tuple, fields))) < len(fields):
+        problems.append("a field is named twice")
+    elif landed.deduplicates and all(list(part) in fields for part in landed.key):
+        problems.append(
+            "it contains the whole primary key, so each row would get a file of its own; leave out a part of "
+            "the key"
+        )
+    if problems:
+        raise ConfigError(
+            "\n".join(f"stream {str(landed.id)!r}: partition_by: {text}" for text in problems),
+            guidance="name stored top-level fields with few values: text, integer, boolean, date or decimal; "
+            "`partition_by: []` at a stream leaves out those of the connection",
+        )
+    return names
+
+
+def _find_problems(path: Sequence[str], columns: Sequence[Column]) -> Iterator[str]:
+    name, column = ".".join(path), column_at(columns, path)
+    if column is None:
+        yield f"there is no column {name!r}; {describe_near_names(path, columns)}"
+    elif len(path) > 1:
+        yield f"{name!r} is in an object; only top-level fields can be partition columns"
+    elif column.kind not in _KINDS:
+        yield f"{name!r}: its values ({describe_type(column.kind)}) cannot be those of a partition column"

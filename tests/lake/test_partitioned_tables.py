@@ -1,0 +1,240 @@
+"""Tables with partition columns of Delta have the rows of tables without them, and files of one value."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.merge import file_splitting
+from elt_assets.lake.spark.partitioned_files import (
+    PartitionedWriter,
+    read_values,
+    serialize,
+    split_by_values,
+)
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write import state_commit
+from elt_assets.lake.write.stored_stream import RefreshMode
+from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
+from tests.lake.harness import Lake
+from tests.lake.readers import assert_all_readers_agree
+from tests.lake.staging import (
+    BIG_INTEGER,
+    BIG_NUMBER,
+    BOOLEAN,
+    DATE,
+    INTEGER,
+    STRING,
+    checkpoint,
+    rows,
+    stage,
+    stream,
+    take_generations,
+)
+
+PROPERTIES: dict[str, Any] = {
+    "id": INTEGER,
+    "at": INTEGER,
+    "country": STRING,
+    "day": DATE,
+    "amount": BIG_NUMBER,
+    "paid": BOOLEAN,
+    "more": INTEGER,
+}
+PARTITIONS = ("country", "day", "amount", "paid", "more")
+COUNTRIES = ["DE", "", None, "a/b=c %2F", "ü\n", "'\"\\", "x" * 300, "__HIVE_DEFAULT_PARTITION__"]
+
+
+def record(chance: random.Random, time: int) -> dict[str, Any]:
+    return {
+        "id": chance.choice([None, *range(1, 9)]),
+        "at": time,
+        "country": chance.choice(COUNTRIES),
+        "day": chance.choice([None, "2024-02-29", "0999-01-01"]),
+        "amount": chance.choice([None, 1.5, -2000000.25]),
+        "paid": chance.choice([None, True, False]),
+        "more": chance.choice([None, 7]),
+    }
+
+
+def sync(
+    lake: Lake,
+    policy: str,
+    batches: list[list[dict[str, Any]]],
+    properties: dict[str, Any],
+    refresh: RefreshMode = "none",
+) -> None:
+    key = ["id"] if policy in (APPEND_DEDUP, OVERWRITE_DEDUP) else []
+    configured = stream(properties, policy, key=key, cursor=["at"])
+    take_generations(configured, lake.table.metadata, refresh)
+    configured.sync_id = lake.table.metadata.sync_id + 1
+    writer, first = lake.writer(configured), 0
+    for number, batch in enumerate(batches, 1):
+        writer.write(stage(lake.folder / "staging", batch, first=first))
+        first += len(batch)
+        writer.commit(checkpoint(number, final=number == len(batches)))
+    writer.close()
+
+
+def contents(lake: Lake) -> list[tuple[Any, ...]]:
+    names = [name for name in PROPERTIES if name in lake.table.schema.names]
+    parts = [rows(lake.spark, lake.table, *names)]
+    if lake.history:
+        parts.append(lake.versions(*names, "_is_current"))
+    plain = (
+        tuple(None if value == "" else value for value in row) for part in parts for row in part
+    )
+    return sorted(plain, key=repr)
+
+
+def assert_split(lake: Lake) -> None:
+    """Assert that each file has one value in each partition column, and that the log has that value."""
+    table, seen = lake.table, DeltaTable(lake.uri)
+    assert tuple(seen.metadata().partition_columns) == tuple(lake.partition_by)
+    for file in table.files:
+        assert set(file.partition) == set(lake.partition_by)
+        columns = pq.ParquetFile(f"{lake.uri}/{file.path}").read()
+        names = [name for name in lake.partition_by if name in columns.column_names]
+        stored = {tuple(row.values()) for row in columns.select(names).to_pylist()}
+        assert len(stored) == 1
+        texts = dict(zip(names, map(serialize, stored.pop()), strict=True))
+        assert file.partition == {**dict.fromkeys(lake.partition_by), **texts}
+
+
+SEEDS = [0, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 4, 5))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_table_with_partition_columns_has_the_rows_of_one_without(
+    seed: int, spark_provider: SparkProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    policy = [APPEND_DEDUP, APPEND, OVERWRITE, OVERWRITE_DEDUP, APPEND_DEDUP, APPEND_DEDUP][seed]
+    monkeypatch.setattr(file_splitting, "MAX_ROWS_UNSPLIT", chance.choice([0, 10, 200_000]))
+    monkeypatch.setattr(file_splitting, "MIN_SMALL_FILES", chance.choice([2, 8]))
+    if seed == 4:
+        monkeypatch.setattr(file_splitting, "MAX_KEYS", 0)
+    plain, split = (Lake(spark_provider, tmp_path / name) for name in ("plain", "split"))
+    plain.history = split.history = policy == APPEND_DEDUP and seed != 5
+    split.partition_by = chance.sample(PARTITIONS, chance.randint(1, 3))
+    properties = {name: PROPERTIES[name] for name in PROPERTIES if name != "more"}
+    properties |= {name: PROPERTIES[name] for name in split.partition_by}
+    for number in range(3):
+        batches = [
+            [record(chance, number * 10 + n) for _ in range(chance.randint(1, 12))]
+            for n in range(chance.randint(1, 3))
+        ]
+        refresh: RefreshMode = chance.choice(["none", "none", "truncate", "retain"])
+        for lake in (plain, split):
+            sync(lake, policy, batches, properties, refresh)
+        properties = PROPERTIES
+        assert contents(split) == contents(plain), (seed, number, refresh)
+        assert_split(split)
+        if number == 1:
+            order = chance.choice([[], [["at"]], [["country"], ["id"]]])
+            maintain(split.spark, split.tables(), dt.timedelta(0), None, order)
+            maintain(split.spark, split.tables(), dt.timedelta(0), None, order)
+            assert contents(split) == contents(plain)
+            assert_split(split)
+    assert_all_readers_agree(split.spark, split.folder)
+
+
+def test_a_replay_a_wider_type_and_a_reset_keep_one_value_in_each_file(lake: Lake) -> None:
+    lake.history, lake.partition_by = True, ["place"]
+    fields = {"id": INTEGER, "at": INTEGER, "place": INTEGER}
+    events = [{"id": n or None, "at": n, "place": n % 2} for n in range(6)]
+    lake.sync(stream(fields, APPEND_DEDUP, key=["id"], cursor=["at"]), *events, value=1)
+    assert lake.dead_letter.records == 1
+    wider = stream({**fields, "place": BIG_INTEGER}, APPEND_DEDUP, key=["at"], cursor=["at"])
+    wider.sync_id = 43
+    done = replay(lake.provider, lake.tables(), WriteSpec(wider, "run-2", True), lake.scratch)
+    assert done is not None and (done.records, done.rejected) == (1, 0)
+    assert_split(lake)
+    wider.sync_id = 44
+    lake.sync(wider, {"id": 7, "at": 3, "place": 10**30}, value=2)
+    assert_split(lake)
+    places = {0: 0, 1: 1, 2: 0, 3: 10**30, 4: 0, 5: 1}
+    assert rows(lake.spark, lake.table, "at", "place") == sorted(places.items())
+    state_commit.remove_rows(lake.tables(), "hand")
+    assert not rows(lake.spark, lake.table, "at")
+    wider.sync_id = 45
+    lake.sync(wider, {"id": 1, "at": 1, "place": 1}, value=3)
+    assert rows(lake.spark, lake.table, "at", "place") == [(1, 1)]
+    assert_split(lake)
+    assert_all_readers_agree(lake.spark, lake.folder)
+
+
+def test_rows_are_split_by_value_in_the_form_of_the_log() -> None:
+    """No worker is needed: the writer of the files is asked itself."""
+    table = pa.table(
+        {
+            "id": range(6),
+            "text": pa.array(["", None, "a", "é/=", "a", "a"]),
+            "amount": pa.array([None, None, "1.5", "1.5", "1.50", "-0"], pa.string()).cast(
+                pa.decimal128(38, 9)
+            ),
+            "day": pa.array([None, None, *[dt.date(999, 1, 2)] * 4]),
+            "paid": pa.array([None, None, True, True, True, False]),
+        }
+    )
+    parts = split_by_values(table, ["text", "amount", "day", "paid", "number"])
+    stored = {values: part["id"].to_pylist() for values, part in parts}
+    assert stored == {
+        (None, None, None, None, None): [0, 1],
+        ("a", "1.500000000", "0999-01-02", "true", None): [2, 4],
+        ("é/=", "1.500000000", "0999-01-02", "true", None): [3],
+        ("a", "0.000000000", "0999-01-02", "false", None): [5],
+    }
+
+
+def test_many_values_do_not_need_many_open_files(tmp_path: Path) -> None:
+    root = (pafs.LocalFileSystem(), str(tmp_path))
+    writer = PartitionedWriter(root, "data", ["n"], group_bytes=1 << 14, max_rows=100)
+    batch = pa.record_batch({"n": [number % 200 for number in range(4000)]})
+    for start in range(0, 4000, 500):
+        writer.write(batch.slice(start, 500))
+    writer.close()
+    assert sum(footer.num_rows for footer in writer.footers) == 4000
+    assert {read_values(footer)["n"] for footer in writer.footers} == set(map(str, range(200)))
+    assert len(writer.names) == len(set(writer.names)) == len(writer.sizes)
+    for name in writer.names:
+        assert len(set(pq.read_table(tmp_path / name)["n"].to_pylist())) == 1
+    writer.discard()
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_other_partition_columns_and_files_without_them_are_refused(lake: Lake) -> None:
+    lake.partition_by = ["country"]
+    properties = {"id": INTEGER, "country": STRING}
+    configured = stream(properties, APPEND_DEDUP, key=["id"])
+    lake.sync(configured, {"id": 1, "country": "DE"}, {"id": 2, "country": None}, value=1)
+    configured.sync_id = 43
+    lake.sync(configured, {"id": 1, "country": "FR"}, value=2)  # the row moves
+    assert rows(lake.spark, lake.table, "id", "country") == [(1, "FR"), (2, None)]
+    before = lake.table.version
+    for other in ([], ["id"], ["country", "id"]):
+        lake.partition_by = other
+        with pytest.raises(
+            ConfigError, match="created with the partition columns country, but now"
+        ):
+            lake.writer(configured)
+    lake.partition_by = ["country"]
+    assert lake.table.version == before
+    DeltaTable(lake.uri).delete("id = 2 and country is null")  # of whole files: nothing is written
+    assert rows(lake.spark, lake.table, "id", "country") == [(1, "FR")]
+    lake.sync(configured, {"id": 5, "country": "FR"}, value=3)
+    DeltaTable(lake.uri).update({"id": "id + 1"})
+    with pytest.raises(ConfigError, match="another engine wrote the file country=FR/"):
+        lake.ids()
