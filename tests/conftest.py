@@ -20,6 +20,14 @@ from tests.dagster_caches import caches
 from tests.project import Project
 
 HERE = Path(__file__).parent
+INSTANCE = """
+telemetry: {enabled: false}
+compute_logs:
+  module: dagster._core.storage.noop_compute_log_manager
+  class: NoOpComputeLogManager
+"""
+"""The `dagster.yaml` of runs in a process of the tests. Dagster starts four programs for each run, to store
+its output."""
 SPARK = {
     "spark.master": "local[2]",
     "spark.sql.shuffle.partitions": "2",
@@ -148,7 +156,7 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Dagster home with databases, for copies: Dagster needs up to a second of CPU to create them."""
     home = tmp_path_factory.mktemp("dagster") / "home"
     home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (home / "dagster.yaml").write_text(INSTANCE)
     with dg.DagsterInstance.from_config(str(home)) as instance:
         instance.get_runs(limit=1)
         assert instance.schedule_storage is not None

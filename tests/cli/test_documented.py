@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 
 from elt_assets.cli import main
 from elt_assets.cli.entry import COMMANDS
-from tests.documents import code_blocks, run_command, shell_environment
+from tests.cli.running import Elt
+from tests.documents import code_blocks
 from tests.project import REPOSITORY, Project
 
 DOCUMENT = (REPOSITORY / "docs" / "cli.md").read_text()
 
 
-def test_each_documented_command_works_as_written(project: Project) -> None:
-    (project.root / "defs").mkdir()
-    environment = shell_environment(project)
+@pytest.mark.usefixtures("spark")
+def test_each_documented_command_works_as_written(
+    own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands = [line for block in code_blocks(DOCUMENT, "sh") for line in block.splitlines()]
     assert len(commands) == 20
     for command in commands:
-        if command.startswith("export "):
-            name, _, value = command.removeprefix("export ").partition("=")
-            environment[name] = value
+        program, *words = shlex.split(command)
+        if program == "export":
+            monkeypatch.setenv(*words[0].split("=", 1))
             continue
-        done = run_command(command, environment)
-        assert "only-an-example" not in done.stdout + done.stderr
-    assert project.metadata("store", "users")["elt/records_read"] == 500
+        assert program == "elt"
+        assert "only-an-example" not in elt(*words)
+    assert own.metadata("store", "users")["elt/records_read"] == 500
 
 
 def test_each_command_is_documented(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,6 +83,7 @@ def run(root: Path, *command: str) -> str:
     return output
 
 
+@pytest.mark.long  # `test_init` is its short form
 def test_a_connection_is_scaffolded_filled_in_and_launched(other: Path) -> None:
     assert "elt_assets.ConnectionComponent" in run(other, "dg", "list", "components")
     component = "elt_assets.ConnectionComponent"

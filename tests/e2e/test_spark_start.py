@@ -41,6 +41,7 @@ def _sync(project: Project, select: str, java: Path) -> subprocess.CompletedProc
     return project.materialize(select, JAVA_HOME=str(java))
 
 
+@pytest.mark.long
 def test_a_sync_without_records_starts_no_java(project: Project, java: Path) -> None:
     """Neither for an unchanged state nor for a new one, nor where a refresh removes the rows."""
     _say(project, {mode: [record(id=1), state(1)] for mode in MODES})

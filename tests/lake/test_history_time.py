@@ -301,7 +301,17 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+SHORT = (
+    "a truncating refresh with an older cursor",
+    "deletes without a cursor",
+    "a history that was off",
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*SHORT, *(pytest.param(n, marks=pytest.mark.long) for n in SCENARIOS if n not in SHORT)],
+)
 @pytest.mark.parametrize("cursor", ["time", pytest.param("number", marks=pytest.mark.long)])
 def test_answers_stay(
     spark_provider: SparkProvider, tmp_path: Path, way: str, cursor: str, name: str
