@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from elt_assets.connection.models import Connection
+from elt_assets.connection.connection_model import Connection
 from elt_assets.settings import Settings
 from tests.project import REPOSITORY
 

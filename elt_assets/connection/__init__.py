@@ -3,13 +3,14 @@
 Loading a connection only reads these two files. It starts no process and uses no network and no secret.
 """
 
+from elt_assets.connection.connection_model import Connection, check_plain_name
+from elt_assets.connection.connector_model import check_trusted_name
 from elt_assets.connection.files import (
     load_catalog,
     load_connection,
     parse_connection,
     save_catalog,
 )
-from elt_assets.connection.models import Connection, Stream, check_plain_name, check_trusted_name
 from elt_assets.connection.overlays import check_overlays, find_overlay_problems
 from elt_assets.connection.places import (
     CATALOG_FILE,
@@ -22,6 +23,7 @@ from elt_assets.connection.places import (
     list_places_in,
     place_in,
 )
+from elt_assets.connection.stream_model import Stream
 from elt_assets.connection.stream_resolution import (
     as_landed,
     describe_broken_fields,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from elt_assets.connection.automation import OnCron
-from elt_assets.connection.models import Connection, Stream
+from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.stream_model import Stream
 from elt_assets.protocol.airbyte.sync_modes import MODES
 
 _OF_THE_OP = ("pool", "op_tags", "run_tags", "full_refresh")

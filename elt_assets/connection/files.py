@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from elt_assets.connection.attribute_templates import load_variables, resolve_attributes
-from elt_assets.connection.models import FOLDER, Connection
+from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.connector_model import FOLDER
 from elt_assets.connection.overlays import apply_overlay, overlay_file
 from elt_assets.connection.places import ConnectionPlace, definition_file, place_in
 from elt_assets.connection.yaml_files import describe_unreadable, read_components

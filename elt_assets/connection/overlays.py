@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.branches import environment
-from elt_assets.connection.models import Destination, Source
+from elt_assets.connection.connector_model import Destination, Source
 from elt_assets.connection.yaml_files import read_documents
 from elt_assets.connection.yaml_limits import COMPONENT_FILES
 from elt_assets.errors import ConfigError

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elt_assets import paths
-from elt_assets.connection.models import Connection
+from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.yaml_files import read_documents
 from elt_assets.connection.yaml_limits import COMPONENT_FILES
 from elt_assets.errors import ConfigError

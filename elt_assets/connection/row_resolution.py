@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.field_lookup import describe_unknown, is_unknown
-from elt_assets.connection.models import Connection, Stream
 from elt_assets.connection.rows import Condition
+from elt_assets.connection.stream_model import Stream
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, AirbyteStream, Catalog
 from elt_assets.sync.selection.fields import UNDECLARED, Action, FieldSelection, properties
 from elt_assets.sync.selection.renames import Renames

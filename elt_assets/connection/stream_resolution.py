@@ -9,15 +9,16 @@ from typing import Any
 
 import yaml
 
+from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.control_problems import find_control_problems
 from elt_assets.connection.field_lookup import describe_unknown, is_unknown, join_names
-from elt_assets.connection.models import Connection, Stream
 from elt_assets.connection.places import CATALOG_FILE
 from elt_assets.connection.row_resolution import (
     find_row_problems,
     find_unused_settings,
     resolve_renames,
 )
+from elt_assets.connection.stream_model import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import (

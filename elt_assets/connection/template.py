@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from elt_assets.connection.models import Connection
+from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.places import COMPONENT
 from elt_assets.connection.stream_resolution import resolve_streams
 from elt_assets.errors import ConfigError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from elt_assets.connection.models import Connection, Stream
+from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.stream_model import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.lake.schema import from_json_schema
 from elt_assets.lake.schema.logical_types import Column, Scalar, describe_type

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from elt_assets.connection.models import Stream
 from elt_assets.connection.rules import AcceptedValues, Range, Rule, Unique
+from elt_assets.connection.stream_model import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.lake.schema import from_json_schema
 from elt_assets.lake.schema.logical_types import (

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from elt_assets.connection.models import Connection
+from elt_assets.connection.connection_model import Connection
 from tests.documents import code_blocks
 from tests.project import REPOSITORY
 
