@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import sys
 import threading
@@ -46,10 +47,23 @@ def test_invalid_keywords_are_reported_and_all_others_are_checked(
     assert all(unchecked and line.startswith(unchecked) for line in found.unchecked)
 
 
-def test_a_specification_is_checked_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("schema", "is_bounded"),
+    [
+        ({"properties": {"n": NUMBER}}, True),
+        ({"properties": {"n": {"pattern": "(?:a|aa)+$"}}}, True),
+        ({"definitions": {"n": NUMBER}, "properties": {"n": {"$ref": "#/definitions/n"}}}, False),
+        ({"unevaluatedProperties": False}, False),
+        ({"description": "x" * (1 << 20)}, False),
+    ],
+)
+def test_only_a_bounded_check_is_made_in_this_process(
+    monkeypatch: pytest.MonkeyPatch, schema: Any, is_bounded: bool
+) -> None:
     monkeypatch.setattr(sys, "executable", "/no/such/program")
-    with pytest.raises(FileNotFoundError):
-        validate({}, {"properties": {"n": NUMBER}}, "x")
+    expected = contextlib.nullcontext() if is_bounded else pytest.raises(FileNotFoundError)
+    with expected:
+        assert validate({}, schema, "x").violations == []
 
 
 def test_a_schema_that_contains_itself_ends_with_the_config() -> None:
