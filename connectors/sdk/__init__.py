@@ -1,7 +1,18 @@
 """Building blocks of a source. `run` makes a source a program that uses the Airbyte Protocol."""
 
 from connectors.sdk.cli import run
-from connectors.sdk.items import Checkpoint, Context, Estimate, Item, Page, Record, Warn
+from connectors.sdk.items import (
+    Checkpoint,
+    Context,
+    Estimate,
+    Item,
+    Page,
+    Record,
+    Slice,
+    Wait,
+    Warn,
+)
+from connectors.sdk.slices import SlicedStream
 from connectors.sdk.source import Source
 from connectors.sdk.state.bookmark import InvalidStreamSortException
 from connectors.sdk.stream import Stream
@@ -14,8 +25,11 @@ __all__ = [
     "Item",
     "Page",
     "Record",
+    "Slice",
+    "SlicedStream",
     "Source",
     "Stream",
+    "Wait",
     "Warn",
     "run",
 ]

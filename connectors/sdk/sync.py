@@ -8,9 +8,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from connectors.sdk.items import Checkpoint, Estimate, Page, Record, Warn
+from connectors.sdk.items import Checkpoint, Estimate, Item, Page, Record, Slice, Wait, Warn
 from connectors.sdk.reports import listen_to_waits
 from connectors.sdk.schema_sample import RECORDS, SchemaSample
+from connectors.sdk.slices import SlicedStream
 from connectors.sdk.state.parents import share_parents
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
@@ -27,10 +28,21 @@ class StreamOutput(ABC):
     @abstractmethod
     def record(self, record: Record) -> None: ...
 
-    def records(self, records: list[Record]) -> None:
+    takes_slices = False
+    """Whether the reader has tasks that read slices."""
+
+    def page(self, page: Page) -> None:
         """Send several records."""
-        for record in records:
+        for record in page.records:
             self.record(record)
+
+    def slice(self, part: Slice) -> None:
+        """Send a slice, in place of its records."""
+        raise NotImplementedError
+
+    def barrier(self) -> None:
+        """Wait until the slices before it are read, and committed if a state covers them."""
+        raise NotImplementedError
 
     @abstractmethod
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:
@@ -108,24 +120,36 @@ def _copy(
 ) -> None:
     sample = SchemaSample(stream.schema_to_check(configured))
     since_state = 0
-    for item in stream.read(configured, state):
+    read: Callable[..., Iterable[Item]] = stream.read
+    if isinstance(stream, SlicedStream) and output.takes_slices:
+        read = stream.slices
+    for item in read(configured, state):
         if isinstance(item, Checkpoint):
             output.state(item.state, since_state)
             since_state = 0
-        elif isinstance(item, Estimate):
-            output.estimate(item.rows)
-        elif isinstance(item, Warn):
-            output.warn(item.text)
         elif isinstance(item, Page):
-            output.records(item.records)
+            output.page(item)
             since_state += len(item.records)
             if sample.remaining:
                 _check(sample, item.records[: sample.remaining], output)
-        else:
+        elif isinstance(item, dict):
             output.record(item)
             since_state += 1
             if sample.remaining:
                 _check(sample, [item], output)
+        else:
+            _report(item, output)
+
+
+def _report(item: Estimate | Warn | Slice | Wait, output: StreamOutput) -> None:
+    if isinstance(item, Estimate):
+        output.estimate(item.rows)
+    elif isinstance(item, Warn):
+        output.warn(item.text)
+    elif isinstance(item, Slice):
+        output.slice(item)
+    else:
+        output.barrier()
 
 
 def _check(sample: SchemaSample, records: Iterable[Record], output: StreamOutput) -> None:

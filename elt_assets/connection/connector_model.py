@@ -147,6 +147,10 @@ class _Connector(ConfigModel):
     trust: Annotated[list[TrustedName], Field(min_length=1)] | None = Field(
         default=None, description="Python modules, and origins of URLs, that a `manifest` may use."
     )
+    slices: bool = Field(
+        default=True,
+        description="Whether tasks on Spark read streams that have slices, and not the connector's process.",
+    )
     engine: Literal["airbyte", "ours"] | None = Field(
         default=None,
         description="What runs a `manifest`; default: `ours`, unless it needs the other.",

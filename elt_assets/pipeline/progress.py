@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.sync import ClosableSink
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.sync.events import Checkpoint, Committed
+from elt_assets.sync.events import Checkpoint, Committed, SliceSink
 from elt_assets.sync.segments import Segment
+from elt_assets.sync.slices import SliceGroup
 
 QUIET = 3.0
 """Seconds from the start of a sync to its first line. A shorter sync logs no phases."""
@@ -112,6 +113,12 @@ class WatchedSink:
     def write(self, segment: Segment) -> None:
         self.sink.write(segment)
         self.work.records_written += segment.records
+
+    def read(self, group: SliceGroup) -> int:
+        assert isinstance(self.sink, SliceSink)
+        rows = self.sink.read(group)
+        self.work.records_written += rows
+        return rows
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         self.work.is_committing = True

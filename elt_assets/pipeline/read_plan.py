@@ -6,10 +6,14 @@ A plan has no effects: no process is started and no table is written before the 
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Raw
 
 from elt_assets.connection import (
     Connection,
@@ -17,12 +21,13 @@ from elt_assets.connection import (
     describe_broken_fields,
     describe_unused_settings,
 )
+from elt_assets.lake.spark.parsing.slices import SliceSource
 from elt_assets.pipeline import shared_state_start
 from elt_assets.pipeline.connectors import connect, connect_destination
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.pipeline.sync import OpenSink, SyncPlan
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.airbyte.messages import SLICES, State
 from elt_assets.protocol.singer.catalog import remove_entries
 from elt_assets.runner.config.secrets import list_unknown_fields
 from elt_assets.runner.connector import Connector
@@ -57,10 +62,14 @@ class ReadPlan:
     ) -> SyncPlan:
         """Return the plan for the sync of these streams into sinks."""
         kind = KINDS[self.connection.source.kind]
-        catalog = ConfiguredCatalog(
-            streams=[read.asset.make_requested_stream(read.stream) for read in self.streams]
-        )
         filters = {read.id: read.asset.record_filter() for read in self.streams}
+        takes_slices = self._can_read_slices
+        catalog = ConfiguredCatalog(
+            streams=[
+                self._request(read, slices=takes_slices and filters[read.id] is None)
+                for read in self.streams
+            ]
+        )
         checkpoint = self.connection.checkpoint
         plan = SyncPlan(
             catalog=catalog,
@@ -91,6 +100,28 @@ class ReadPlan:
         if self.destination is not None:
             self._send_to(self.destination, plan)
         return plan
+
+    @property
+    def _can_read_slices(self) -> bool:
+        """Return whether tasks may read the source: it is a module that they can import."""
+        source = self.connection.source
+        return self.destination is None and source.slices and KINDS[source.kind].has_slices
+
+    def _request(self, read: StreamPlan, *, slices: bool) -> ConfiguredStream:
+        """Return a stream as it is requested from the source.
+
+        Args:
+            slices: tasks may read it. They apply no filter, so a stream with one is staged as records.
+        """
+        stream = read.asset.make_requested_stream(read.stream)
+        if slices:
+            stream = copy.copy(stream)
+            stream.extra = {**stream.extra, SLICES: Raw(b"true")}
+        return stream
+
+    def slice_source(self, stream: ConfiguredStream) -> SliceSource:
+        """Return what tasks need to read slices of a stream."""
+        return SliceSource(json.dumps(self.connector.config).encode(), stream.to_json())
 
     def _send_to(self, destination: Connector, plan: SyncPlan) -> None:
         """Change the plan of a sync so that another destination than the lake gets the records."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.state_only_writer import StateOnlyWriter
@@ -125,7 +126,13 @@ class ReadRun:
             if read.id in self._writers:
                 # The rows of this writer come after those of the previous one.
                 spec = replace(spec, began=next_sync_id(read.tables.metadata))
-            writer = TableWriter(self._spark, read.tables, spec, self.plan.staging)
+            writer = TableWriter(
+                self._spark,
+                read.tables,
+                spec,
+                self.plan.staging,
+                slices=partial(self.plan.slice_source, stream),
+            )
         for change in writer.schema_changes:
             self._warn(read, change)
         self._writers[stream.id] = writer

@@ -172,7 +172,7 @@ def _announce_records(messages: Messages, expect_rows: Callable[[], object]) -> 
     """Yield the messages of a source; call `expect_rows` before the first record."""
     with contextlib.closing(messages):
         for message in messages:
-            if not isinstance(message, Message):
+            if not isinstance(message, Message) or message.slice is not None:
                 expect_rows()
                 yield message
                 break

@@ -20,6 +20,7 @@ from elt_assets.protocol.airbyte.destination_catalog import (
 )
 from elt_assets.protocol.airbyte.log_text import log_line
 from elt_assets.protocol.airbyte.messages import (
+    SLICES,
     ConnectionStatus,
     Control,
     ErrorTrace,
@@ -49,6 +50,7 @@ from elt_assets.runner.process.argument_files import private_files, state_file
 from elt_assets.runner.process.child import DeadlineError, Process
 from elt_assets.runner.process.container import Image
 from elt_assets.runner.process.decoding import Decoder, decode_fast, decode_lossless, decode_runs
+from elt_assets.runner.process.feeding import Releases
 from elt_assets.runner.process_exit import raise_for_exit
 from elt_assets.runner.program import Program
 
@@ -173,7 +175,8 @@ class Connector:
     ) -> Generator[Received, None, None]:
         """Read streams, and yield the messages of the source.
 
-        The process gets no state file if there is no state. The process group ends with the iterator.
+        The process gets no state file if there is no state. The process group ends with the iterator. After a
+        BARRIER the connector goes on when the next message is requested.
 
         Args:
             withhold: do not quote lines that cannot be read as messages, in logs or errors: they may be part
@@ -189,7 +192,15 @@ class Connector:
         """
         decoder = decode_lossless if whole else decode_runs if runs else decode_fast
         files = self._read_files(catalog, states)
-        yield from self._messages("read", files, withhold=withhold, decoder=decoder)
+        asks_for_slices = any(SLICES in stream.extra for stream in catalog.streams)
+        releases = Releases() if asks_for_slices else None
+        stdin = {} if releases is None else {"lines": releases, "stop": releases.end}
+        messages = self._messages("read", files, withhold=withhold, decoder=decoder, **stdin)
+        with contextlib.closing(messages):
+            for message in messages:
+                yield message
+                if releases and isinstance(message, Message) and message.barrier is not None:
+                    releases.add()
 
     def write(
         self,

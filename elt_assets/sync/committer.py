@@ -41,8 +41,10 @@ from elt_assets.sync.events import (
     SessionEvent,
     SharedAcknowledged,
     Sink,
+    SliceSink,
 )
 from elt_assets.sync.segments import Segment
+from elt_assets.sync.slices import SliceGroup
 from elt_assets.sync.streams import StreamRun
 
 MAX_WAITING = 2
@@ -55,6 +57,7 @@ MAX_UNREPORTED = 64
 """Maximum number of tasks that are done and wait for a task before them to be reported."""
 
 OpenSink = Callable[[ConfiguredStream], Sink]
+Result = Committed | int | None
 
 
 @dataclass(frozen=True)
@@ -74,18 +77,23 @@ class _Commit:
 
 @dataclass(frozen=True)
 class _Work:
-    """A task of a sinks' thread: it writes a segment, makes a commit or opens another sink.
+    """A task of a sinks' thread: it writes a segment, reads slices, makes a commit or opens another sink.
 
     `run`: the stream; None if the task does nothing. `thread`: the number of the thread. `event`: reported
-    when all tasks before this one are done.
+    when all tasks before this one are done. The result is that of a commit, or the number of rows of slices.
     """
 
-    future: Future[Committed | None]
+    future: Future[Result]
     run: StreamRun | None = None
     thread: int = 0
     segment: Segment | None = None
+    group: SliceGroup | None = None
     commit: _Commit | None = None
     event: SessionEvent | None = None
+
+    @property
+    def has_data(self) -> bool:
+        return self.segment is not None or self.group is not None
 
 
 class Committer:
@@ -109,9 +117,9 @@ class Committer:
         self._failure: BaseException | None = None
         self._is_stopped = Event()
         self._work: deque[_Work] = deque()
-        self._queues: list[deque[Future[Committed | None]]] = [deque() for _ in self._threads]
+        self._queues: list[deque[Future[Result]]] = [deque() for _ in self._threads]
         self._newest: dict[StreamRun, _Work] = {}
-        self._before: Sequence[Future[Committed | None]] = ()
+        self._before: Sequence[Future[Result]] = ()
         self._opening = Lock()
 
     @property
@@ -122,6 +130,15 @@ class Committer:
         """Queue a segment for the stream's sink."""
         run.uncommitted += segment.records
         self._submit(run, lambda: _write(run, segment), segment=segment)
+
+    def read(self, run: StreamRun, group: SliceGroup) -> None:
+        """Queue slices for the stream's sink to read."""
+
+        def read() -> int:
+            assert isinstance(run.opened_sink, SliceSink)
+            return run.opened_sink.read(group)
+
+        self._submit(run, read, group=group)
 
     def commit(
         self,
@@ -156,7 +173,7 @@ class Committer:
 
     def acknowledge_shared(self, states: tuple[PendingState, ...]) -> None:
         """Queue an event that shared states are durable, reported when the commits before it are done."""
-        nothing: Future[Committed | None] = Future()
+        nothing: Future[Result] = Future()
         nothing.set_result(None)
         self._work.append(_Work(nothing, event=SharedAcknowledged(states)))
 
@@ -194,10 +211,12 @@ class Committer:
                     return
                 self._wait_for_one()
                 continue
-            committed = work.future.result()
+            result = work.future.result()
             self._work.popleft()
-            if work.commit is not None and committed is not None:
-                acknowledged = _acknowledge(work.commit, committed)
+            if isinstance(result, int):
+                _count(work, result)
+            elif work.commit is not None and result is not None:
+                acknowledged = _acknowledge(work.commit, result)
                 reach(Failpoint.ACKNOWLEDGED)
                 yield acknowledged
             elif work.event is not None:
@@ -221,11 +240,12 @@ class Committer:
     def _submit(
         self,
         run: StreamRun,
-        task: Callable[[], Committed | None],
+        task: Callable[[], Result],
         *,
         segment: Segment | None = None,
+        group: SliceGroup | None = None,
         commit: _Commit | None = None,
-        after: Sequence[Future[Committed | None]] = (),
+        after: Sequence[Future[Result]] = (),
     ) -> None:
         """Queue a task of a stream. After one failure every later task fails with the same error.
 
@@ -235,7 +255,7 @@ class Committer:
             after: tasks, of any stream, that must be done before.
         """
 
-        def guard() -> Committed | None:
+        def guard() -> Result:
             for earlier in after:
                 earlier.exception()  # raises an error if the task was cancelled
             if self._is_stopped.is_set():
@@ -251,7 +271,7 @@ class Committer:
         thread = self._thread_for(run)
         future = self._threads[thread].submit(guard)
         self._queues[thread].append(future)
-        self._newest[run] = _Work(future, run, thread, segment, commit)
+        self._newest[run] = _Work(future, run, thread, segment, group, commit)
         self._work.append(self._newest[run])
 
     def _fail(self, error: BaseException) -> None:
@@ -278,7 +298,7 @@ class Committer:
 
     def _is_behind(self) -> bool:
         undone = [work for work in self._work if not work.future.done()]
-        segments = Counter(work.run for work in undone if work.segment is not None)
+        segments = Counter(work.run for work in undone if work.has_data)
         return (
             max(segments.values(), default=0) > MAX_WAITING
             or segments.total() > MAX_WAITING * len(self._threads)
@@ -299,6 +319,13 @@ def _write(run: StreamRun, segment: Segment) -> None:
         segment.path.unlink(missing_ok=True)
 
 
+def _count(work: _Work, rows: int) -> None:
+    """Count the rows of slices, which are known only when they are read."""
+    assert work.run is not None
+    work.run.progress.records_read += rows
+    work.run.read_by_tasks += rows
+
+
 def _acknowledge(commit: _Commit, committed: Committed) -> Acknowledged:
     """Return the event of a commit that is done.
 
@@ -306,9 +333,12 @@ def _acknowledge(commit: _Commit, committed: Committed) -> Acknowledged:
         SystemFailure: the records committed and rejected are not the records staged.
     """
     stream = commit.run.configured.id
-    if committed.records + committed.rejected != commit.staged:
+    run = commit.run
+    staged = commit.staged + run.read_by_tasks - run.committed_by_tasks
+    run.committed_by_tasks = run.read_by_tasks
+    if committed.records + committed.rejected != staged:
         raise SystemFailure(
-            f"stream {str(stream)!r}: {commit.staged} records were staged, but {committed.records} committed "
+            f"stream {str(stream)!r}: {staged} records were staged, but {committed.records} committed "
             f"and {committed.rejected} rejected; the commit is in the table, but is not acknowledged",
             guidance="this is a defect of this project: report it; the next run resumes from the state in "
             "the table, so read the stream from the beginning (a refresh) to get missing records",

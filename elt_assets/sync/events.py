@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.sync.segments import Segment
+from elt_assets.sync.slices import SliceGroup
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,14 @@ class Sink(Protocol):
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Publish what was written and the state, atomically."""
+
+
+@runtime_checkable
+class SliceSink(Sink, Protocol):
+    """A sink that can also read slices."""
+
+    def read(self, group: SliceGroup) -> int:
+        """Read slices for the next commit, as `write` does with records; return the number of their rows."""
 
 
 @dataclass(frozen=True)

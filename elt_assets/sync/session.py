@@ -32,6 +32,7 @@ from elt_assets.protocol.airbyte.messages import (
     RawRecord,
     Received,
     RecordLines,
+    Slice,
     State,
     StreamGeneration,
 )
@@ -210,8 +211,36 @@ class Session:
                 yield from self._update_schema(stream)
         elif message.generation is not None:
             self._update_generation(message.generation)
+        elif message.slice is not None:
+            yield from self._add_slice(message.slice)
+        elif message.barrier is not None:
+            yield from self._settle()
         yield from self._status.note(message)
         yield from self._committer.take_events()
+
+    def _add_slice(self, part: Slice) -> Iterator[SessionEvent]:
+        """Queue a slice; if the queue is full, it is read before a state arrives."""
+        run = self._streams.get(part.stream_descriptor.id)
+        if run is None:
+            yield from self._status.ignore(part.stream_descriptor.id)
+            return
+        if run.writer is not None:
+            self._rotate(run)
+        if run.slices.is_full(self._threshold.rows):
+            self._overflow(run)
+        run.slices.append(part)
+        run.is_mentioned = True
+        run.start_commit_timer()
+
+    def _settle(self) -> Iterator[SessionEvent]:
+        """Give everything to the sinks, commit what a state covers, and wait until this is done."""
+        for run in self._runs:
+            self._rotate(run)
+            if run.is_resumable and run.can_cut_to_state and len(run.pending):
+                self._committer.commit(run, final=False)
+        if self._shared.covered and all(run.can_cut_to_state for run in self._shared.covered):
+            self._commit_shared_states()
+        yield from self._committer.take_events(wait=True)
 
     def _handle_state(self, state: State) -> Iterator[SessionEvent]:
         check_contents(state)
@@ -258,8 +287,8 @@ class Session:
     def _commit_shared_states(self) -> None:
         covered = self._shared.covered
         for run in covered:
-            if run.has_failed and run.writer is not None:
-                run.writer.cut_to_mark()
+            if run.has_failed:
+                run.cut_to_mark()
             self._rotate(run)
         self._shared.commit([], covered)
 
@@ -340,7 +369,12 @@ class Session:
             self._commit_shared_states()
 
     def _rotate(self, run: StreamRun) -> None:
-        """Give the open segment to the sink; unless it ends at a state, it can no longer be cut to one."""
+        """Give the slices and the open segment to the sink; unless they end at a state, they can no longer be
+        cut to one."""
+        run.can_cut_to_state = run.slices.at_mark and run.can_cut_to_state
+        group = run.slices.take()
+        if group is not None:
+            self._committer.read(run, group)
         if run.writer is None:
             return
         run.can_cut_to_state = run.writer.at_mark and run.can_cut_to_state
@@ -372,8 +406,7 @@ class Session:
         cut = [run for run in can_cut if run in covered or len(run.pending)]
         if not self._committer.has_failed:
             for run in cut:
-                if run.writer is not None:
-                    run.writer.cut_to_mark()
+                run.cut_to_mark()
             for run in (*completed, *cut):
                 self._rotate(run)
             self._shared.commit(completed, cut)

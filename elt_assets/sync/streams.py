@@ -14,6 +14,7 @@ from elt_assets.sync.events import PendingState, Sink, Span, StreamProgress
 from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.segments import UNBOUNDED, FilteredSegmentWriter, Segment, SegmentWriter
 from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.slices import SliceQueue
 from elt_assets.sync.states.pending import PendingStates
 
 
@@ -39,13 +40,15 @@ class StreamRun:
     """One stream during a sync.
 
     `sink`: belongs to the sinks' threads; None until one of them has opened it. `segment_limits`: maximum
-    records and bytes of a segment. `writer`: of the open segment. `uncommitted_since`: monotonic time, in
-    seconds, of the first uncommitted record or state. `has_overflowed`: a segment reached its limits since
-    the last commit. `is_mentioned`: a record, state or status of the stream was received. `pending`: states
-    that wait for a commit. `records_at_state`, `records_at_generation`: records received before the last
-    state, and before the present generation. `uncommitted`: records given to the sink since its last commit.
-    `can_cut_to_state`: no record after the last state was given to the sink. `has_own_state`:
-    the stream's newest state is its own, and not one that streams share. `open_files`: those of the session.
+    records and bytes of a segment. `writer`: of the open segment. `slices`: those that are not read yet.
+    `uncommitted_since`: monotonic time, in seconds, of the first uncommitted record or state.
+    `has_overflowed`: a segment reached its limits since the last commit. `is_mentioned`: a record, state or
+    status of the stream was received. `pending`: states that wait for a commit. `records_at_state`,
+    `records_at_generation`: records received before the last state, and before the present generation.
+    `uncommitted`: records given to the sink since its last commit. `read_by_tasks`: rows of slices so far;
+    `committed_by_tasks`: those before the last commit. `can_cut_to_state`: no record after the last state was
+    given to the sink. `has_own_state`: the stream's newest state is its own, and not one that streams share.
+    `open_files`: those of the session.
     """
 
     configured: ConfiguredStream
@@ -56,6 +59,7 @@ class StreamRun:
     open_files: OpenFiles = field(default_factory=OpenFiles)
     progress: StreamProgress = field(default_factory=StreamProgress)
     writer: SegmentWriter | None = None
+    slices: SliceQueue = field(default_factory=SliceQueue)
     uncommitted_since: float | None = None
     segment_count: int = 0
     next_sequence: int = 0
@@ -65,6 +69,8 @@ class StreamRun:
     records_at_state: int = 0
     records_at_generation: int = 0
     uncommitted: int = 0
+    read_by_tasks: int = 0
+    committed_by_tasks: int = 0
     can_cut_to_state: bool = True
     has_own_state: bool = False
     error: ErrorTrace | None = None
@@ -101,8 +107,9 @@ class StreamRun:
 
     @property
     def records_received(self) -> int:
-        """Number of records received so far, those of the open segment included."""
-        return self.progress.records_read + (0 if self.writer is None else self.writer.received)
+        """Number of records received so far, those of the open segment included; without rows of slices."""
+        received = self.progress.records_read - self.read_by_tasks
+        return received + (0 if self.writer is None else self.writer.received)
 
     def open_segment(self) -> SegmentWriter:
         """Return the writer of the open segment; open a segment if there is none."""
@@ -137,7 +144,7 @@ class StreamRun:
             seconds: age of uncommitted data that makes a commit due.
         """
         writer = self.writer
-        if self.has_overflowed or self.pending.is_over_limit:
+        if self.has_overflowed or self.pending.is_over_limit or self.slices.is_full(rows):
             return True
         since = self.uncommitted_since
         if since is not None and time.monotonic() - since >= seconds:
@@ -158,8 +165,15 @@ class StreamRun:
     def mark(self) -> None:
         """Record that a state covers everything received so far."""
         self.can_cut_to_state = True
+        self.slices.mark()
         if self.writer is not None:
             self.writer.mark()
+
+    def cut_to_mark(self) -> None:
+        """Remove the records and slices that no state covers."""
+        self.slices.cut_to_mark()
+        if self.writer is not None:
+            self.writer.cut_to_mark()
 
     def add_source_count(self, state: State) -> None:
         """Add the record count that the source reports in a state to the stream's total."""

@@ -15,6 +15,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.parse.segment_parsing import Key, Rejections, SegmentParser, SyncIds, tasks_of
 from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.schema.logical_types import Column
+from elt_assets.lake.spark.parsing.job import ParseJob
 from elt_assets.lake.spark.parsing.task import parse_lines
 from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Segment
@@ -46,15 +47,8 @@ class Conformer:
         self, segment: Segment, properties: Any, **options: Any
     ) -> tuple[list[Row], list[Row]]:
         """The rows of a segment and the rejected records, each in the order they were extracted."""
-        table, dead = (Table(str(self.folder / name), APP) for name in ("rows", "dead"))
-        strict = options.pop("strict", ())
-        read = _columns(properties, strict)
-        rejections = Rejections(dead, DEAD, {})
-        declared = options.pop("declared", None)
-        parser = SegmentParser(
-            table, rejections, read, declared or read, STAMP, options.pop("key", ()), **options
-        )
-        job = parser.job("data", "data")
+        table, dead = self._tables
+        job = self.job(properties, **options)
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(4_000)  # as in a task
         try:
@@ -68,6 +62,19 @@ class Conformer:
             sorted(rows, key=lambda row: str(row["_airbyte_raw_id"])),
             sorted(rejects, key=lambda row: int(row["place"])),
         )
+
+    def job(self, properties: Any, **options: Any) -> ParseJob:
+        """The job of tasks that parse records of a schema."""
+        table, dead = self._tables
+        read = _columns(properties, options.pop("strict", ()))
+        declared = options.pop("declared", None)
+        key, rejections = options.pop("key", ()), Rejections(dead, DEAD, {})
+        parser = SegmentParser(table, rejections, read, declared or read, STAMP, key, **options)
+        return parser.job("data", "data")
+
+    @property
+    def _tables(self) -> list[Table]:
+        return [Table(str(self.folder / name), APP) for name in ("rows", "dead")]
 
     def rows(
         self,

@@ -5,22 +5,26 @@ Spec: Airbyte Protocol.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from connectors.sdk.encoding import encode
-from connectors.sdk.items import Record
+from connectors.sdk.items import Change, Page, Record, Slice
 from connectors.sdk.output import TimedOutput, encode_record, encode_records
 from connectors.sdk.reports import RATE_LIMITED
+from connectors.sdk.slices import reader_name
+from connectors.sdk.source import Source
 from connectors.sdk.sync import StreamOutput
 from elt_assets.protocol.airbyte import message_factory
 from elt_assets.protocol.airbyte import messages as wire
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamDescriptor
 from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.output import OutputClosedError
 
 RECORDS_AT_ONCE = 1000
 """Number of records that are encoded at once: more would take memory, and be no faster."""
@@ -38,6 +42,25 @@ class SourceOutput(TimedOutput):
         emitted_at = time.time_ns() // 1_000_000
         self._buffer += b'%b%b,"emitted_at":%d}}\n' % (head, encoded, emitted_at)
         self.flush_if_due(emitted_at)
+
+    def record_with_changes(self, head: bytes, data: Record, changes: Sequence[Change]) -> None:
+        """Send a record of which the source has changed values. Spec: AirbyteRecordMessageMeta."""
+        meta = encode({"changes": changes})
+        emitted_at = time.time_ns() // 1_000_000
+        body = (head, encode_record(data), emitted_at, meta)
+        self._buffer += b'%b%b,"emitted_at":%d,"meta":%b}}\n' % body
+        self.flush_if_due(emitted_at)
+
+    def barrier(self) -> None:
+        """Ask the reader to read all slices so far, and wait until it has done so.
+
+        Raises:
+            OutputClosedError: the reader has ended.
+        """
+        self.send([Message(type="BARRIER", barrier=wire.Barrier())])
+        self.flush()
+        if not sys.stdin.buffer.readline():
+            raise OutputClosedError
 
     def records(self, head: bytes, data: list[Record]) -> None:
         """Send several records, as `record` does."""
@@ -111,8 +134,10 @@ def record_head(stream: StreamDescriptor) -> bytes:
 class AirbyteStreamOutput(StreamOutput):
     """The Airbyte messages about one stream."""
 
-    def __init__(self, output: SourceOutput, configured: ConfiguredStream):
+    def __init__(self, output: SourceOutput, source: Source, configured: ConfiguredStream):
         self._output = output
+        self._source = source
+        self.takes_slices = bytes(configured.extra.get(wire.SLICES, b"")) == b"true"
         self._stream = configured.id.descriptor
         self._head = record_head(self._stream)
         self._is_running = False
@@ -124,10 +149,32 @@ class AirbyteStreamOutput(StreamOutput):
         self._run()
         self._output.record(self._head, record)
 
-    def records(self, records: list[Record]) -> None:
-        if records:
+    def page(self, page: Page) -> None:
+        if page.records:
             self._run()
-            self._output.records(self._head, records)
+        if not page.changes:
+            self._output.records(self._head, page.records)
+            return
+        for number, record in enumerate(page.records):
+            if number in page.changes:
+                self._output.record_with_changes(self._head, record, page.changes[number])
+            else:
+                self._output.record(self._head, record)
+
+    def slice(self, part: Slice) -> None:
+        self._run()
+        body = wire.Slice(
+            stream_descriptor=self._stream,
+            key=part.key,
+            reader=reader_name(self._source),
+            data=Raw(encode(part.data)),
+            row_estimate=part.rows,
+        )
+        self._output.send([Message(type="SLICE", slice=body)])
+        self._output.flush_if_due(time.time_ns() // 1_000_000)
+
+    def barrier(self) -> None:
+        self._output.barrier()
 
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:
         self._output.state(self._stream, state, records)

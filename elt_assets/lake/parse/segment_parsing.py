@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.utils import is_remote
 
-from elt_assets.errors import SystemFailure
+from elt_assets.errors import SystemFailure, error_class
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
@@ -27,6 +27,14 @@ from elt_assets.lake.spark.parsing.job import (
     ParseResult,
     ParseTask,
 )
+from elt_assets.lake.spark.parsing.slices import (
+    POSITIONS,
+    SliceResult,
+    SliceSource,
+    SliceTask,
+    make_slice_batch_runner,
+    make_slice_runner,
+)
 from elt_assets.lake.spark.parsing.task import RESULT, make_batch_runner, make_runner
 from elt_assets.lake.spark.parsing.undeclared_fields import DeclaredNames
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
@@ -34,6 +42,7 @@ from elt_assets.lake.spark.worker_code import make_sendable
 from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Piece, Segment, refuse_foreign
 from elt_assets.sync.selection.fields import UNDECLARED
+from elt_assets.sync.slices import SliceGroup
 
 Key = Sequence[Sequence[str]]
 """Paths of table columns."""
@@ -152,12 +161,33 @@ class SegmentParser:
         Raises:
             SystemFailure, ConfigError: a line is no record of the stream; or rows are missing.
         """
+
+        def run(job: ParseJob) -> list[ParseResult]:
+            tasks = list(tasks_of(segment, location, _cores(spark)))
+            results = run_parse_tasks(spark, job, tasks)
+            _check(segment, results)
+            return results
+
+        return self._write(run)
+
+    def read(self, spark: SparkSession, group: SliceGroup, source: SliceSource) -> ParsedSegment:
+        """Read slices in tasks, and write their rows, and the records that have none.
+
+        Raises:
+            EltError: a slice cannot be read; or rows are missing.
+        """
+        tasks = [
+            SliceTask(part.key, part.reader, bytes(part.data), (group.first + number) * POSITIONS)
+            for number, part in enumerate(group.slices)
+        ]
+        return self._write(lambda job: run_slice_tasks(spark, job, source, tasks))
+
+    def _write(self, run: Callable[[ParseJob], Sequence[ParseResult]]) -> ParsedSegment:
+        """Run tasks that write to new folders; keep the files of their results, and no others."""
         folders = (self._table.new_folder(), self._dead.new_folder())
-        job = self.job(*folders)
         tables = (self._table, self._dead)
         try:
-            results = run_parse_tasks(spark, job, list(tasks_of(segment, location, _cores(spark))))
-            _check(segment, results)
+            results = run(self.job(*folders))
             # Attempts of tasks that Spark has repeated may have left files.
             files = [DataFile(*file) for result in results for file in result.files]
             rejected = [DataFile(*file) for result in results for file in result.dead_files]
@@ -235,6 +265,41 @@ def run_parse_tasks(
         ParseResult(*values)
         for values in numbered.mapPartitions(make_sendable(make_runner, job, tasks)).collect()
     ]
+
+
+def run_slice_tasks(
+    spark: SparkSession,
+    job: ParseJob,
+    source: SliceSource,
+    tasks: Sequence[SliceTask],
+) -> list[SliceResult]:
+    """Read slices, each in a task of its own.
+
+    Raises:
+        EltError: a slice cannot be read; the files of all are to be removed.
+        SystemFailure: the rows of a slice are not those that its source has given.
+    """
+    if is_remote():
+        numbers = spark.range(0, len(tasks), 1, len(tasks))
+        work = make_sendable(make_slice_batch_runner, job, source, tasks)
+        rows = numbers.mapInArrow(work, RESULT).collect()
+        results = [SliceResult(*json.loads(row["result"])) for row in rows]
+    else:
+        numbered = spark.sparkContext.parallelize(range(len(tasks)), len(tasks))
+        sent = make_sendable(make_slice_runner, job, source, tasks)
+        results = [SliceResult(*values) for values in numbered.mapPartitions(sent).collect()]
+    for result in results:
+        if result.failure is not None:
+            kind, message, guidance, detail = result.failure
+            raise error_class(kind)(message, guidance=guidance, detail=detail)
+    for task, result in zip(tasks, results, strict=True):
+        if result.rows + result.rejected != result.read:
+            raise SystemFailure(
+                f"slice {task.key} has {result.read} rows, but {result.rows} were written and "
+                f"{result.rejected} rejected; nothing of it was committed",
+                guidance="this is a defect of this project: report it",
+            )
+    return results
 
 
 def _cores(spark: SparkSession) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -30,10 +30,11 @@ from elt_assets.lake.delta.commit_metadata import Refresh
 from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.merge.dedup import Arrival
-from elt_assets.lake.parse.segment_parsing import Rejections, SegmentParser
+from elt_assets.lake.parse.segment_parsing import ParsedSegment, Rejections, SegmentParser
 from elt_assets.lake.parse.undeclared_counts import limit_counts
 from elt_assets.lake.schema import from_json_schema, metadata_columns
 from elt_assets.lake.schema.logical_types import Column, Unread
+from elt_assets.lake.spark.parsing.slices import SliceSource
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
@@ -45,6 +46,7 @@ from elt_assets.storage import conditional_writes
 from elt_assets.storage.staging import IN_PLACE, Staging
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
+from elt_assets.sync.slices import SliceGroup
 
 MAX_ATTEMPTS = 5
 """Maximum number of attempts at a commit. It is built again if, for example, a compaction has replaced files
@@ -109,6 +111,7 @@ class TableWriter:
         staging: where tasks read the segments.
         arrival: the place of the records among the present rows; all but "last" are for a replay.
         locate: report the places of rejected records with each commit.
+        slices: returns what tasks need to read slices of the stream; None if it has none.
 
     Raises:
         ConfigError: a change of the stream's schema is not accepted, the salt has changed, the store of
@@ -125,6 +128,7 @@ class TableWriter:
         *,
         arrival: Arrival = "last",
         locate: bool = False,
+        slices: Callable[[], SliceSource] | None = None,
     ):
         conditional_writes.require(tables.main.storage.location)
         for table in (tables.main, *tables.companions.values()):
@@ -141,6 +145,7 @@ class TableWriter:
         self._arrival = arrival
         self._sync_ids = spec.make_sync_ids()
         self._locates = locate
+        self._slices = slices
         self._plan = self._plan_columns()
         self._schema_changes = self._plan.differences
         self._hide_unfinished()
@@ -168,7 +173,22 @@ class TableWriter:
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
         with self._staging.share_with_tasks(segment.path) as place:
-            parsed = self._plan.parser.parse(self._provider.get(), segment, place)
+            self._add(self._plan.parser.parse(self._provider.get(), segment, place))
+
+    def read(self, group: SliceGroup) -> int:
+        """Read slices in tasks, and write their rows as files that are not visible yet.
+
+        Raises:
+            EltError: the source of a slice fails; its class names who must act.
+        """
+        assert self._slices is not None
+        with translated(f"while the table {self._tables.main.uri} was written"):
+            parsed = self._plan.parser.read(self._provider.get(), group, self._slices())
+        self._add(parsed)
+        return sum(result.rows + result.rejected for result in parsed.results)
+
+    def _add(self, parsed: ParsedSegment) -> None:
+        """Add files to what the next commit publishes."""
         reach(Failpoint.SEGMENT_PARSED)
         pending = self._pending
         pending.files += parsed.files

@@ -31,6 +31,8 @@ _BODIES = {
     "DESTINATION_CATALOG": "destination_catalog",
     "NEWS": "news",
     "PARTITION": "partition",
+    "SLICE": "slice",
+    "BARRIER": "barrier",
 }
 _OPENINGS = {
     "RECORD": rb'"(?:stream|data|namespace|emitted_at|meta|file_reference)"\s*:',
@@ -40,6 +42,7 @@ _OPENINGS = {
     rb'|emitted_at"\s*:)',
     "CONTROL": rb'"(?:type"\s*:\s*"CONNECTOR_CONFIG"|(?:connectorConfig|emitted_at)"\s*:)',
     "PARTITION": rb'"stream_descriptor"\s*:',
+    "SLICE": rb'"(?:stream_descriptor|key|reader|data)"\s*:',
 }
 """The beginnings of bodies by which a part of a message is recognized, if its loss could remain unnoticed."""
 _PASSED_ON = ("RECORD", "STATE")
@@ -52,7 +55,16 @@ _PROTOCOL = LineProtocol(
         )
         for kind, body in _BODIES.items()
     },
-    vital=("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL", "PARTITION"),
+    vital=(
+        "RECORD",
+        "STATE",
+        "CATALOG",
+        "SPEC",
+        "CONNECTION_STATUS",
+        "CONTROL",
+        "PARTITION",
+        "SLICE",
+    ),
     salvage={"TRACE": failure_of_line},
 )
 
@@ -99,8 +111,8 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
 
     Raises:
         SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
-            CONNECTION_STATUS, CONTROL or PARTITION), or contains a part of one, but is truncated, malformed,
-            or nested too deeply.
+            CONNECTION_STATUS, CONTROL, PARTITION or SLICE), or contains a part of one, but is truncated,
+            malformed, or nested too deeply.
         ConfigError: the line is a record that refers to a file.
     """
     try:

@@ -276,6 +276,38 @@ class Partition(Wire):
     context: Raw
 
 
+class Slice(Wire):
+    """A part of a stream that tasks read, in place of its records.
+
+    This project's connectors send it if the configured stream has `"slices": true` (`SLICES`). A STATE after
+    it covers its records, as it covers those of RECORD messages.
+
+    Attributes:
+        key: what names the slice in logs and errors.
+        reader: the source, `module:class`, that the tasks import to read it.
+        data: a JSON object that the source has made for itself.
+        row_estimate: about how many rows it has; None if that is unknown.
+    """
+
+    stream_descriptor: StreamDescriptor
+    key: str
+    reader: str
+    data: Raw
+    row_estimate: Number | None = None
+
+
+class Barrier(Wire):
+    """A request to read all slices before it, and to commit what can be committed.
+
+    The connector waits for a line on its stdin, which is sent when this is done. Until then it can keep what
+    the slices need, such as a snapshot of a database.
+    """
+
+
+SLICES = "slices"
+"""The property of a configured stream by which a connector's reader says that it has tasks for slices."""
+
+
 class StreamGeneration(Wire):
     """The start or the end of a generation of a stream, made from the version that a Singer tap sends.
 
@@ -306,6 +338,8 @@ class Message(Wire):
     destination_catalog: DestinationCatalog | None = None
     news: News | None = None
     partition: Partition | None = None
+    slice: Slice | None = None
+    barrier: Barrier | None = None
     generation: StreamGeneration | None = None
 
     @property

@@ -49,6 +49,7 @@ class SourceKind(ABC):
         can_change_schema: whether the schema of a stream may change during a read.
         reports_new_data: whether the connector can be probed for new data.
         lists_partitions: whether the connector may be able to list the partitions of its streams.
+        has_slices: whether tasks on Spark can import its sources, to read slices of their streams.
         runs_manifests: whether `trust` and `engine` can be written beside the kind's key.
     """
 
@@ -61,6 +62,7 @@ class SourceKind(ABC):
     can_change_schema: ClassVar[bool] = False
     reports_new_data: ClassVar[bool] = False
     lists_partitions: ClassVar[bool] = True
+    has_slices: ClassVar[bool] = False
     runs_manifests: ClassVar[bool] = False
 
     @abstractmethod

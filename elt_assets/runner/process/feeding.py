@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import select
 import threading
 import time
@@ -14,6 +15,22 @@ _IDLE_MS = 200
 """Interval in milliseconds at which a feeder with a full pipe checks whether it was ended."""
 _STOP_SECONDS = 10.0
 """Time limit for the lines to end after `stop`."""
+
+
+class Releases:
+    """The lines of a process that waits for one at some points: an empty line for each `add`, until `end`."""
+
+    def __init__(self) -> None:
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._lines.get, None)
+
+    def add(self) -> None:
+        self._lines.put(b"\n")
+
+    def end(self) -> None:
+        self._lines.put(None)
 
 
 class Feeder:

@@ -77,18 +77,7 @@ def make_batch_runner(
 
 def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
     """Parse the parts of a task."""
-    raw_id = job.metadata.names[0]
-    writer = make_writer(
-        job.root,
-        job.folder,
-        job.partition_by,
-        group_bytes=_GROUP_BYTES,
-        options=_encodings(raw_id),
-    )
-    dead_letter = job.dead_letter
-    dead_writer = FileWriter(
-        dead_letter.root, dead_letter.folder, group_bytes=_GROUP_BYTES, options=_encodings("")
-    )
+    writer, dead_writer = open_writers(job)
     result = ParseResult()
     parsers: dict[tuple[str, str, str | None], BlockParser] = {}
     with discard_on_error(writer, dead_writer):
@@ -110,8 +99,28 @@ def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
                         result.foreign_lines.extend((part.number, number))
         writer.close()
         dead_writer.close()
-    result.files, result.dead_files = _describe(writer), _describe(dead_writer)
+    set_files(result, writer, dead_writer)
     return result
+
+
+def open_writers(job: ParseJob) -> tuple[FileWriter, FileWriter]:
+    """Return the writers of a task's rows and of its rejected records."""
+    writer = make_writer(
+        job.root,
+        job.folder,
+        job.partition_by,
+        group_bytes=_GROUP_BYTES,
+        options=_encodings(job.metadata.names[0]),
+    )
+    dead = job.dead_letter
+    return writer, FileWriter(
+        dead.root, dead.folder, group_bytes=_GROUP_BYTES, options=_encodings("")
+    )
+
+
+def set_files(result: ParseResult, writer: FileWriter, dead_writer: FileWriter) -> None:
+    """Put the files of closed writers into a result."""
+    result.files, result.dead_files = _describe(writer), _describe(dead_writer)
 
 
 def _blocks(source: Any, part: LineRange) -> Iterator[tuple[bytes, np.ndarray]]:

@@ -1,0 +1,105 @@
+"""Records of Arrow batches: the rows of a slice as a source sends them in RECORD messages."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Raw
+
+from connectors.sdk.encoding import encode
+from connectors.sdk.items import Change, Page, Record
+from connectors.sdk.output import encode_record
+
+_BREAK = re.compile(rb"[\r\n]")
+CHANGES = "_elt_changes"
+"""The column of a batch in which the source says which values it has changed. It is no column of the
+table."""
+
+
+def page_of(batch: pa.RecordBatch, schema: Mapping[str, Any]) -> Page:
+    """Return the rows of a batch as records, with the changes that it reports.
+
+    Args:
+        schema: the JSON schema of the stream, which says which texts are JSON.
+    """
+    properties = schema.get("properties") or {}
+    names = [name for name in batch.schema.names if name != CHANGES]
+    columns = [_values(batch.column(name), properties.get(name)) for name in names]
+    records: list[Record] = [
+        dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)
+    ]
+    return Page(records or [{} for _ in range(len(batch))], changes_of(batch))
+
+
+def changes_of(batch: pa.RecordBatch) -> dict[int, Sequence[Change]]:
+    """Return the changes that a batch reports, by the number of the row."""
+    position = batch.schema.get_field_index(CHANGES)
+    if position < 0:
+        return {}
+    lists = batch.column(position).to_pylist()
+    return {row: changes for row, changes in enumerate(lists) if changes}
+
+
+def lines_of(batch: pa.RecordBatch, schema: Mapping[str, Any], emitted_at: int) -> bytes:
+    """Return the rows of a batch as lines of JSON, in the form of a staged record.
+
+    Args:
+        emitted_at: the time of the records, in milliseconds since 1970.
+    """
+    page = page_of(batch, schema)
+    lines = []
+    for number, record in enumerate(page.records):
+        changes = page.changes.get(number)
+        meta = b"" if changes is None else b',"meta":%b' % encode({"changes": changes})
+        lines.append(b'{"data":%b,"emitted_at":%d%b}\n' % (encode_record(record), emitted_at, meta))
+    return b"".join(lines)
+
+
+def _values(column: pa.Array, declared: Any) -> Sequence[Any]:
+    """Return the values of a column as JSON has them."""
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        column, kind = column.storage, column.storage.type
+    if pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+        texts = column.cast(pa.string())
+        if pa.types.is_timestamp(kind):
+            texts = pc.replace_substring(texts, " ", "T")
+        return list(texts.to_pylist())
+    values = column.to_pylist()
+    convert = _converter(kind, declared)
+    if convert is None:
+        return list(values)
+    return [None if value is None else convert(value) for value in values]
+
+
+def _converter(kind: pa.DataType, declared: Any) -> Callable[[Any], Any] | None:
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return lambda value: base64.b64encode(value).decode()
+    if (pa.types.is_string(kind) or pa.types.is_large_string(kind)) and _is_json(declared):
+        return _raw
+    return None
+
+
+def _raw(text: str) -> Any:
+    """Return a text of JSON as it stands, but on one line; one that is not JSON as a text."""
+    encoded = text.encode()
+    try:
+        msgspec.json.decode(encoded)
+        return Raw(msgspec.json.format(encoded, indent=-1) if _BREAK.search(encoded) else encoded)
+    except (msgspec.MsgspecError, RecursionError):
+        return text
+
+
+def _is_json(declared: Any) -> bool:
+    """Return whether a field may hold an object or a list, so that its texts are JSON."""
+    if not isinstance(declared, Mapping):
+        return False
+    types = declared.get("type")
+    names = {types} if isinstance(types, str) else set(types or ())
+    return not names or bool(names & {"object", "array"})

@@ -1,0 +1,142 @@
+"""Streams that are read by slices: tasks read them side by side, as Arrow.
+
+`SlicedStream.slices` divides a read into slices, and says which state is reached when those before it are
+complete. `read_slice` reads one of them. In a sync to the lake, Spark's tasks do that; the records never pass
+through the process of the source. Any other reader gets the same rows as RECORD messages.
+
+A slice's `data` is all that a task knows of it, besides the config: the task makes the source and its streams
+anew. So a slice must be readable from any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from connectors.sdk.items import Checkpoint, Estimate, Item, Slice, Wait, Warn
+from connectors.sdk.stream import Stream
+from elt_assets.errors import SystemFailure
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+
+if TYPE_CHECKING:  # a source that only lists its streams needs no Arrow
+    import pyarrow as pa
+
+    from connectors.sdk.source import Source
+
+_RECORDS = "connectors.sdk.arrow_records"
+"""The module that makes records of Arrow. It is imported when it is used: pyarrow is slow to import."""
+Part = Slice | Wait | Checkpoint | Estimate | Warn
+
+
+class SlicedStream(Stream):
+    """The base class of streams that are read by slices. Subclasses write `slices` and `read_slice`."""
+
+    def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterable[Part]:
+        """Yield the slices of a read, and a `Checkpoint` wherever a later read can resume.
+
+        A `Checkpoint` covers the slices before it. `Wait` returns when they are read, and committed if a
+        state covers them: a stream that keeps something open for its slices, such as the snapshot of a
+        database, closes it after that.
+
+        Args:
+            state: that of the last acknowledged checkpoint; None to read from the beginning.
+
+        Raises:
+            EltError: the source cannot be read; its class names who must act.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define `slices`")
+
+    def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a slice, in batches that fit in memory, with a column for each field.
+
+        The types need not be those of the table: what Arrow cannot take over without a loss is converted
+        from JSON, as the values of a RECORD are. A column `_elt_changes` reports values that the source has
+        changed: a list of objects with the texts `field`, `change` and `reason`.
+
+        Args:
+            data: that of the slice.
+
+        Raises:
+            EltError: the slice cannot be read; its class names who must act.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define `read_slice`")
+
+    def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
+        """Yield the rows of all slices as records, one slice after another."""
+        convert = import_module(_RECORDS).page_of
+        for part in self.slices(configured, state):
+            if isinstance(part, Slice):
+                for batch in self.read_slice(part.data):
+                    yield convert(batch, self.json_schema)
+            elif not isinstance(part, Wait):
+                yield part
+
+
+@dataclass
+class SliceReader:
+    """Reads the slices of one stream in a task.
+
+    Args:
+        reader: the source, as `module:class`.
+        config: the config of the source, as JSON.
+        configured: the configured stream, as JSON.
+    """
+
+    reader: str
+    config: bytes
+    configured: bytes
+    _stream: SlicedStream | None = field(default=None, init=False, repr=False)
+
+    def read(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a slice."""
+        return self.stream.read_slice(msgspec.json.decode(data))
+
+    def write_lines(self, batch: pa.RecordBatch, emitted_at: int) -> bytes:
+        """Return the rows of a batch as lines of JSON: see `lines_of`."""
+        lines: bytes = import_module(_RECORDS).lines_of(batch, self.stream.json_schema, emitted_at)
+        return lines
+
+    @property
+    def stream(self) -> SlicedStream:
+        """The stream, which is opened once in a task.
+
+        Raises:
+            EltError: the source cannot be opened.
+        """
+        if self._stream is None:
+            self._stream = _open(self.reader, self.config, self.configured)
+        return self._stream
+
+
+def reader_name(source: Source) -> str:
+    """Return the name by which tasks import a source.
+
+    Raises:
+        SystemFailure: the class of the source is in the program that runs it, which cannot be imported.
+    """
+    kind = type(source)
+    if kind.__module__ == "__main__" or "." in kind.__qualname__:
+        raise SystemFailure(
+            f"the source {source.name!r} has streams with slices, but tasks cannot import its class "
+            f"{kind.__qualname__}",
+            guidance="define it at the top level of a module, and call `run` in another one",
+        )
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _open(reader: str, config: bytes, configured: bytes) -> SlicedStream:
+    module, _, name = reader.partition(":")
+    source: Source = getattr(import_module(module), name)()
+    stream_to_read = ConfiguredStream.from_json(configured)
+    source.selected = [stream_to_read.stream.name]
+    for stream in source.open(msgspec.json.decode(config)):
+        if stream.id == stream_to_read.id and isinstance(stream, SlicedStream):
+            return stream
+    raise SystemFailure(
+        f"the source has no stream {str(stream_to_read.id)!r} any more",
+        guidance="run `elt discover`, and remove the stream if it is gone",
+    )

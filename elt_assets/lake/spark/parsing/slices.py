@@ -1,0 +1,330 @@
+"""A task that reads a slice of a stream from its source, and writes its rows as the tasks of segments do.
+
+Columns whose values a table's column holds unchanged are taken over as they are. A batch with any other value
+or column is written as lines of JSON, and parsed as the records of a segment are: so a value becomes the same
+whichever way its stream is read.
+
+The readers of slices are those of the source: a worker needs its package.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from elt_assets.lake.spark.parsing.blocks import BlockParser, BlockRows
+from elt_assets.lake.spark.parsing.envelopes import Heads
+from elt_assets.lake.spark.parsing.job import ROWS, LineRange, ParseJob, ParseResult
+from elt_assets.lake.spark.parsing.rejects import find_rejects
+from elt_assets.lake.spark.parsing.row_metadata import build_metadata_columns
+from elt_assets.lake.spark.parsing.task import open_writers, set_files
+from elt_assets.lake.spark.task_io import discard_on_error
+from elt_assets.lake.spark.types.changes import BlockChanges
+from elt_assets.lake.spark.types.columns import MAX_BYTES
+from elt_assets.lake.spark.types.fields import DECODING_ERRORS
+from elt_assets.lake.spark.types.json_texts import JsonTexts
+from elt_assets.lake.spark.types.repair import MAX_DEPTH
+
+POSITIONS = 1 << 28
+"""The number of positions in its stream that a slice has."""
+_MAX_ROWS = 1 << 16
+"""Maximum rows of a batch that are converted at a time."""
+_LINES_BYTES = 4 << 20
+"""About the bytes of lines of JSON that are parsed at a time."""
+_TAKEN_OVER = frozenset(
+    {"TEXT", "BOOLEAN", "INTEGER", "BIG_INTEGER", "NUMBER", "BIG_NUMBER", "DATE", "BINARY"}
+    | {"TIMESTAMP", "TIMESTAMP_NTZ", "UNREAD"}
+)
+"""The logical types of which any value of the column's type is valid."""
+JSON_OPENINGS = {"JSON": b"", "JSON_OBJECT": b"{", "JSON_ARRAY": b"["}
+"""The first byte of the texts of these types."""
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""The days since 1970 of 0001-01-01 and 9999-12-31."""
+_DAY = 86_400_000_000
+_NOTHING: Counter[str] = Counter()
+Failure = tuple[str, str, "str | None", "str | None"]
+"""An error of the source: its class, its message, its guidance and its detail."""
+
+
+class Reader(Protocol):
+    """Reads the slices of one stream."""
+
+    def read(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a slice."""
+
+    def write_lines(self, batch: pa.RecordBatch, emitted_at: int) -> bytes:
+        """Return the rows of a batch as lines of JSON, in the form ROWS."""
+
+
+_SDK = "connectors.sdk.slices"
+"""The module with `SliceReader`. It is imported by name: it belongs to the source, and not to the lake."""
+
+
+@dataclass(frozen=True)
+class SliceSource:
+    """What tasks need to read slices of a stream: the config of its source, and the configured stream, as
+    JSON."""
+
+    config: bytes
+    configured: bytes
+
+    def open(self, reader: str) -> Reader:
+        """Return the reader of the stream. `reader`: the source, as `module:class`."""
+        made: Reader = import_module(_SDK).SliceReader(reader, self.config, self.configured)
+        return made
+
+
+@dataclass(frozen=True)
+class SliceTask:
+    """A slice. `first`: the position of its first row in the stream. `data`: as its source has made it."""
+
+    key: str
+    reader: str
+    data: bytes
+    first: int
+
+
+@dataclass
+class SliceResult(ParseResult):
+    """The result of a slice. `read`: the number of rows that the source has given."""
+
+    read: int = 0
+    failure: Failure | None = None
+
+
+Plain = tuple[Any, ...]
+
+
+def make_slice_runner(
+    job: ParseJob, source: SliceSource, tasks: Sequence[SliceTask]
+) -> Callable[[Iterable[int]], Iterator[Plain]]:
+    """Return the function that reads the slices of some numbers.
+
+    It yields plain values, in the order of the attributes of a `SliceResult`. An error of the source is a
+    result: Spark would try again, and hide its text in a stack trace.
+    """
+
+    def work(numbers: Iterable[int]) -> Iterator[Plain]:
+        pa.set_cpu_count(1)
+        reader: Reader | None = None
+        for task in map(tasks.__getitem__, numbers):
+            try:
+                reader = reader or source.open(task.reader)
+                result = read_slice(job, reader, task)
+            except Exception as error:  # noqa: BLE001 - the driver raises it
+                result = SliceResult(failure=describe_failure(error, task.key))
+            yield tuple(getattr(result, attribute.name) for attribute in fields(result))
+
+    return work
+
+
+def make_slice_batch_runner(
+    job: ParseJob, source: SliceSource, tasks: Sequence[SliceTask]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function of `make_slice_runner` for `mapInArrow` over a DataFrame of numbers."""
+    work = make_slice_runner(job, source, tasks)
+
+    def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            results = [
+                json.dumps(result, default=list) for result in work(batch.column(0).to_pylist())
+            ]
+            yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], names=["result"])
+
+    return run_batches
+
+
+def describe_failure(error: Exception, key: str) -> Failure:
+    """Return an error as a result of a task."""
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            "config_error",
+            f"the Spark workers cannot read slices of the source: they have no module {error.name!r}",
+            "install this project, with what the source needs, on the executors; or write `slices: false`",
+            None,
+        )
+    kind = getattr(error, "failure_type", None)
+    if kind is None:
+        stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        return "system_error", f"the slice {key} cannot be read: {error!r}", None, stack
+    texts: Any = error
+    return kind, f"slice {key}: {texts.message}", texts.guidance, texts.detail
+
+
+def read_slice(job: ParseJob, reader: Reader, task: SliceTask) -> SliceResult:
+    """Write the rows of a slice."""
+    result = SliceResult()
+    converter = BatchConverter(job, reader, task)
+    writer, dead_writer = open_writers(job)
+    with discard_on_error(writer, dead_writer):
+        for batch in reader.read(task.data):
+            for start in range(0, len(batch), _MAX_ROWS):
+                part = batch.slice(start, _MAX_ROWS)
+                for rows in converter.convert(part, result.read):
+                    writer.write(rows.batch)
+                    if rows.dead is not None:
+                        result.rejected_sequence.extend(rows.dead.column("place").to_pylist())
+                        dead_writer.write(rows.dead)
+                    result.changed += rows.changed
+                    result.undeclared.update(rows.undeclared)
+                result.read += len(part)
+                if result.read > POSITIONS:
+                    raise ValueError(f"it has more than {POSITIONS:,} rows: make smaller slices")
+        writer.close()
+        dead_writer.close()
+    set_files(result, writer, dead_writer)
+    return result
+
+
+@dataclass
+class BatchConverter:
+    """Converts the batches of a slice to rows of the table."""
+
+    job: ParseJob
+    reader: Reader
+    task: SliceTask
+    _parser: BlockParser | None = field(default=None, init=False)
+    _texts: JsonTexts = field(default_factory=JsonTexts, init=False)
+
+    def convert(self, batch: pa.RecordBatch, first: int) -> Iterator[BlockRows]:
+        """Yield the rows of a batch. `first`: the number of its first row in the slice."""
+        arrays = self._take_over(batch)
+        if arrays is None:
+            yield from self._parse(batch, first)
+            return
+        emitted_at = _milliseconds()
+        numbers = self.task.first + first + np.arange(len(batch))
+        head = Heads(numbers, np.full(len(batch), emitted_at), ())
+        columns = [*arrays, *build_metadata_columns(self.job, head, None)]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        rejects = find_rejects(self.job, rows, range(len(batch)), BlockChanges())
+        if not rejects:
+            yield BlockRows(rows, None, (), 0, _NOTHING)
+            return
+        is_kept = np.ones(len(batch), bool)
+        is_kept[list(rejects)] = False
+        yield BlockRows(rows.filter(pa.array(is_kept)), None, (), 0, _NOTHING)
+        for row in rejects:
+            yield from self._parse(batch.slice(row, 1), first + row)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        names = [column.name for column in self.job.fields]
+        types = [column.type for column in self.job.fields]
+        return pa.schema([*map(pa.field, names, types), *self.job.metadata])
+
+    def _take_over(self, batch: pa.RecordBatch) -> list[pa.Array] | None:
+        """Return the columns of the table; None if a value has to be converted, or a column is undeclared."""
+        sources = {column.source for column in self.job.fields if column.is_read}
+        if self.job.extra is not None or not sources.issuperset(batch.schema.names):
+            return None
+        arrays = []
+        for column in self.job.fields:
+            position = batch.schema.get_field_index(column.source) if column.is_read else -1
+            if position < 0:
+                arrays.append(pa.nulls(len(batch), column.type))
+                continue
+            values = _take_over(batch.column(position), column.type)
+            if values is not None and column.kind in JSON_OPENINGS:
+                values = self._normalize(values, JSON_OPENINGS[column.kind])
+            elif column.kind not in _TAKEN_OVER:
+                values = None
+            if values is None:
+                return None
+            arrays.append(values)
+        return arrays
+
+    def _normalize(self, values: pa.Array, opening: bytes) -> pa.Array | None:
+        """Return texts of JSON as the table stores them; None if one is no value of the column's type."""
+        texts = [b"null" if text is None else text.encode() for text in values.to_pylist()]
+        for text in texts:
+            if not (text.startswith(opening) or text == b"null"):
+                return None
+            if len(text) > 2 * MAX_DEPTH and text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+                return None
+        try:
+            normal = self._texts.normalize(texts)
+        except DECODING_ERRORS:
+            return None
+        return pa.array([None if text == "null" else text for text in normal], values.type)
+
+    def _parse(self, batch: pa.RecordBatch, first: int) -> Iterator[BlockRows]:
+        """Yield the rows of a batch, parsed from lines of JSON."""
+        emitted_at = _milliseconds()
+        part = LineRange(0, ROWS, 0, 0, self.task.first, 0, emitted_at, "", None)
+        if self._parser is None:
+            self._parser = BlockParser(self.job, part)
+        step = max(1, min(len(batch), _LINES_BYTES * len(batch) // max(batch.nbytes, 1)))
+        for start in range(0, len(batch), step):
+            rows = batch.slice(start, step)
+            lines = self.reader.write_lines(rows, emitted_at)
+            numbers = np.arange(first + start, first + start + len(rows))
+            yield self._parser.parse(lines, numbers, part)
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _take_over(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    """Return values in the type of a column; None unless it holds each of them unchanged."""
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if values.type != kind:
+        if not _holds(kind, values.type):
+            return None
+        values = values.cast(kind)
+    return values if _is_plain(values) else None
+
+
+def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether a column can hold all values of another type, as JSON would have them."""
+    if pa.types.is_null(other):
+        return True
+    if pa.types.is_int64(kind):
+        return pa.types.is_integer(other) and not pa.types.is_uint64(other)
+    if pa.types.is_decimal128(kind):
+        whole = kind.precision - kind.scale
+        if pa.types.is_integer(other):
+            return bool(whole >= 20)
+        fits = pa.types.is_decimal(other) and 0 <= other.scale <= kind.scale
+        return bool(fits and other.precision - other.scale <= whole)
+    if pa.types.is_timestamp(kind):
+        return bool(pa.types.is_timestamp(other) and other.tz == kind.tz and other.unit != "ns")
+    if pa.types.is_string(kind):
+        return bool(pa.types.is_large_string(other) or pa.types.is_string_view(other))
+    if pa.types.is_binary(kind):
+        return bool(pa.types.is_large_binary(other) or pa.types.is_binary_view(other))
+    return False
+
+
+def _is_plain(values: pa.Array) -> bool:
+    """Return whether no value is beyond the limits of a column: its size, its years, or a number's range."""
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return bool(pc.all(pc.is_finite(values), skip_nulls=True).as_py() is not False)
+    if pa.types.is_date32(kind):
+        return _is_between(values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
+    if pa.types.is_timestamp(kind):
+        return _is_between(values.cast(pa.int64()), _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return (
+            values.nbytes <= MAX_BYTES
+            or (pc.max(pc.binary_length(values)).as_py() or 0) <= MAX_BYTES
+        )
+    return not pa.types.is_nested(kind)
+
+
+def _is_between(numbers: pa.Array, least: int, most: int) -> bool:
+    bounds = pc.min_max(numbers).as_py()
+    return bounds["min"] is None or (least <= bounds["min"] and bounds["max"] <= most)

@@ -1,0 +1,75 @@
+"""Slices of a stream that wait for their read: what a segment is for records, without the records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from elt_assets.protocol.airbyte.messages import Slice
+
+ROWS_FACTOR = 10
+"""The rows of a checkpoint, relative to those of staged records: the rows of slices are in files at once, so
+a commit has less to do, and tasks on many cores need many slices."""
+MAX_SLICES = 512
+"""Maximum number of slices that are read before a commit is due."""
+MAX_SLICES_OF_UNKNOWN_SIZE = 16
+"""The same for slices without an estimate of their rows, such as the days of an API."""
+
+
+@dataclass(frozen=True)
+class SliceGroup:
+    """Slices that tasks read side by side. `first`: the number of the first one in its stream and sync."""
+
+    slices: Sequence[Slice]
+    first: int
+
+
+@dataclass
+class SliceQueue:
+    """The slices of a stream that are not given to its sink yet.
+
+    Attributes:
+        count: the number of slices of the sync before these.
+    """
+
+    count: int = 0
+    _slices: list[Slice] = field(default_factory=list)
+    _mark: int = 0
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    @property
+    def at_mark(self) -> bool:
+        """Return whether a state covers all of them."""
+        return self._mark == len(self._slices)
+
+    def is_full(self, rows: int) -> bool:
+        """Return whether they are enough for a commit. `rows`: the records of a segment that are enough."""
+        estimates = [part.row_estimate for part in self._slices]
+        unknown = estimates.count(None)
+        return (
+            unknown >= MAX_SLICES_OF_UNKNOWN_SIZE
+            or len(estimates) >= MAX_SLICES
+            or sum(filter(None, estimates)) >= rows * ROWS_FACTOR
+        )
+
+    def append(self, part: Slice) -> None:
+        self._slices.append(part)
+
+    def mark(self) -> None:
+        """Record that a state covers all of them."""
+        self._mark = len(self._slices)
+
+    def cut_to_mark(self) -> None:
+        """Remove those that no state covers."""
+        del self._slices[self._mark :]
+
+    def take(self) -> SliceGroup | None:
+        """Remove and return them; None if there are none."""
+        if not self._slices:
+            return None
+        group = SliceGroup(self._slices, self.count)
+        self.count += len(self._slices)
+        self._slices, self._mark = [], 0
+        return group

@@ -1,0 +1,111 @@
+"""Streams with slices, which Spark's tasks read: the same rows as by the connector's process, each once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.orchestration.running import failure_of, materialize
+from tests.plugin import plugin
+from tests.programs.sliced_source import Numbers
+from tests.project import REPOSITORY, Project
+
+pytestmark = pytest.mark.usefixtures("spark", "numbers")
+
+KEY = 'key:"sliced/numbers"'
+DEDUP: Any = {"destination_sync_mode": "append_dedup", "sync_mode": "incremental"}
+RUNS = "tests.programs.sliced_source"
+
+
+@pytest.fixture
+def numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connector `numbers`, of a package that is installed."""
+    folder = plugin(tmp_path / "package", "any", "", "elt_assets.connectors", f"numbers = {RUNS}")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+
+
+def connect(project: Project, *, by_tasks: bool = True, **config: Any) -> None:
+    """A connection to the source."""
+    stream = config.pop("stream", {"destination_sync_mode": "append"})
+    folder = project.connection(
+        "sliced",
+        source={"connector": "numbers", "config": config, "slices": by_tasks},
+        streams=[{"name": "numbers", **stream}],
+    )
+    catalog = {"streams": [json.loads(Numbers(config).describe().to_json())]}
+    (folder / "catalog.json").write_text(json.dumps(catalog))
+
+
+def rows(project: Project, name: str = "numbers") -> list[dict[str, Any]]:
+    """The rows of a table without what differs between two syncs."""
+    times = ("_airbyte_extracted_at", "extracted_at", "rejected_at")
+    own = ("_airbyte_raw_id", "run_id", "row_id", "place", *times)
+    stored = project.table("sliced", name).to_pyarrow_table().to_pylist()
+    for row in stored:
+        if "_airbyte_meta" in row:
+            row["_airbyte_meta"] = row["_airbyte_meta"]["changes"]
+        for column in own:
+            row.pop(column, None)
+    return sorted(stored, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+
+
+def test_tasks_read_the_same_rows_as_the_process(own: Project) -> None:
+    config: Any = {"slices": 4, "rows": 30, "odd": True, "stream": DEDUP}
+    connect(own, **config)
+    assert materialize(own, KEY).success
+    by_tasks, dead = rows(own), rows(own, "numbers_dead_letter")
+    metadata = own.metadata("sliced", "numbers")
+    assert metadata["elt/records_read"] == 120
+    assert metadata["elt/records_rejected"] == len(dead) == 17
+    assert len(by_tasks) == 103 and metadata["dagster/row_count"] == 103
+
+    shutil.rmtree(own.home / "lake")
+    connect(own, by_tasks=False, **config)
+    assert materialize(own, KEY).success
+    assert rows(own) == by_tasks
+    assert rows(own, "numbers_dead_letter") == dead
+
+
+@pytest.mark.parametrize(
+    ("dies", "message"),
+    [
+        (False, "slice number 4: the source is away\nwait"),
+        (True, "the machine has too little memory"),
+    ],
+)
+def test_a_run_continues_at_the_first_slice_that_is_not_committed(
+    tmp_path: Path, own: Project, dies: bool, message: str
+) -> None:
+    config: Any = {"slices": 6, "rows": 10, "estimate": 5_000_000, "fails_at": 4, "dies": dies}
+    connect(own, stream=DEDUP, failed=str(tmp_path / "failed"), **config)
+    assert message in failure_of(materialize(own, KEY))
+    assert len(rows(own)) == 40
+    assert own.committed_state("sliced", "numbers")["stream"]["stream_state"] == {"done": 4}
+    assert materialize(own, KEY).success
+    metadata = own.metadata("sliced", "numbers")
+    assert metadata["elt/records_read"] == 20
+    assert [row["id"] for row in sorted(rows(own), key=lambda row: row["id"])] == [*range(60)]
+    assert own.committed_state("sliced", "numbers")["stream"]["stream_state"] == {"done": 6}
+
+
+def test_slices_of_a_partition_replace_its_rows(own: Project) -> None:
+    """The config of each partition reaches the tasks."""
+    days = {"type": "static", "keys": ["3", "5"], "bind": "rows"}
+    connect(own, stream={"destination_sync_mode": "append", "partitions": days}, slices=2, rows=1)
+    for key, count in (("3", 6), ("5", 16), ("3", 16)):
+        assert materialize(own, KEY, partition=key).success
+        assert len(rows(own)) == count
+
+
+def test_a_filtered_stream_is_staged_as_records(own: Project) -> None:
+    """Tasks apply no filter, so no value that must not be stored reaches them."""
+    stream = {"destination_sync_mode": "append", "fields": {"hash": ["text"]}}
+    connect(own, stream=stream, slices=2, rows=3, fails_at=5)
+    assert materialize(own, KEY).success
+    texts = {row["text"] for row in rows(own)}
+    assert len(texts) == 6 and not any("text" in text for text in texts)
