@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.sdk.arrow_records import lines_of
+from elt_assets.lake.schema.metadata_columns import UNCHANGED
 from elt_assets.lake.spark.parsing.slices import BatchConverter, SliceTask
 from tests.lake.conforming import Conformer
 from tests.lake.staging import (
@@ -59,6 +60,13 @@ class Reader:
         return lines_of(batch, SCHEMA, emitted_at)
 
 
+REASONS = [UNCHANGED, "SOURCE_SERIALIZATION_ERROR", None]
+CHANGE = {
+    "field": st.sampled_from(["text", "amount"]),
+    "change": st.just("NULLED"),
+    "reason": st.sampled_from(REASONS),
+}
+CHANGES = pa.list_(pa.struct([(name, pa.string()) for name in CHANGE]))
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 days = st.dates() | st.sampled_from([dt.date(1, 1, 1), dt.date(9999, 12, 31)])
 times = st.datetimes()
@@ -100,6 +108,7 @@ COLUMNS: dict[str, st.SearchStrategy[tuple[pa.DataType, Any]]] = {
     ),
     "data": st.just((pa.binary(), st.binary(max_size=5))),
     "more": st.just((pa.string(), texts)),
+    "_elt_changes": st.just((CHANGES, st.lists(st.builds(dict, **CHANGE), max_size=2))),
 }
 
 
@@ -132,7 +141,7 @@ def convert(conformer: Conformer, batch: pa.RecordBatch, *, as_json: bool) -> An
     made = list(converter._parse(batch, 0) if as_json else converter.convert(batch, 0))
     rows = [_plain(row) for part in made for row in part.batch.to_pylist()]
     dead = [_plain(row) for part in made if part.dead for row in part.dead.to_pylist()]
-    changed = sum(part.changed for part in made)
+    changed = [sum(part.changed for part in made), sum(part.unchanged for part in made)]
     undeclared = sum((part.undeclared for part in made), start=type(made[0].undeclared)())
     return rows, dead, changed, undeclared
 

@@ -144,6 +144,7 @@ class SegmentParser:
                 rejections.values,
             ),
             partition_by=table.partition_by,
+            unchanged=metadata_columns.UNCHANGED,
         )
 
     def job(self, folder: str, dead_folder: str) -> ParseJob:

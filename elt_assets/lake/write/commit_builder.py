@@ -21,6 +21,7 @@ from elt_assets.lake.merge import history, partition_files
 from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.policies import load_merge, reads_table
+from elt_assets.lake.merge.unchanged_values import complete
 from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.spark.session import SparkProvider, side_by_side
 from elt_assets.lake.write import dead_letter
@@ -57,6 +58,7 @@ class CheckpointData:
         rejected: the number of rejected records.
         final: whether the sync is complete.
         replayed: files of the dead letter that `batch` and `rejected_files` replace.
+        has_unchanged: rows of the batch have nulls in place of values of their former versions.
     """
 
     batch: Sequence[DataFile]
@@ -65,6 +67,7 @@ class CheckpointData:
     state: str | None
     final: bool
     replayed: Sequence[DataFile] = ()
+    has_unchanged: bool = False
 
 
 class CommitBuilder:
@@ -113,6 +116,27 @@ class CommitBuilder:
 
     def make(self, data: CheckpointData) -> Publication:
         """Apply the policy: Spark writes the files that the commit names."""
+        if not data.has_unchanged or not self._spec.stream.deduplicates:
+            return self._make(data)
+        batch, in_commit = self._complete(data), set[str]()
+        try:
+            built = self._make(replace(data, batch=batch))
+            in_commit = {
+                file.path for file in built.files
+            }  # a merge that a package adds may use them
+            return built
+        finally:
+            leftover = (file for file in batch if file.path not in in_commit)
+            self._tables.main.discard_files(leftover)
+
+    def _complete(self, data: CheckpointData) -> Sequence[DataFile]:
+        """Return files with the rows of the batch, and the values of their former versions."""
+        main, target = self._tables.main, self._target(data)
+        present = Batch(main, [*target.files, *target.tombstones])
+        batch = Batch(main, data.batch)
+        return complete(self._spark.get(), batch, present, self._by, self._merged_by)
+
+    def _make(self, data: CheckpointData) -> Publication:
         target = self._target(data)
         extended, merged = side_by_side(
             lambda: self._extend_history(data),

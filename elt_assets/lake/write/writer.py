@@ -62,6 +62,7 @@ class _Pending:
     records: int = 0
     rejected: int = 0
     changed: int = 0
+    unchanged: int = 0
     places: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
 
@@ -197,6 +198,7 @@ class TableWriter:
             pending.records += result.rows
             pending.rejected += result.rejected
             pending.changed += result.changed
+            pending.unchanged += result.unchanged
             pending.undeclared.update(result.undeclared)
             if self._locates:
                 pending.places.extend(result.rejected_sequence)
@@ -289,7 +291,13 @@ class TableWriter:
         """
         batch = list(pending.files)
         data = CheckpointData(
-            batch, list(pending.rejected_files), pending.rejected, state, final, replayed
+            batch,
+            list(pending.rejected_files),
+            pending.rejected,
+            state,
+            final,
+            replayed,
+            has_unchanged=pending.unchanged > 0,
         )
         for attempt in range(MAX_ATTEMPTS):
             try:

@@ -35,6 +35,7 @@ class BlockRows:
         dead: the rows of rejected records in the dead letter; None if there are none.
         foreign_lines: the numbers, in the piece, of lines that are no record of the stream.
         changed: the number of rows with changes.
+        unchanged: the number of rows with a null in place of the value of their former version.
         undeclared: how many records have each undeclared field.
     """
 
@@ -43,6 +44,7 @@ class BlockRows:
     foreign_lines: Sequence[int]
     changed: int
     undeclared: Counter[str]
+    unchanged: int = 0
 
 
 class BlockParser:
@@ -110,6 +112,7 @@ class BlockParser:
             numbers[records.foreign_lines].tolist(),
             sum(map(bool, entries or ())),
             records.undeclared,
+            sum(any(entry[2] == self._job.unchanged for entry in row) for row in entries or ()),
         )
 
 

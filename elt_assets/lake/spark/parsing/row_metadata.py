@@ -22,12 +22,12 @@ Entry = tuple[str | None, str | None, str | None]
 
 
 def build_metadata_columns(
-    job: ParseJob, head: Heads, changes: Sequence[Sequence[Entry]] | None
+    job: ParseJob, head: Heads, changes: Sequence[Sequence[Entry]] | pa.ListArray | None
 ) -> list[pa.Array]:
     """Return the metadata columns, in the order of `ParseJob.metadata`.
 
     Args:
-        changes: those of each row; None if there are none.
+        changes: those of each row, also as a column; None if there are none.
     """
     prefix, generation, sync = job.sync_ids
     rows, meta = len(head.times), job.metadata.field(3).type
@@ -90,8 +90,10 @@ def read_reported_changes(meta: Any) -> list[Entry]:
 
 
 def _lists(
-    changes: Sequence[Sequence[Entry]] | None, rows: int, type_: pa.ListType
+    changes: Sequence[Sequence[Entry]] | pa.ListArray | None, rows: int, type_: pa.ListType
 ) -> pa.ListArray:
+    if isinstance(changes, pa.ListArray):
+        return changes
     if changes is None:
         offsets = pa.array(np.zeros(rows + 1, np.int32))
         return pa.ListArray.from_arrays(offsets, pa.array([], type_.value_type), type=type_)

@@ -103,6 +103,8 @@ class SliceResult(ParseResult):
 
 
 Plain = tuple[Any, ...]
+CHANGES = "_elt_changes"
+"""The column of a batch with the values that the source has changed."""
 
 
 def make_slice_runner(
@@ -176,6 +178,7 @@ def read_slice(job: ParseJob, reader: Reader, task: SliceTask) -> SliceResult:
                         result.rejected_sequence.extend(rows.dead.column("place").to_pylist())
                         dead_writer.write(rows.dead)
                     result.changed += rows.changed
+                    result.unchanged += rows.unchanged
                     result.undeclared.update(rows.undeclared)
                 result.read += len(part)
                 if result.read > POSITIONS:
@@ -205,17 +208,27 @@ class BatchConverter:
         emitted_at = _milliseconds()
         numbers = self.task.first + first + np.arange(len(batch))
         head = Heads(numbers, np.full(len(batch), emitted_at), ())
-        columns = [*arrays, *build_metadata_columns(self.job, head, None)]
+        changes = _changes(batch, self.job.metadata.field(3).type.field(1).type)
+        columns = [*arrays, *build_metadata_columns(self.job, head, changes)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         rejects = find_rejects(self.job, rows, range(len(batch)), BlockChanges())
-        if not rejects:
-            yield BlockRows(rows, None, (), 0, _NOTHING)
-            return
-        is_kept = np.ones(len(batch), bool)
-        is_kept[list(rejects)] = False
-        yield BlockRows(rows.filter(pa.array(is_kept)), None, (), 0, _NOTHING)
+        if rejects:
+            is_kept = np.ones(len(batch), bool)
+            is_kept[list(rejects)] = False
+            rows = rows.filter(pa.array(is_kept))
+        yield self._describe(rows)
         for row in rejects:
             yield from self._parse(batch.slice(row, 1), first + row)
+
+    def _describe(self, rows: pa.RecordBatch) -> BlockRows:
+        """Return rows with the numbers of their changes."""
+        changes = pc.struct_field(rows.column(self.job.metadata.names[3]), "changes")
+        sizes = pc.list_value_length(changes).to_numpy(zero_copy_only=False)
+        reasons = pc.struct_field(pc.list_flatten(changes), "reason")
+        is_unchanged = pc.fill_null(pc.equal(reasons, self.job.unchanged), pa.scalar(False))
+        owners = np.repeat(np.arange(len(rows)), sizes)
+        unchanged = np.unique(owners[is_unchanged.to_numpy(zero_copy_only=False)])
+        return BlockRows(rows, None, (), int((sizes > 0).sum()), _NOTHING, len(unchanged))
 
     @property
     def _schema(self) -> pa.Schema:
@@ -226,7 +239,7 @@ class BatchConverter:
     def _take_over(self, batch: pa.RecordBatch) -> list[pa.Array] | None:
         """Return the columns of the table; None if a value has to be converted, or a column is undeclared."""
         sources = {column.source for column in self.job.fields if column.is_read}
-        if self.job.extra is not None or not sources.issuperset(batch.schema.names):
+        if self.job.extra is not None or not {*sources, CHANGES}.issuperset(batch.schema.names):
             return None
         arrays = []
         for column in self.job.fields:
@@ -270,6 +283,25 @@ class BatchConverter:
             lines = self.reader.write_lines(rows, emitted_at)
             numbers = np.arange(first + start, first + start + len(rows))
             yield self._parser.parse(lines, numbers, part)
+
+
+def _changes(batch: pa.RecordBatch, kind: pa.ListType) -> pa.ListArray | None:
+    """Return the changes that a batch reports, as the table has them; None if it reports none."""
+    position = batch.schema.get_field_index(CHANGES)
+    if position < 0:
+        return None
+    reported = batch.column(position)
+    entries = pc.list_flatten(reported)
+    parts = [
+        pc.struct_field(entries, part.name)
+        if entries.type.get_field_index(part.name) >= 0
+        else pa.nulls(len(entries), pa.string())
+        for part in kind.value_type
+    ]
+    sizes = pc.fill_null(pc.list_value_length(reported), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    values = pa.StructArray.from_arrays(parts, fields=list(kind.value_type))
+    return pa.ListArray.from_arrays(offsets, values, type=kind)
 
 
 def _milliseconds() -> int:

@@ -94,6 +94,7 @@ def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
                         result.rejected_sequence.extend(rows.dead.column("place").to_pylist())
                         dead_writer.write(rows.dead)
                     result.changed += rows.changed
+                    result.unchanged += rows.unchanged
                     result.undeclared.update(rows.undeclared)
                     for number in rows.foreign_lines:
                         result.foreign_lines.extend((part.number, number))
