@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
+from connectors.sdk import SlicedStream, Source, Stream
+from connectors.sdk.http import HttpStream
 from elt_assets.connection.connection_model import Connection
 from elt_assets.settings import Settings
 from tests.project import REPOSITORY
@@ -61,3 +64,19 @@ def test_each_document_is_in_the_navigation_of_the_site() -> None:
         re.findall(r"(\S+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), flags=re.MULTILINE)
     )
     assert {path.name for path in (REPOSITORY / "docs").glob("*.md")} <= pages
+
+
+@pytest.mark.parametrize("base", [Source, Stream, SlicedStream, HttpStream])
+def test_every_public_attribute_of_the_sdk_is_documented(base: type) -> None:
+    text = (REPOSITORY / "docs" / "writing-a-connector.md").read_text()
+    methods = {name for name, _ in inspect.getmembers(base, inspect.isfunction)}
+    public = {name for name in {*methods, *inspect.get_annotations(base)} if name[0] != "_"}
+    documented = set(re.findall(r"`(\w+)(?:\(|`)", text))
+    assert public - documented <= OF_THE_SDK
+
+
+OF_THE_SDK = {
+    *("begin_at", "child_contexts", "describe", "make_refused_stream", "open", "parse"),
+    *("separate_partitions", "specification"),
+}
+"""Methods that the SDK itself calls, and no source overrides."""

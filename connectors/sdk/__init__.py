@@ -16,9 +16,11 @@ from connectors.sdk.slices import SlicedStream
 from connectors.sdk.source import Source
 from connectors.sdk.state.bookmark import InvalidStreamSortException
 from connectors.sdk.stream import Stream
+from elt_assets.errors import ConfigError, SystemFailure, TransientError
 
 __all__ = [
     "Checkpoint",
+    "ConfigError",
     "Context",
     "Estimate",
     "InvalidStreamSortException",
@@ -29,6 +31,8 @@ __all__ = [
     "SlicedStream",
     "Source",
     "Stream",
+    "SystemFailure",
+    "TransientError",
     "Wait",
     "Warn",
     "run",
