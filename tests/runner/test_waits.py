@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from elt_assets.errors import TransientError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.messages import SLICES, Message
 from elt_assets.protocol.singer.catalog import read_catalog
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process.child import Process
@@ -152,3 +154,31 @@ def test_the_wait_for_a_lock_has_a_limit(tmp_path: Path) -> None:
         assert time.monotonic() - began >= 0.3
     with exclusive(tmp_path / "lock", 0):
         pass
+
+
+SLICED = ConfiguredCatalog(
+    streams=[
+        ConfiguredStream(
+            stream=AirbyteStream(name="users", json_schema={}),
+            sync_mode="full_refresh",
+            extra={SLICES: Raw(b"true")},
+        )
+    ]
+)
+WAITS = "say('BARRIER', barrier={})\nsys.stdin.readline()\n"
+BYE = "say('LOG', log={'level': 'INFO', 'message': 'bye'})\n"
+
+
+def test_a_source_of_slices_waits_for_its_reader_and_not_the_other_way_round(
+    tmp_path: Path,
+) -> None:
+    """The time in which slices are read does not count as silence of the source; its own silence does."""
+    received = []
+    for message in hostile_source(tmp_path, WAITS + BYE, heartbeat=1).read(SLICED):
+        assert isinstance(message, Message)
+        received.append(message.type)
+        if message.type == "BARRIER":
+            time.sleep(2)
+    assert received == ["BARRIER", "LOG"]
+    with pytest.raises(TransientError, match="heartbeat"):
+        list(hostile_source(tmp_path, WAITS + "time.sleep(600)", heartbeat=1).read(SLICED))

@@ -18,7 +18,10 @@ _STOP_SECONDS = 10.0
 
 
 class Releases:
-    """The lines of a process that waits for one at some points: an empty line for each `add`, until `end`."""
+    """The lines of a process that waits for one at some points: an empty line for each `add`, until `end`.
+
+    Nobody reads the output of the process while it waits for a line, so no line is missing when it is read.
+    """
 
     def __init__(self) -> None:
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -65,6 +68,8 @@ class Feeder:
     @property
     def last_progress(self) -> float:
         """The time of the reader's last progress, by `time.monotonic`; now while it waits for lines."""
+        if isinstance(self._lines, Releases):
+            return 0.0
         return time.monotonic() if self._is_waiting else self._last_progress
 
     def end(self) -> None:
