@@ -107,11 +107,14 @@ class SourceOutput(TimedOutput):
         )
         self._trace(wire.Trace(type="ESTIMATE", estimate=body))
 
-    def state(self, stream: StreamDescriptor, state: dict[str, Any] | Raw, records: int) -> None:
-        """Send a state; `records` is the number of the stream's records since its previous state."""
+    def state(
+        self, stream: StreamDescriptor, state: dict[str, Any] | Raw, records: int | None
+    ) -> None:
+        """Send a state; `records` is the number of the stream's records since its previous state, if it is
+        known."""
         body = state if isinstance(state, Raw) else Raw(encode(state))
         blob = wire.StreamState(stream_descriptor=stream, stream_state=body)
-        stats = wire.StateStats(recordCount=float(records))
+        stats = None if records is None else wire.StateStats(recordCount=float(records))
         message = wire.State(type="STREAM", stream=blob, sourceStats=stats)
         self.send([Message(type="STATE", state=message)])
         self.flush()
@@ -141,6 +144,7 @@ class AirbyteStreamOutput(StreamOutput):
         self._stream = configured.id.descriptor
         self._head = record_head(self._stream)
         self._is_running = False
+        self._has_slices = False
 
     def begin(self) -> None:
         self._output.status(self._stream, wire.STARTED)
@@ -163,6 +167,7 @@ class AirbyteStreamOutput(StreamOutput):
 
     def slice(self, part: Slice) -> None:
         self._run()
+        self._has_slices = True
         body = wire.Slice(
             stream_descriptor=self._stream,
             key=part.key,
@@ -177,7 +182,8 @@ class AirbyteStreamOutput(StreamOutput):
         self._output.barrier()
 
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:
-        self._output.state(self._stream, state, records)
+        # Only the tasks know how many records slices have.
+        self._output.state(self._stream, state, None if self._has_slices else records)
 
     def estimate(self, rows: int) -> None:
         self._output.estimate(self._stream, rows)
