@@ -13,8 +13,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.sdk.arrow_records import lines_of
+from elt_assets.errors import TransientError
 from elt_assets.lake.schema.metadata_columns import UNCHANGED
-from elt_assets.lake.spark.parsing.slices import BatchConverter, SliceTask
+from elt_assets.lake.spark.parsing.slices import (
+    BatchConverter,
+    SliceResult,
+    SliceSource,
+    SliceTask,
+    describe_failure,
+    make_slice_runner,
+)
 from tests.lake.conforming import Conformer
 from tests.lake.staging import (
     BIG_INTEGER,
@@ -154,7 +162,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(batch=batches())
 def test_a_batch_becomes_what_its_records_become(
     conformer: Conformer, batch: pa.RecordBatch
@@ -189,3 +197,26 @@ def test_a_row_without_a_key_is_rejected(conformer: Conformer, column: Any) -> N
     rows, dead, *_ = convert(conformer, batch, as_json=False)
     assert [row["id"] for row in rows] == ["1"]
     assert [row["reason"] for row in dead] == ["'every field of the primary key is null'"]
+
+
+def test_workers_without_the_package_of_the_source_say_so(conformer: Conformer) -> None:
+    job = conformer.job(DECLARED)
+    stream = b'{"stream": {"name": "a", "json_schema": {}}, "sync_mode": "full_refresh"}'
+    runner = make_slice_runner(
+        job, SliceSource(b"{}", stream), [SliceTask("part 1", "no_such_package:Source", b"{}", 0)]
+    )
+    [values] = runner([0])
+    kind, message, guidance, _ = SliceResult(*values).failure or ("", "", "", "")
+    assert kind == "config_error" and "they have no module 'no_such_package'" in message
+    assert "slices: false" in str(guidance)
+
+
+def test_an_error_of_the_source_names_the_slice() -> None:
+    error = TransientError("the server is away", guidance="wait")
+    assert describe_failure(error, "a to b") == (
+        *("transient_error", "slice a to b: the server is away"),
+        *("wait", None),
+    )
+    kind, message, _, stack = describe_failure(KeyError("x"), "a to b")
+    assert (kind, message) == ("system_error", "the slice a to b cannot be read: KeyError('x')")
+    assert stack is not None
