@@ -28,6 +28,7 @@ from elt_assets.lake.spark.parsing.job import (
     ParseTask,
 )
 from elt_assets.lake.spark.parsing.slices import (
+    MAX_SLICES,
     POSITIONS,
     SliceResult,
     SliceSource,
@@ -177,6 +178,11 @@ class SegmentParser:
         Raises:
             EltError: a slice cannot be read; or rows are missing.
         """
+        if group.first + len(group.slices) > MAX_SLICES:
+            raise SystemFailure(
+                f"the source has made more than {MAX_SLICES:,} slices of a stream in one sync",
+                guidance="report it to the maintainer of the source: a slice may have many small parts",
+            )
         tasks = [
             SliceTask(part.key, part.reader, bytes(part.data), (group.first + number) * POSITIONS)
             for number, part in enumerate(group.slices)

@@ -37,6 +37,8 @@ from elt_assets.lake.spark.types.repair import MAX_DEPTH
 
 POSITIONS = 1 << 28
 """The number of positions in its stream that a slice has."""
+MAX_SLICES = 1 << 20
+"""Maximum number of slices of a stream in a sync: the id of a row has 48 bits for its position."""
 _MAX_ROWS = 1 << 16
 """Maximum rows of a batch that are converted at a time."""
 _LINES_BYTES = 4 << 20
