@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,12 @@ class Postgres:
     def url(self) -> str:
         return f"postgresql://elt@127.0.0.1:{self.port}/postgres"
 
-    def execute(self, sql: str) -> None:
-        command = [*self._client("psql"), "-q", "-v", "ON_ERROR_STOP=1", "postgres"]
+    def execute(self, sql: str, database: str = "postgres") -> str:
+        """Run SQL; return what it prints, without headings."""
+        command = [*self._client("psql"), "-qAt", "-v", "ON_ERROR_STOP=1", database]
         done = subprocess.run(command, input=sql, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def is_up(self) -> bool:
         done = subprocess.run(self._client("pg_isready"), capture_output=True, check=False)
@@ -45,6 +48,13 @@ class Postgres:
 
 @pytest.fixture
 def postgres() -> Iterator[Postgres]:
+    with run_postgres() as server:
+        yield server
+
+
+@contextmanager
+def run_postgres(*more_settings: str) -> Iterator[Postgres]:
+    """Run a server while the context is open. `more_settings`: as `name=value`."""
     programs = _find_programs()
     # It refuses to run as root, and a test's own folder is closed to anybody else.
     folder = Path(tempfile.mkdtemp(prefix="elt-pg-"))
@@ -60,7 +70,7 @@ def postgres() -> Iterator[Postgres]:
     (port,) = free_ports(1)
     settings = ["listen_addresses=127.0.0.1", f"port={port}", "unix_socket_directories="]
     command = [str(programs / "postgres"), "-D", data]
-    command += [f"--{setting}" for setting in [*settings, "fsync=off"]]
+    command += [f"--{setting}" for setting in [*settings, "fsync=off", *more_settings]]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, **options)
     database = Postgres(programs, folder, port)

@@ -1,0 +1,160 @@
+"""Tables, views and their columns, as the server's catalog has them and the user may read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.postgres.config import PostgresConfig
+from connectors.postgres.session import Session
+from connectors.postgres.sql import quote_name, quote_texts
+from connectors.postgres.types import ColumnType, ServerType, column_type, json_schema
+
+TABLE, PARTITIONED, VIEW, MATERIALIZED, FOREIGN = "r", "p", "v", "m", "f"
+"""The values of `relkind` that can be read."""
+
+_TABLES = """
+SELECT c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
+  obj_description(c.oid, 'pg_class') AS description, has_table_privilege(c.oid, 'SELECT') AS is_readable,
+  has_any_column_privilege(c.oid, 'SELECT') AS has_readable_column,
+  has_schema_privilege(n.oid, 'USAGE') AS is_schema_usable, row_security_active(c.oid) AS has_row_security
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition AND n.nspname = ANY ({schemas}){names}
+ORDER BY 2, 3
+"""
+_COLUMNS = """
+SELECT a.attrelid::int8 AS oid, a.attname::text AS name, b.modifier, t.typtype = 'c' AS is_composite,
+  CASE WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN t.typname::text ELSE '' END AS type,
+  t.typcategory = 'A' AND t.typelem <> 0 AND t.oid NOT IN (22, 30) AS is_array,
+  format_type(a.atttypid, a.atttypmod) AS declared, col_description(a.attrelid, a.attnum) AS description
+FROM pg_catalog.pg_attribute a
+CROSS JOIN LATERAL (
+  WITH RECURSIVE base AS (
+    SELECT a.atttypid AS oid, a.atttypmod AS modifier
+    UNION ALL
+    SELECT d.typbasetype, CASE WHEN d.typtypmod = -1 THEN base.modifier ELSE d.typtypmod END
+    FROM base JOIN pg_catalog.pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
+  SELECT * FROM base) b
+JOIN pg_catalog.pg_type t ON t.oid = b.oid AND t.typtype <> 'd'
+WHERE a.attrelid IN ({oids}) AND a.attnum > 0 AND NOT a.attisdropped
+  AND has_column_privilege(a.attrelid, a.attnum, 'SELECT')
+ORDER BY a.attrelid, a.attnum
+"""
+_KEYS = """
+SELECT i.indrelid::int8 AS oid, a.attname::text AS name
+FROM pg_catalog.pg_index i
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, position)
+JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indisprimary AND k.position <= i.indnkeyatts AND i.indrelid IN ({oids})
+ORDER BY 1, k.position
+"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table. `declared`: its type, as the server names it."""
+
+    name: str
+    kind: ColumnType
+    declared: str
+    description: str | None
+
+    @property
+    def expression(self) -> str:
+        return self.kind.select.format(quote_name(self.name))
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or view before its columns are read; `problem` is the SQL that lets the user read it."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    description: str | None
+    is_readable: bool
+    has_readable_column: bool
+    is_schema_usable: bool
+    has_row_security: bool
+
+    @property
+    def quoted(self) -> str:
+        return quote_name(self.schema, self.name)
+
+    def grants(self, user: str) -> list[str]:
+        """Return the SQL that lets a user read it."""
+        role, sql = quote_name(user), []
+        if not self.is_schema_usable:
+            sql.append(f"GRANT USAGE ON SCHEMA {quote_name(self.schema)} TO {role};")
+        if not (self.is_readable or self.has_readable_column):
+            sql.append(f"GRANT SELECT ON {self.quoted} TO {role};")
+        return sql
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or view with the columns that the user may read. `key`: the names of its primary key."""
+
+    relation: Relation
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+
+    @property
+    def is_lockable(self) -> bool:
+        """Whether the user may lock it, and so read it by slices. LOCK needs the right to all columns, and
+        does not work on materialized views and foreign tables."""
+        return self.relation.kind in (TABLE, PARTITIONED) and self.relation.is_readable
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of a row."""
+        properties = {c.name: json_schema(c.kind, c.description) for c in self.columns}
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if self.relation.description:
+            schema["description"] = self.relation.description
+        return schema
+
+
+def list_relations(
+    session: Session, config: PostgresConfig, names: Sequence[str] | None = None
+) -> list[Relation]:
+    """Return the tables and views of the config, also those that the user may not read.
+
+    Args:
+        names: the only ones to return, if it is not None.
+    """
+    narrowed = "" if names is None else f" AND c.relname = ANY ({quote_texts(names)})"
+    rows = session.rows(_TABLES.format(schemas=quote_texts(config.schemas), names=narrowed))
+    relations = [Relation(**row) for row in rows]
+    return [part for part in relations if config.reads(part.schema, part.name)]
+
+
+def describe_tables(session: Session, relations: Sequence[Relation], version: int) -> list[Table]:
+    """Return tables with their columns and keys. A table without a column that can be read is left out."""
+    readable = [part for part in relations if not part.grants("")]
+    if not readable:
+        return []
+    oids = ", ".join(str(part.oid) for part in readable)
+    columns: dict[int, list[Column]] = {}
+    for row in session.rows(_COLUMNS.format(oids=oids)):
+        server_type = ServerType(
+            row["type"], row["modifier"], row["is_array"], row["is_composite"], version
+        )
+        kind = column_type(server_type)
+        column = Column(row["name"], kind, row["declared"], row["description"])
+        columns.setdefault(row["oid"], []).append(column)
+    keys: dict[int, list[str]] = {}
+    for row in session.rows(_KEYS.format(oids=oids)):
+        keys.setdefault(row["oid"], []).append(row["name"])
+    return [
+        _table(part, columns[part.oid], keys.get(part.oid, []))
+        for part in readable
+        if part.oid in columns
+    ]
+
+
+def _table(relation: Relation, columns: list[Column], key: list[str]) -> Table:
+    """Return a table. A key of which the user may not read all columns is none."""
+    is_whole = {column.name for column in columns}.issuperset(key)
+    return Table(relation, tuple(columns), tuple(key) if is_whole else ())

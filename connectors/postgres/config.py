@@ -1,0 +1,83 @@
+"""The config of the source: where the server is, how it is reached, and which tables are read."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+CURSOR, XMIN = "cursor", "xmin"
+SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
+_PEM = re.compile(r"\s*-----BEGIN [A-Z ]+-----.*-----END [A-Z ]+-----\s*", re.DOTALL)
+
+
+class PostgresConfig(BaseModel):
+    """A PostgreSQL database."""
+
+    model_config = ConfigDict(extra="forbid", title="PostgreSQL")
+
+    host: str = Field(title="Host", min_length=1)
+    port: int = Field(5432, title="Port", ge=1, le=65535)
+    database: str = Field(title="Database", min_length=1)
+    user: str = Field(title="User", min_length=1)
+    password: SecretStr | None = Field(None, title="Password")
+    ssl_mode: SslMode = Field("prefer", title="How TLS is used, as libpq's sslmode")
+    ssl_root_certificate: str | None = Field(
+        None, title="Certificate authority of the server, as PEM"
+    )
+    ssl_certificate: str | None = Field(None, title="Certificate of the client, as PEM")
+    ssl_key: SecretStr | None = Field(None, title="Key of the client's certificate, as PEM")
+    connect_timeout: int = Field(15, title="Seconds to wait for a connection", ge=1, le=600)
+    schemas: list[str] = Field(["public"], title="Schemas to read", min_length=1)
+    include: list[str] = Field(
+        [], title="Patterns of tables to read, TABLE or SCHEMA.TABLE; by default all"
+    )
+    exclude: list[str] = Field([], title="Patterns of tables to leave out")
+    incremental: Literal["cursor", "xmin"] = Field(
+        "cursor",
+        title="How new rows are recognized: by a column that grows, or by the transaction (xmin)",
+    )
+    lookback: str | None = Field(
+        None,
+        title="How far below the last value of the cursor late rows are read",
+        description="An interval for dates and times, such as 10 minutes; else a number",
+        pattern=r"^[0-9A-Za-z.:+\- ]+$",
+    )
+    slice_megabytes: int = Field(128, title="Megabytes of a table in a slice", ge=1, le=8192)
+
+    @field_validator("ssl_root_certificate", "ssl_certificate")
+    @classmethod
+    def _check_certificate(cls, value: str | None) -> str | None:
+        if value is not None and not _PEM.fullmatch(value):
+            raise ValueError("it is no certificate in the form PEM (-----BEGIN CERTIFICATE-----)")
+        return value
+
+    @field_validator("ssl_key")
+    @classmethod
+    def _check_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not _PEM.fullmatch(value.get_secret_value()):
+            raise ValueError("it is no key in the form PEM (-----BEGIN PRIVATE KEY-----)")
+        return value
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> PostgresConfig:
+        if (self.ssl_certificate is None) != (self.ssl_key is None):
+            raise ValueError("ssl_certificate and ssl_key are needed together")
+        if self.ssl_mode.startswith("verify") and self.ssl_root_certificate is None:
+            raise ValueError(f"ssl_mode {self.ssl_mode} needs ssl_root_certificate")
+        if self.ssl_mode == "disable" and (self.ssl_root_certificate or self.ssl_certificate):
+            raise ValueError("ssl_mode disable uses no certificates: remove them, or the mode")
+        return self
+
+    def reads(self, schema: str, table: str) -> bool:
+        """Return whether the patterns let a table be read."""
+        if self.include and not _matches(self.include, schema, table):
+            return False
+        return not _matches(self.exclude, schema, table)
+
+
+def _matches(patterns: list[str], schema: str, table: str) -> bool:
+    names = (table, f"{schema}.{table}")
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)

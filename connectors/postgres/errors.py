@@ -1,0 +1,86 @@
+"""Errors of the server and of the connection, by who must act."""
+
+from __future__ import annotations
+
+import re
+
+from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
+
+_QUERY = re.compile(r"\s*Query was:.*", re.DOTALL)
+_STATE = re.compile(r"\. SQLSTATE: \w{5}\s*$")
+_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(Failed to [a-z ]+: )?(ERROR:\s*)?")
+_CONNECTION = re.compile(
+    r'^connection to server at "[^"]*"( \([^)]*\))?, port \d+ failed: (FATAL:\s*)?'
+)
+
+_PERMANENT = (
+    ("password authentication failed", "correct `user` and `password`"),
+    ("no password supplied", "set `password`"),
+    ("does not exist", "correct `database` and `user`"),
+    (
+        "no pg_hba.conf entry",
+        "let this user and address in by a line of pg_hba.conf, or change `ssl_mode`",
+    ),
+    ("could not translate host name", "correct `host`"),
+    ("does not support SSL", "set `ssl_mode` to `prefer`, or switch `ssl` on in the server"),
+    (
+        "certificate verify failed",
+        "set `ssl_root_certificate` to the authority that signed the server's",
+    ),
+    (
+        "does not match host name",
+        "set `host` to a name of the server's certificate, or use `verify-ca`",
+    ),
+    ("certificate", "correct `ssl_certificate`, `ssl_key` and `ssl_root_certificate`"),
+    ("is not permitted to log in", "ALTER ROLE … LOGIN"),
+    ("permission denied for database", "GRANT CONNECT ON DATABASE … TO …"),
+)
+"""Parts of messages about a connection that a retry does not help, and what does."""
+
+_TRANSIENT = ("08", "53", "57P", "58", "40", "55P03", "55006", "25P03", "25P04", "25006")
+"""Beginnings of SQLSTATE for what a later run may not meet: connections, resources, shutdowns, locks."""
+_GUIDANCE = {
+    "42501": "grant the right: `elt check` prints the SQL",
+    "42P01": "the table is gone: run `elt discover`, and remove the stream",
+    "42703": "a column is gone: run `elt discover`",
+    "3F000": "correct `schemas`",
+    "22007": "correct `lookback`: it is no interval, or reset the stream if its cursor has another type",
+    "22P02": "correct `lookback`: it is no number, or reset the stream if its cursor has another type",
+}
+
+
+def connection_error(error: Exception, place: str) -> EltError:
+    """Return the error of a connection that could not be opened. `place`: host, port and database."""
+    text = _CONNECTION.sub("", _tidy(error))
+    message = f"PostgreSQL at {place} cannot be reached: {text}"
+    for part, guidance in _PERMANENT:
+        if part in text:
+            return ConfigError(message, guidance=guidance)
+    return TransientError(message, guidance="check that the server runs and can be reached")
+
+
+def query_error(error: Exception, purpose: str) -> EltError:
+    """Return the error of a query. `purpose`: what was to be done, such as `the table public.a is read`."""
+    state = getattr(error, "sqlstate", None) or ""
+    text = _tidy(error)
+    message = f"{purpose}: {text}"
+    if "invalid snapshot identifier" in text or ("snapshot" in text and "does not exist" in text):
+        return TransientError(
+            f"{purpose}: the session that keeps the snapshot has ended",
+            guidance="run it again; it ends when the server restarts, or its connection is cut",
+        )
+    if state in _GUIDANCE:
+        return ConfigError(message, guidance=_GUIDANCE[state])
+    if state.startswith(_TRANSIENT):
+        return TransientError(message, guidance="run it again")
+    if not state and re.search("server closed|connection|SSL SYSCALL|no COPY in progress", text):
+        return TransientError(message, guidance="the connection was cut: run it again")
+    return SystemFailure(
+        message, guidance="the server refuses a query of this source", detail=state
+    )
+
+
+def _tidy(error: Exception) -> str:
+    """Return a message of the driver without the query, and on one line."""
+    text = _PREFIX.sub("", _STATE.sub("", _QUERY.sub("", str(error))))
+    return " ".join(text.split())

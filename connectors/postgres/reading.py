@@ -1,0 +1,226 @@
+"""The slices of one read of a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from connectors.postgres.catalog import Column, Table
+from connectors.postgres.config import XMIN, PostgresConfig
+from connectors.postgres.position import (
+    Position,
+    build_cursor_condition,
+    build_new_rows_condition,
+    load_position,
+    lookback_type,
+)
+from connectors.postgres.session import Session
+from connectors.postgres.snapshot import (
+    RANGES_VERSION,
+    TablePart,
+    export_snapshot,
+    list_parts,
+)
+from connectors.postgres.sql import quote_name
+from connectors.sdk import Checkpoint, Estimate, Slice, Wait, Warn
+from connectors.sdk.slices import Part
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+
+
+class TableRead:
+    """One read of a table in the snapshot of a session.
+
+    Args:
+        holder: the session; it stays open until the slices are read.
+    """
+
+    def __init__(
+        self, config: PostgresConfig, table: Table, configured: ConfiguredStream, holder: Session
+    ):
+        self._config, self._table, self._configured = config, table, configured
+        self._holder = holder
+        self._snapshot = export_snapshot(holder)
+        self._parts, self._warning = list_parts(holder, table, self._snapshot.block)
+        self._cursor = self._find_cursor()
+        fields = configured.stream.json_schema.get("properties") or {}
+        names = [column.name for column in table.columns]
+        self._columns = [name for name in names if name in fields] if fields else names
+
+    def slices(self, state: dict[str, Any] | None) -> Iterator[Part]:
+        """Yield the slices and the states of the read.
+
+        Raises:
+            EltError: the state is not of this table or server, or the server cannot be read.
+        """
+        last = None if state is None else load_position(state, self._snapshot)
+        is_incremental = self._configured.sync_mode == INCREMENTAL
+        if last is not None and last.is_complete and not is_incremental:
+            yield Checkpoint(last.to_state())  # a refresh that has read all
+            return
+        if self._warning:
+            yield Warn(self._warning)
+        final = self._final_position()
+        if last is not None and last.is_complete:
+            yield from self._read_new(last)
+        else:
+            rows = sum(part.rows for part in self._parts)
+            if rows:
+                yield Estimate(rows)
+            yield from self._read_all(last)
+        if is_incremental or self._can_resume:
+            yield Checkpoint(final.to_state())
+        yield Wait()
+
+    @property
+    def _can_resume(self) -> bool:
+        """Whether a read that is interrupted can go on: see `position`."""
+        configured = self._configured
+        return configured.resumable and configured.deduplicates and bool(self._table.key)
+
+    def _final_position(self) -> Position:
+        position = Position(self._snapshot.least, self._snapshot.identity)
+        position.files = {part.oid: part.filenode for part in self._parts}
+        if self._cursor is not None:
+            position.cursor_field = self._cursor.name
+            position.cursor = self._greatest(self._cursor)
+        return position
+
+    def _read_all(self, last: Position | None) -> Iterator[Part]:
+        """Yield slices of all rows, or of those that an interrupted read has not read."""
+        if last is not None and not self._can_resume:
+            raise ConfigError(
+                "the state is of an interrupted read, which cannot go on: the stream has no key any more, or "
+                "its destination does not deduplicate",
+                guidance="reset the stream: `elt reset`",
+            )
+        position = last or Position(
+            self._snapshot.least, self._snapshot.identity, is_complete=False
+        )
+        for part in self._parts:
+            first: int | None = 0
+            if last is not None and part.oid in last.pages and self._is_same(part, last):
+                first = last.pages[part.oid]
+                is_new = build_new_rows_condition(last.least, self._snapshot)
+                yield from self._list_slices(part, 0, first, is_new)
+            position.files[part.oid] = part.filenode
+            if first is None:
+                continue
+            for part_slice in self._list_slices(part, first, None, None):
+                yield part_slice
+                if self._can_resume and part.has_transactions:
+                    position.pages[part.oid] = part_slice.data["end"]
+                    yield Checkpoint(position.to_state())
+
+    def _read_new(self, last: Position) -> Iterator[Part]:
+        """Yield slices of the rows that are new since the last read."""
+        for part in self._parts:
+            if part.oid not in last.files:
+                yield Warn(f"{part.source} is new since the last read, and is read in full")
+                yield from self._list_slices(part, 0, None, None)
+                continue
+            if self._cursor is not None:
+                condition = build_cursor_condition(
+                    self._cursor.name,
+                    self._cursor.kind,
+                    last,
+                    lookback=self._config.lookback,
+                    part=part,
+                    snapshot=self._snapshot,
+                )
+                if not self._is_large(part, condition):
+                    yield self._slice(part, 0, None, condition)
+                    continue
+            else:
+                condition = (
+                    build_new_rows_condition(last.least, self._snapshot)
+                    if part.has_transactions
+                    else "true"
+                )
+            yield from self._list_slices(part, 0, None, condition)
+
+    @staticmethod
+    def _is_same(part: TablePart, last: Position) -> bool:
+        """Return whether the rows of a part are still where they were, unless they have changed."""
+        return part.has_transactions and last.files.get(part.oid) == part.filenode
+
+    def _list_slices(
+        self, part: TablePart, first: int, end: int | None, condition: str | None
+    ) -> Iterator[Slice]:
+        """Yield slices of a range of pages. The last one has no end: pages may have come since they were
+        counted, and rows of the snapshot be in them."""
+        step = max(1, (self._config.slice_megabytes << 20) // self._snapshot.block)
+        last = end if end is not None else part.pages
+        if last is None or self._snapshot.version < RANGES_VERSION:
+            yield self._slice(part, first, end, condition)
+            return
+        while first + step < last:
+            yield self._slice(part, first, first + step, condition)
+            first += step
+        yield self._slice(part, first, end, condition)
+
+    def _slice(self, part: TablePart, first: int, end: int | None, condition: str | None) -> Slice:
+        rows = None
+        if condition is None and part.rows:
+            pages = part.pages or 1
+            rows = part.rows * (min(end or pages, pages) - min(first, pages)) // pages
+        place = "" if not first and end is None else f" pages {first} to {end or 'the end'}"
+        data = {
+            "snapshot": self._snapshot.name,
+            "source": part.source,
+            "oid": part.oid,
+            "filenode": part.filenode,
+            "first": first,
+            "end": end,
+            "condition": condition,
+            "columns": self._columns,
+        }
+        return Slice(f"{part.source.removeprefix('ONLY ')}{place}", data, rows=rows)
+
+    def _is_large(self, part: TablePart, condition: str) -> bool:
+        """Return whether the server expects more rows than a slice should have."""
+        if part.pages is None:
+            return False
+        query = f"EXPLAIN (FORMAT JSON) SELECT 1 FROM {part.source} WHERE {condition}"
+        plan = next(iter(self._holder.row(query).values()))
+        rows = json.loads(plan)[0]["Plan"]["Plan Rows"]
+        step = (self._config.slice_megabytes << 20) // self._snapshot.block
+        return bool(rows > part.rows * step / max(part.pages, 1))
+
+    def _find_cursor(self) -> Column | None:
+        """Return the column that is the cursor; None if rows are recognized by their transaction.
+
+        Raises:
+            ConfigError: the cursor cannot be one, or there is none.
+        """
+        if self._configured.sync_mode != INCREMENTAL:
+            return None
+        if self._config.incremental == XMIN and self._table.is_lockable:
+            return None
+        path = self._configured.cursor
+        columns = {column.name: column for column in self._table.columns}
+        column = columns.get(path[0]) if len(path) == 1 else None
+        if column is None or column.kind.orders is None:
+            usable = [name for name, column in columns.items() if column.kind.orders is not None]
+            raise ConfigError(
+                f"{'.'.join(path) or 'no column'} cannot be the cursor of {self._table.relation.quoted}",
+                guidance=f"choose one of these columns: {', '.join(usable)}",
+            )
+        if self._config.lookback is not None:
+            lookback_type(column.kind)
+        return column
+
+    def _greatest(self, column: Column) -> str | None:
+        """Return the greatest value of a cursor in the snapshot as a text; None if there is none.
+
+        An index serves it; MAX with a FILTER would not use one.
+        """
+        name, kind = quote_name(column.name), column.kind
+        finite = "" if kind.greatest is None else f" AND {name} < '{kind.greatest}'::{kind.orders}"
+        query = (
+            f"SELECT {name}::text AS value FROM {self._table.relation.quoted} "
+            f"WHERE {name} IS NOT NULL{finite} ORDER BY {name} DESC LIMIT 1"
+        )
+        rows = self._holder.rows(query)
+        return rows[0]["value"] if rows else None

@@ -1,0 +1,198 @@
+"""Transactions of the server, read only.
+
+All settings are of a transaction (`SET LOCAL`), so a pool of connections between us and the server may be one
+of transactions.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from connectors.postgres.config import PostgresConfig
+from connectors.postgres.errors import connection_error, query_error
+from elt_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_BYTES = 8 << 20
+"""About the bytes of a batch. Values of 10 MB then take little more memory than they have."""
+_SETTINGS = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "xmlbinary": "base64",
+    "extra_float_digits": "1",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "jit": "off",
+}
+_LOCK_TIMEOUT = "60s"
+"""How long a read waits for a table that is being changed: by ALTER TABLE, VACUUM FULL, or TRUNCATE."""
+
+
+class Session:
+    """A transaction of the server in which nothing is written; `purpose` says in errors what it is for."""
+
+    def __init__(self, connection: Any, purpose: str):
+        self._connection = connection
+        self.purpose = purpose
+
+    def execute(self, command: str) -> None:
+        """Run a command without a result.
+
+        Raises:
+            EltError: the server refuses it.
+        """
+        with self._cursor() as cursor:
+            cursor.execute(command)
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Return the rows of a query.
+
+        Raises:
+            EltError: the server refuses it.
+        """
+        with self._cursor() as cursor:
+            cursor.execute(query)
+            table = cursor.fetch_arrow_table()
+            return list(table.to_pylist())
+
+    def row(self, query: str) -> dict[str, Any]:
+        """Return the only row of a query."""
+        return self.rows(query)[0]
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a query as they come.
+
+        Raises:
+            EltError: the server refuses it, or the connection is cut.
+        """
+        with self._cursor() as cursor:
+            hint = {"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)}
+            cursor.adbc_statement.set_options(**hint)
+            cursor.execute(query)
+            yield from cursor.fetch_record_batch()
+
+    @contextmanager
+    def _cursor(self) -> Iterator[Any]:
+        try:
+            with self._connection.cursor() as cursor:
+                yield cursor
+        except _driver_errors() as error:
+            raise query_error(error, self.purpose) from None
+
+    def apply_settings(self) -> None:
+        """Let the texts of values not depend on settings of the server, the database or the role.
+
+        It takes the snapshot of the transaction.
+        """
+        settings = [f"set_config('{name}', '{value}', true)" for name, value in _SETTINGS.items()]
+        self.execute(f"SELECT {', '.join(settings)}")
+
+
+@contextmanager
+def open_session(
+    config: PostgresConfig, purpose: str, *, snapshot: str | None = None, lock: str | None = None
+) -> Iterator[Session]:
+    """Open a transaction that sees one snapshot of the database until its end.
+
+    Args:
+        snapshot: the name of a snapshot that another session exports.
+        lock: quoted names of tables that nobody may change or truncate until the end. They are locked before
+            the snapshot is taken: TRUNCATE shows an empty table to older snapshots.
+
+    Raises:
+        EltError: the server cannot be reached, or refuses what was asked for.
+    """
+    with _connect(config) as connection:
+        session = Session(connection, purpose)
+        session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        if snapshot is not None:
+            session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        session.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+        if lock is not None:
+            session.execute(f"LOCK TABLE {lock} IN ACCESS SHARE MODE")
+        session.apply_settings()
+        yield session
+
+
+@contextmanager
+def _connect(config: PostgresConfig) -> Iterator[Any]:
+    try:
+        from adbc_driver_postgresql import dbapi  # noqa: PLC0415 - `spec` does not need it
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the source postgres needs the module {error.name}, which is not installed",
+            guidance="pip install 'elt-assets[postgres-source]'",
+        ) from None
+    with _certificates(config) as files:
+        try:
+            connection = dbapi.connect(_uri(config, files))
+        except _driver_errors() as error:
+            place = f"{config.host}:{config.port}/{config.database}"
+            raise connection_error(error, place) from None
+    try:
+        yield connection
+    finally:
+        # A connection that was cut cannot be rolled back, and ends anyway.
+        with suppress(*_driver_errors()):
+            connection.close()
+
+
+def _uri(config: PostgresConfig, files: Mapping[str, str]) -> str:
+    password = "" if config.password is None else config.password.get_secret_value()
+    options = {
+        "sslmode": config.ssl_mode,
+        "connect_timeout": str(config.connect_timeout),
+        "client_encoding": "UTF8",
+        "application_name": "elt",
+        "keepalives": "1",
+        "keepalives_idle": "60",
+        **files,
+    }
+    user = quote(config.user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    host = f"[{config.host}]" if ":" in config.host else quote(config.host, safe="")
+    database = quote(config.database, safe="")
+    query = urlencode(options, quote_via=quote)
+    return f"postgresql://{user}@{host}:{config.port}/{database}?{query}"
+
+
+@contextmanager
+def _certificates(config: PostgresConfig) -> Iterator[dict[str, str]]:
+    """Write the certificates to files while a connection is opened: libpq reads only files."""
+    key = None if config.ssl_key is None else config.ssl_key.get_secret_value()
+    texts = {
+        "sslrootcert": config.ssl_root_certificate,
+        "sslcert": config.ssl_certificate,
+        "sslkey": key,
+    }
+    if not any(texts.values()):
+        yield {}
+        return
+    folder = Path(tempfile.mkdtemp(prefix="elt-pg-"))
+    try:
+        paths = {}
+        for name, text in texts.items():
+            if text is not None:
+                path = folder / name
+                path.touch(mode=0o600)
+                path.write_text(text)
+                paths[name] = str(path)
+        yield paths
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _driver_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of the driver's errors. It raises OSError where a stream of batches fails."""
+    import adbc_driver_manager  # noqa: PLC0415 - `spec` does not need it
+
+    return (adbc_driver_manager.Error, OSError)

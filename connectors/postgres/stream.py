@@ -1,0 +1,84 @@
+"""A table or view as a stream that is read by slices.
+
+A session, the holder, exports a snapshot and locks the table against changes of its form and against
+TRUNCATE, which would show an empty table to a snapshot that is older. Each slice is read in that snapshot,
+so all of them see one state of the database. The holder ends after `Wait`, when all slices are read and
+committed. If it ends before, slices that are opened later fail, and those that are open go on: none reads
+another state.
+
+What is new since a state, and why nothing is lost if a read resumes, is in `position`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from connectors.postgres.catalog import Column, Table
+from connectors.postgres.config import XMIN, PostgresConfig
+from connectors.postgres.reading import TableRead
+from connectors.postgres.session import open_session
+from connectors.sdk import SlicedStream
+from connectors.sdk.slices import Part
+from elt_assets.errors import TransientError
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_VALUES = "connectors.postgres.arrow_values"
+"""The module is imported with the first batch: pyarrow is slow to import."""
+
+
+class TableStream(SlicedStream):
+    """The rows of a table or view."""
+
+    def __init__(self, config: PostgresConfig, table: Table):
+        self._config = config
+        self._table = table
+        self.name = table.relation.name
+        self.namespace = table.relation.schema
+        self.json_schema = table.schema()
+        self.primary_key = table.key
+        self.is_resumable = bool(table.key) and table.is_lockable
+        self.source_defined_cursor = config.incremental == XMIN and table.is_lockable
+        has_cursor = any(column.kind.orders is not None for column in table.columns)
+        if has_cursor or self.source_defined_cursor:
+            self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
+
+    def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
+        lock = self._table.relation.quoted if self._table.is_lockable else None
+        with open_session(self._config, f"stream {self.id}", lock=lock) as holder:
+            read = TableRead(self._config, self._table, configured, holder)
+            yield from read.slices(state)
+
+    def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        by_name = {column.name: column for column in self._table.columns}
+        columns: list[Column] = [by_name[name] for name in data["columns"] if name in by_name]
+        names, types = [c.name for c in columns], [c.kind for c in columns]
+        expressions = ", ".join(column.expression for column in columns)
+        query = f"SELECT {expressions} FROM {data['source']}{_where(data)}"
+        convert = import_module(_VALUES).convert_batch
+        with open_session(self._config, f"stream {self.id}", snapshot=data["snapshot"]) as session:
+            if data["filenode"]:
+                session.execute(f"LOCK TABLE {data['source']} IN ACCESS SHARE MODE")
+                file = session.row(f"SELECT pg_relation_filenode({data['oid']})::int8 AS number")
+                if file["number"] != data["filenode"]:
+                    raise TransientError(
+                        f"stream {self.id}: the table was truncated or rewritten while it was read",
+                        guidance="run it again",
+                    )
+            for batch in session.batches(query):
+                yield convert(batch, names, types)
+
+
+def _where(data: Mapping[str, Any]) -> str:
+    conditions = []
+    if data["first"]:
+        conditions.append(f"ctid >= '({data['first']},0)'::tid")
+    if data["end"] is not None:
+        conditions.append(f"ctid < '({data['end']},0)'::tid")
+    if data["condition"] is not None:
+        conditions.append(f"({data['condition']})")
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
