@@ -87,7 +87,7 @@ def check_access(
     """
     problems = Problems()
     problems.of(lambda: _check_schemas(session, config))
-    if tables or config.include and relations:
+    if tables or (config.include and relations):
         problems.of(lambda: _check_patterns(config, relations))
     else:
         problems.of(lambda: _refuse_nothing(config, relations))

@@ -61,6 +61,7 @@ class Session:
             EltError: the server refuses it.
         """
         with self._cursor() as cursor:
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": "false"})
             cursor.execute(query)
             table = cursor.fetch_arrow_table()
             return list(table.to_pylist())

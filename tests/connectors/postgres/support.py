@@ -73,9 +73,7 @@ class Reader:
     warnings: list[str] = field(default_factory=list)
     changes: list[Json] = field(default_factory=list)
 
-    def read(
-        self, between: Callable[[int], Any] = lambda _: None, *, resumed: bool = False
-    ) -> list[Json]:
+    def read(self, between: Callable[[int], Any] = lambda _: None) -> list[Json]:
         """The rows of a read that goes on from the last state.
 
         Args:

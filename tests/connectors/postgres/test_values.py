@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from connectors.sdk import Page
 from tests.connectors.postgres.support import FULL, Database
 from tests.connectors.postgres.values import COLUMNS, TYPES, VALUES, make_table
 
@@ -94,9 +95,7 @@ def test_each_value_is_the_servers_or_recorded(database: Database, way: str) -> 
         recorded = {change["field"] for change in reader.changes}
         assert len(reader.changes) == len(recorded)
     else:
-        pages = [
-            item for item in reader.stream.read(reader.configured, None) if hasattr(item, "records")
-        ]
+        pages = [p for p in reader.stream.read(reader.configured, None) if isinstance(p, Page)]
         rows = [row for page in pages for row in page.records]
         recorded = {c["field"] for page in pages for cs in page.changes.values() for c in cs}
     row, *others = sorted(rows, key=lambda row: row["id"] != 2)
