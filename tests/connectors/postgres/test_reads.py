@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
+import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -395,3 +398,33 @@ def test_a_lock_is_waited_for(database: Database, monkeypatch: pytest.MonkeyPatc
     assert time.monotonic() - begin < 20
     end_transaction(transaction, "COMMIT")
     assert len(reader.read()) == 4000
+
+
+def test_a_process_that_is_killed_is_continued_from_its_last_state(
+    database: Database, tmp_path: Path
+) -> None:
+    database.execute(LARGE)
+    reader = database.reader("t", DEDUP, **SMALL)
+    (tmp_path / "config").write_bytes(reader.config)
+    (tmp_path / "catalog").write_text(f'{{"streams": [{reader.text.decode()}]}}')
+    files = ["--config", str(tmp_path / "config"), "--catalog", str(tmp_path / "catalog")]
+    command = [sys.executable, "-m", "connectors.postgres", "read", *files]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    rows: list[Json] = []
+    for line in process.stdout:
+        message = json.loads(line)
+        if message["type"] == "RECORD":
+            rows.append(message["record"]["data"])
+        if message["type"] == "STATE":
+            reader.state = message["state"]["stream"]["stream_state"]
+            if len(rows) > 1500:
+                process.kill()
+                break
+    process.wait()
+    process.stdout.close()
+    assert len(rows) < 4000
+    database.execute("DELETE FROM t WHERE id = 4000; UPDATE t SET v = 1 WHERE id <= 3")
+    resumed = reader.read()
+    assert ids(row for row in resumed if row["v"]) == [1, 2, 3]
+    assert len(resumed) < 4000 and last_versions(rows + resumed).keys() == {*range(1, 4000)}
