@@ -136,7 +136,7 @@ def _open(reader: str, config: bytes, configured: bytes) -> SlicedStream:
     for stream in source.open(msgspec.json.decode(config)):
         if stream.id == stream_to_read.id and isinstance(stream, SlicedStream):
             return stream
-    raise SystemFailure(
+    raise source.refusal(stream_to_read.stream.name) or SystemFailure(
         f"the source has no stream {str(stream_to_read.id)!r} any more",
         guidance="run `elt discover`, and remove the stream if it is gone",
     )
