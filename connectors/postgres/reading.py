@@ -47,6 +47,7 @@ class TableRead:
         fields = configured.stream.json_schema.get("properties") or {}
         names = [column.name for column in table.columns]
         self._columns = [name for name in names if name in fields] if fields else names
+        self._missing = [name for name in fields if name not in names]
 
     def slices(self, state: dict[str, Any] | None) -> Iterator[Part]:
         """Yield the slices and the states of the read.
@@ -61,6 +62,8 @@ class TableRead:
             return
         if self._warning:
             yield Warn(self._warning)
+        if self._missing:
+            yield Warn(f"columns of the catalog are gone, and not read: {', '.join(self._missing)}")
         final = self._final_position()
         if last is not None and last.is_complete:
             yield from self._read_new(last)

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from connectors.postgres import Postgres as Source
 from elt_assets.errors import ConfigError, EltError, TransientError
 from tests.connectors.postgres.support import FULL, Database
-from tests.connectors.support import call
+from tests.connectors.support import call, errors
 from tests.postgres import Postgres
 
 pytestmark = pytest.mark.external
@@ -193,3 +193,33 @@ def test_tls_with_certificates(database: Database, server: Postgres, tmp_path: P
     finally:
         server.execute("ALTER SYSTEM RESET ssl")
         server.execute("SELECT pg_reload_conf()")
+
+
+def test_rights_that_are_lost(database: Database, user: str, tmp_path: Path) -> None:
+    """Before a read, and between two slices of it."""
+    database.execute(
+        "CREATE TABLE t (id int, pad text); INSERT INTO t SELECT g, repeat('x', 900) FROM "
+        f'generate_series(1, 4000) g; GRANT SELECT ON t TO "{user}";'
+        f'GRANT USAGE ON SCHEMA {database.schema} TO "{user}"'
+    )
+    reader = database.reader("t", FULL, user=user, slice_megabytes=1)
+    revoke = f'REVOKE SELECT ON t FROM "{user}"'
+    with pytest.raises(ConfigError, match="may not read the table t\nrun as its owner: GRANT"):
+        reader.read(lambda number: number == 2 and database.execute(revoke))
+    described = {"stream": {"name": "t", "namespace": database.schema, "json_schema": {}}, **FULL}
+    files = {"config": database.config(user=user), "catalog": {"streams": [described]}}
+    code, messages = call(Source(), tmp_path, "read", **files)
+    assert code == 1
+    (error,) = errors(messages)
+    assert error["failure_type"] == "config_error"
+    assert "the user may not read the table t" in error["message"]
+
+
+def test_columns_that_are_renamed_or_have_another_type(database: Database) -> None:
+    database.execute("CREATE TABLE t (id int, a int, b int); INSERT INTO t VALUES (1, 2, 3)")
+    reader = database.reader("t", FULL)
+    database.execute("ALTER TABLE t RENAME a TO c; ALTER TABLE t ALTER b TYPE text USING 'x' || b")
+    later = database.reader("t", FULL)
+    later.configured = reader.configured
+    assert later.read() == [{"id": 1, "b": "x3"}]
+    assert later.warnings == ["columns of the catalog are gone, and not read: a"]
