@@ -1,0 +1,212 @@
+"""Connections to the server, on which nothing is written."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from connectors.mysql.config import MySqlConfig
+from connectors.mysql.errors import translate
+from elt_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TIMEOUTS = "net_write_timeout = 3600, net_read_timeout = 3600, wait_timeout = 28800, lock_wait_timeout = 60"
+_SETTINGS = (
+    f"SET SESSION autocommit = 1, time_zone = '+00:00', sql_mode = '', {_TIMEOUTS}",
+    "SET SESSION TRANSACTION READ ONLY",
+)
+"""Settings by which texts of values depend on nothing, and a reader that is slow for a while is not cut."""
+_TIME_LIMIT = {
+    True: "SET SESSION max_statement_time = 0",
+    False: "SET SESSION max_execution_time = 0",
+}
+_CLIENT_SSL = 1 << 11
+"""The capability CLIENT_SSL."""
+_QUERY = 3
+"""The command COM_QUERY."""
+
+Row = tuple["str | None", ...]
+
+
+class Session:
+    """A connection; `purpose` says in errors what fails."""
+
+    def __init__(self, connection: Any, purpose: str):
+        self._connection = connection
+        self.purpose = purpose
+
+    @property
+    def version(self) -> str:
+        """The version as the server writes it, such as `10.11.6-MariaDB`."""
+        return str(self._connection.get_server_info())
+
+    @property
+    def is_mariadb(self) -> bool:
+        return "mariadb" in self.version.lower()
+
+    def execute(self, command: str) -> None:
+        """Run a command without a result.
+
+        Raises:
+            EltError: the server refuses it.
+        """
+        with self._translate_errors():
+            self._connection.query(command)
+
+    def rows(self, query: str) -> list[Row]:
+        """Return the few rows of a query, as the server's texts.
+
+        Raises:
+            EltError: the server refuses it.
+        """
+        with self._translate_errors(), self._connection.cursor() as cursor:
+            cursor.execute(query)
+            return [tuple(map(_text, row)) for row in cursor.fetchall()]
+
+    def columns(self, query: str) -> Iterator[list[pa.Array]]:
+        """Yield the rows of a query as they come: the bytes of each column's texts.
+
+        Raises:
+            EltError: the server refuses it, or the connection is cut.
+        """
+        from connectors.mysql import wire  # noqa: PLC0415 - `spec` needs no Arrow
+
+        connection = self._connection
+        with self._translate_errors():
+            connection._execute_command(_QUERY, query)
+            count = connection._read_packet().read_length_encoded_integer()
+            for _ in range(count + 1):  # a description of each column, and its end
+                connection._read_packet()
+            try:
+                yield from wire.read_columns(connection._rfile.read1, count)
+            except wire.RefusedRead as refusal:
+                raise _error_of(refusal.payload) from None
+            except wire.Cut:
+                raise _driver().err.OperationalError(2013, "the connection was cut") from None
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (_driver().err.MySQLError, OSError) as error:
+            raise translate(error, self.purpose) from None
+
+
+@contextmanager
+def open_session(config: MySqlConfig, purpose: str) -> Iterator[Session]:
+    """Open a connection on which nothing can be written, and whose times are in UTC.
+
+    Raises:
+        EltError: the server cannot be reached, or refuses the connection.
+    """
+    driver = _driver()
+    try:
+        connection = _connect(config)
+    except (driver.err.MySQLError, OSError, RuntimeError) as error:
+        raise translate(error, f"the server {config.place} cannot be reached") from None
+    try:
+        session = Session(connection, purpose)
+        for command in (*_SETTINGS, _TIME_LIMIT[session.is_mariadb]):
+            session.execute(command)
+        yield session
+    finally:
+        _close(connection)
+
+
+def _connect(config: MySqlConfig) -> Any:
+    password = "" if config.password is None else config.password.get_secret_value()
+    connection = _driver().Connection(
+        host=config.host,
+        port=config.port,
+        user=config.user,
+        password=password.encode(),
+        charset="utf8mb4",
+        use_unicode=False,
+        autocommit=None,
+        connect_timeout=config.connect_timeout,
+        program_name="elt",
+        defer_connect=True,
+        **({"ssl_disabled": True} if config.ssl_mode == "disabled" else {"ssl": _tls(config)}),
+    )
+    connection.decoders = {}
+    if config.ssl_mode == "preferred":
+        # The driver's own context for this loads all authorities of the system for each connection: 25 ms.
+        connection._ssl_required = False
+        connection.client_flag &= ~_CLIENT_SSL
+    connection.connect()
+    return connection
+
+
+def _close(connection: Any) -> None:
+    """Close a connection without a wait for the rest of its rows."""
+    with suppress(Exception):
+        connection._force_close()
+
+
+def _tls(config: MySqlConfig) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = config.ssl_mode == "verify_identity"
+    context.verify_mode = (
+        ssl.CERT_REQUIRED if config.ssl_mode.startswith("verify") else ssl.CERT_NONE
+    )
+    try:
+        if config.ssl_root_certificate is not None:
+            context.load_verify_locations(cadata=config.ssl_root_certificate)
+        _load_client_certificate(context, config)
+    except (ssl.SSLError, ValueError):
+        raise ConfigError(
+            "a certificate or a key of the config cannot be read",
+            guidance="correct `ssl_root_certificate`, `ssl_certificate` and `ssl_key` (without a password)",
+        ) from None
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, config: MySqlConfig) -> None:
+    """Load the client's certificate, from files that are removed: Python reads it from nothing else."""
+    if config.ssl_certificate is None or config.ssl_key is None:
+        return
+    folder = Path(tempfile.mkdtemp(prefix="elt-mysql-"))
+    try:
+        texts = {"certificate": config.ssl_certificate, "key": config.ssl_key.get_secret_value()}
+        for name, text in texts.items():
+            (folder / name).touch(mode=0o600)
+            (folder / name).write_text(text)
+        context.load_cert_chain(folder / "certificate", folder / "key", password="")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "surrogateescape")
+
+
+def _error_of(payload: bytes) -> Exception:
+    """Return the error of an error packet: a mark, the number, and the message after a state of 6 bytes."""
+    (number,) = struct.unpack_from("<H", payload, 1)
+    text = payload[3:].decode("utf-8", "replace")
+    error: Exception = _driver().err.OperationalError(number, text[6:] if text[:1] == "#" else text)
+    return error
+
+
+def _driver() -> Any:
+    """Return the driver, which `spec` does not need.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import pymysql  # noqa: PLC0415 - `spec` does not need it
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "the source mysql needs the module pymysql, which is not installed",
+            guidance="pip install 'elt-assets[mysql]'",
+        ) from None
+    return pymysql

@@ -1,0 +1,22 @@
+"""One server for the tests of the source; each test has tables of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.mariadb import MariaDb, run_mariadb
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDb]:
+    with run_mariadb() as server:
+        yield server
+
+
+@pytest.fixture
+def shop(mariadb: MariaDb) -> MariaDb:
+    """The server with an empty database `shop`."""
+    mariadb.execute("DROP DATABASE shop; CREATE DATABASE shop", "mysql")
+    return mariadb
