@@ -20,6 +20,10 @@ _BREAK = re.compile(rb"[\r\n]")
 CHANGES = "_elt_changes"
 """The column of a batch in which the source says which values it has changed. It is no column of the
 table."""
+RECORD = "_elt_record"
+"""The only column, of bytes, of a batch whose rows are records in JSON. A row that is JSON, but no object, is
+rejected by the lake: so a source reports what it cannot read."""
+_HEAD, _TAIL = b'{"data":', b',"emitted_at":%d}\n'
 
 
 def page_of(batch: pa.RecordBatch, schema: Mapping[str, Any]) -> Page:
@@ -28,6 +32,10 @@ def page_of(batch: pa.RecordBatch, schema: Mapping[str, Any]) -> Page:
     Args:
         schema: the JSON schema of the stream, which says which texts are JSON.
     """
+    encoded = _records_of(batch)
+    if encoded is not None:
+        raws: list[Any] = list(map(Raw, encoded.to_pylist()))
+        return Page(raws)
     properties = schema.get("properties") or {}
     names = [name for name in batch.schema.names if name != CHANGES]
     columns = [_values(batch.column(name), properties.get(name)) for name in names]
@@ -52,6 +60,12 @@ def lines_of(batch: pa.RecordBatch, schema: Mapping[str, Any], emitted_at: int) 
     Args:
         emitted_at: the time of the records, in milliseconds since 1970.
     """
+    encoded = _records_of(batch)
+    if encoded is not None:
+        parts = (pa.scalar(_HEAD), encoded, pa.scalar(_TAIL % emitted_at), pa.scalar(b""))
+        joined = pc.binary_join_element_wise(*parts)
+        size = pc.sum(pc.binary_length(joined)).as_py() or 0
+        return bytes(joined.buffers()[2][:size])
     page = page_of(batch, schema)
     lines = []
     for number, record in enumerate(page.records):
@@ -59,6 +73,11 @@ def lines_of(batch: pa.RecordBatch, schema: Mapping[str, Any], emitted_at: int) 
         meta = b"" if changes is None else b',"meta":%b' % encode({"changes": changes})
         lines.append(b'{"data":%b,"emitted_at":%d%b}\n' % (encode_record(record), emitted_at, meta))
     return b"".join(lines)
+
+
+def _records_of(batch: pa.RecordBatch) -> pa.Array | None:
+    """Return the rows of a batch as JSON, if it has them so."""
+    return batch.column(RECORD) if batch.schema.names == [RECORD] else None
 
 
 def _values(column: pa.Array, declared: Any) -> Sequence[Any]:
@@ -82,11 +101,11 @@ def _converter(kind: pa.DataType, declared: Any) -> Callable[[Any], Any] | None:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return lambda value: base64.b64encode(value).decode()
     if (pa.types.is_string(kind) or pa.types.is_large_string(kind)) and _is_json(declared):
-        return _raw
+        return raw_or_text
     return None
 
 
-def _raw(text: str) -> Any:
+def raw_or_text(text: str) -> Any:
     """Return a text of JSON as it stands, but on one line; one that is not JSON as a text."""
     encoded = text.encode()
     try:

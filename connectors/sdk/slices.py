@@ -57,6 +57,9 @@ class SlicedStream(Stream):
         from JSON, as the values of a RECORD are. A column `_elt_changes` reports values that the source has
         changed: a list of objects with the texts `field`, `change` and `reason`.
 
+        A batch may also have its rows as JSON, in a column of bytes `_elt_record` and no other one. A row
+        that is no object is rejected by the lake: so a source reports what it cannot read.
+
         Args:
             data: that of the slice.
 
