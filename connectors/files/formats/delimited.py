@@ -1,0 +1,289 @@
+"""CSV. All columns are read as texts, and cast by the types of the stream: see `connectors.files.texts`."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from connectors.files.config import CsvOptions
+from connectors.files.formats.file_format import (
+    SAMPLE_BYTES,
+    SAMPLE_ROWS,
+    FilePart,
+    estimate_rows,
+)
+from connectors.files.read_files import FileVersion
+from connectors.files.rows import FileRows, make_file_error
+from connectors.files.schema import ColumnShape, Shapes
+from connectors.files.storage import Storage, find_compression
+from connectors.files.texts import cast_texts, infer_kinds, json_value
+from connectors.sdk.arrow_records import raw_or_text
+from connectors.sdk.encoding import encode
+
+_ROW_BYTES = 100
+_BATCH_ROWS = 1 << 16
+_EMPTY = ("Empty CSV file", "Could not skip initial")
+"""What pyarrow says of a file without rows."""
+_FEW_MISFITS = 50
+"""A batch with more misfits becomes records as a whole; otherwise only their rows do."""
+
+
+@dataclass(frozen=True)
+class Delimited:
+    """The format of CSV. `compression`: that of the config."""
+
+    options: CsvOptions
+    compression: str
+    mixed: str = "string"
+
+    def sample(self, storage: Storage, file: FileVersion) -> Shapes:
+        head = _Head(self, storage, file, SAMPLE_BYTES)
+        names = head.names
+        texts: list[list[str]] = [[] for _ in names]
+        for row in head.sample_rows():
+            if len(row) == len(names):
+                for values, text in zip(texts, row, strict=True):
+                    if text not in self.options.null_values and text:
+                        values.append(text)
+        return {
+            name: ColumnShape(infer_kinds(values))
+            for name, values in zip(names, texts, strict=True)
+        }
+
+    def split(self, storage: Storage, file: FileVersion) -> Sequence[FilePart]:
+        del storage
+        compressed = find_compression(file.path, self.compression)
+        return [FilePart(estimate_rows(file, _ROW_BYTES, compressed))]
+
+    def read(
+        self, storage: Storage, rows: FileRows, part: FilePart, kinds: Mapping[str, str]
+    ) -> Iterator[pa.RecordBatch]:
+        del part
+        head = _Head(self, storage, rows.file, 1 << 16)
+        if not head.names:
+            return
+        bad_rows: list[pacsv.InvalidRow] = []
+        converter = _RowConverter(rows, kinds, self.options.null_values)
+        with storage.open_stream(rows.file, self.compression) as stream:
+            for batch in self._batches(stream, head, bad_rows):
+                if bad_rows:
+                    yield rows.make_records([_reject(rows, row) for row in bad_rows])
+                    bad_rows.clear()
+                named = pa.RecordBatch.from_arrays(batch.columns, names=head.names)
+                for start in range(0, len(named), _BATCH_ROWS):
+                    yield from converter.convert(named.slice(start, _BATCH_ROWS))
+            if bad_rows:
+                yield rows.make_records([_reject(rows, row) for row in bad_rows])
+
+    def _batches(self, stream: Any, head: _Head, bad_rows: list[Any]) -> Iterator[pa.RecordBatch]:
+        options = self.options
+        raw_names = [f"f{number}" for number in range(len(head.names))]
+
+        def handle(row: pacsv.InvalidRow) -> str:
+            bad_rows.append(row)
+            return "skip"
+
+        try:
+            reader = pacsv.open_csv(
+                stream,
+                read_options=pacsv.ReadOptions(
+                    use_threads=False,
+                    block_size=max(options.max_row_bytes, 1 << 20),
+                    encoding=options.encoding,
+                    column_names=raw_names,
+                    skip_rows=head.skipped_lines,
+                ),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=options.delimiter,
+                    quote_char=options.quote or False,
+                    escape_char=options.escape or False,
+                    newlines_in_values=options.quote is not None,
+                    invalid_row_handler=handle,
+                ),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=dict.fromkeys(raw_names, pa.string()),
+                    strings_can_be_null=True,
+                    null_values=options.null_values,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+            yield from reader
+        except pa.ArrowInvalid as error:
+            if not any(mark in str(error) for mark in _EMPTY):
+                raise self._describe(error, head.file) from error
+
+    def _describe(self, error: Exception, file: FileVersion) -> Exception:
+        text = str(error)
+        if "straddling" in text:
+            return make_file_error(
+                file,
+                f"a row has more than {self.options.max_row_bytes:,} bytes, or a quote has no end",
+                "correct the file, or set `csv.max_row_bytes` or `csv.quote`",
+            )
+        if "UTF8" in text:
+            return make_file_error(
+                file,
+                f"its encoding is not {self.options.encoding}: {text}",
+                "set `csv.encoding`, such as `latin-1`, `cp1252` or `utf-16`",
+            )
+        return error
+
+
+def _reject(rows: FileRows, row: pacsv.InvalidRow) -> bytes:
+    reason = f"{row.actual_columns} values, and not {row.expected_columns}"
+    return rows.reject("row", row.number, reason, row.text)
+
+
+@dataclass
+class _Head:
+    """The beginning of a file, and its columns.
+
+    Attributes:
+        names: the names of the columns; none if the file has no rows.
+        skipped_lines: the lines before the first row.
+    """
+
+    format: Delimited
+    storage: Storage
+    file: FileVersion
+    size: int
+    names: list[str] = field(init=False)
+    skipped_lines: int = field(init=False)
+    _rows: Iterator[list[str]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        options = self.format.options
+        text, is_cut = self._read()
+        lines = list(io.StringIO(text, newline=""))
+        if is_cut and len(lines) > 1:
+            del lines[-1]
+        reader = self._rows = csv.reader(
+            iter(lines[options.skip_rows :]),
+            delimiter=options.delimiter,
+            quotechar=options.quote,
+            quoting=csv.QUOTE_MINIMAL if options.quote else csv.QUOTE_NONE,
+            escapechar=options.escape,
+        )
+        self.skipped_lines = options.skip_rows
+        try:
+            first = next((row for row in self._rows if row), None)
+        except csv.Error as error:
+            raise make_file_error(
+                self.file, f"its header: {error}", "correct `csv.quote`"
+            ) from None
+        if first is None:
+            self.names = []
+            return
+        if options.header:
+            self.skipped_lines += reader.line_num
+        else:
+            self._rows = chain([first], self._rows)
+        self.names = self._name(first)
+
+    def sample_rows(self) -> Iterator[list[str]]:
+        """Yield some rows."""
+        try:
+            yield from islice(self._rows, SAMPLE_ROWS)
+        except csv.Error:  # a value is too long for this reader; that of all rows takes it
+            return
+
+    def _read(self) -> tuple[str, bool]:
+        encoding = self.format.options.encoding
+        with self.storage.open_stream(self.file, self.format.compression) as stream:
+            data = stream.read(self.size)
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and "16" not in encoding:
+            raise make_file_error(self.file, "its encoding is UTF-16", "set `csv.encoding: utf-16`")
+        if data.count(0) > len(data) // 4 and "16" not in encoding and "32" not in encoding:
+            raise make_file_error(
+                self.file,
+                "many of its bytes are zero",
+                "set `csv.encoding: utf-16`; or it is no text",
+            )
+        text = io.IncrementalNewlineDecoder(
+            codecs.getincrementaldecoder(encoding)("replace"), translate=False
+        ).decode(data)
+        return text.removeprefix("\ufeff"), len(data) == self.size
+
+    def _name(self, first: Sequence[str]) -> list[str]:
+        chosen = self.format.options.columns
+        if chosen is None:
+            has_header = self.format.options.header
+            chosen = [
+                (text if has_header else "") or f"column_{number}"
+                for number, text in enumerate(first, 1)
+            ]
+        elif self.format.options.header and len(chosen) != len(first):
+            raise make_file_error(
+                self.file,
+                f"its header has {len(first)} columns, and `columns` {len(chosen)}",
+                "correct `csv.columns`, or `csv.delimiter`",
+            )
+        doubles = sorted({name for name in chosen if chosen.count(name) > 1})
+        if doubles:
+            raise make_file_error(
+                self.file,
+                f"its header has a column twice: {', '.join(doubles)[:200]}",
+                "name the columns with `csv.columns`; without a header, set `csv.header: false`",
+            )
+        return chosen
+
+
+@dataclass(frozen=True)
+class _RowConverter:
+    """Converts batches of texts. `kinds`: the types of the columns of the stream."""
+
+    rows: FileRows
+    kinds: Mapping[str, str]
+    nulls: Sequence[str]
+
+    def convert(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a batch, in their order."""
+        nulls = ["", *(null for null in self.nulls if null)]
+        casts = [
+            cast_texts(column, self.kinds.get(name, "string"), nulls)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+        masks = [cast.misfits for cast in casts if cast.misfits is not None]
+        values = [cast.values for cast in casts]
+        clean = pa.RecordBatch.from_arrays(values, names=batch.schema.names)
+        if not masks:
+            yield self.rows.complete(clean)
+            return
+        misfits = np.flatnonzero(np.logical_or.reduce(masks)).tolist()
+        if len(misfits) > _FEW_MISFITS:
+            yield self._make_records(batch, nulls)
+            return
+        start = 0
+        for row in misfits:
+            if row > start:
+                yield self.rows.complete(clean.slice(start, row - start))
+            yield self._make_records(batch.slice(row, 1), nulls)
+            start = row + 1
+        if start < len(batch):
+            yield self.rows.complete(clean.slice(start))
+
+    def _make_records(self, batch: pa.RecordBatch, nulls: Sequence[str]) -> pa.RecordBatch:
+        names = batch.schema.names
+        columns = [
+            [_json_text(text, self.kinds.get(name, "string"), nulls) for text in column.to_pylist()]
+            for name, column in zip(names, batch.columns, strict=True)
+        ]
+        records = [
+            encode(dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)
+        ]
+        return self.rows.make_records(records)
+
+
+def _json_text(text: str | None, kind: str, nulls: Sequence[str]) -> Any:
+    if kind in ("json", "object", "array") and text is not None:
+        return raw_or_text(text)
+    return json_value(text, kind, nulls)

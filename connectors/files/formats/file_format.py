@@ -1,0 +1,65 @@
+"""What a format of files must do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from connectors.files.read_files import FileVersion
+from connectors.files.rows import FileRows
+from connectors.files.schema import Shapes
+from connectors.files.storage import Storage
+
+PART_BYTES = 64 << 20
+"""About the bytes of a file that are read as one part, where a file can be divided."""
+SAMPLE_BYTES = 1 << 20
+"""Bytes of a file that are sampled."""
+SAMPLE_ROWS = 10_000
+"""Maximum number of rows of a file that are sampled."""
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A part of a file that is read by itself.
+
+    `first`, `end`: which part, as its format has it; None for the whole file. `rows`: about how many it has.
+    """
+
+    rows: int
+    first: int | None = None
+    end: int | None = None
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        return None if self.first is None or self.end is None else (self.first, self.end)
+
+
+class FileFormat(Protocol):
+    """A format."""
+
+    @property
+    def mixed(self) -> str:
+        """The type of a column whose values have several."""
+
+    def sample(self, storage: Storage, file: FileVersion) -> Shapes:
+        """Return the columns of the beginning of a file."""
+
+    def split(self, storage: Storage, file: FileVersion) -> Sequence[FilePart]:
+        """Return the parts of a file."""
+
+    def read(
+        self, storage: Storage, rows: FileRows, part: FilePart, kinds: Mapping[str, str]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part, with the columns of the file.
+
+        Args:
+            kinds: the types of the columns, by their names.
+        """
+
+
+def estimate_rows(file: FileVersion, row_bytes: int, compressed: Any) -> int:
+    """Return about how many rows a file has. `compressed`: whether it is."""
+    return max(1, file.size * (5 if compressed else 1) // row_bytes)

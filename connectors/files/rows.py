@@ -1,0 +1,107 @@
+"""Batches of the rows of a file: with the columns of the file, and rows that are rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+
+from connectors.files.read_files import FileVersion
+from connectors.files.schema import MODIFIED, PATH
+from connectors.sdk.arrow_records import CHANGES, RECORD
+from connectors.sdk.encoding import encode
+from elt_assets.errors import ConfigError, EltError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_UTC = pa.timestamp("us", "UTC")
+MAX_TEXT = 1 << 20
+"""Maximum characters of a bad line that a rejected record has."""
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Makes the batches of a file.
+
+    Args:
+        file_columns: whether rows have the columns of their file. A field of the same name in the file wins.
+        rejects: whether lines that cannot be read become rejected records; otherwise they are an error.
+    """
+
+    file: FileVersion
+    file_columns: bool
+    rejects: bool
+
+    @property
+    def _values(self) -> dict[str, Any]:
+        micros = self.file.modified // 1000
+        moment = (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
+        return {PATH: self.file.path, MODIFIED: moment.replace("+00:00", "Z")}
+
+    @property
+    def head(self) -> bytes:
+        """The start of a record in JSON, up to its first own field."""
+        return encode(self._values)[:-1] + b"," if self.file_columns else b"{"
+
+    def complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with the columns of the file.
+
+        Raises:
+            ConfigError: it has a column whose name has a meaning to the reader of a slice.
+        """
+        for name in (RECORD, CHANGES):
+            if name in batch.schema.names:
+                raise make_file_error(
+                    self.file, f"its column {name!r} has a reserved name", "rename it"
+                )
+        if not self.file_columns:
+            return batch
+        values = {
+            PATH: pa.scalar(self.file.path, pa.string()),
+            MODIFIED: pa.scalar(self.file.modified // 1000, pa.int64()).cast(_UTC),
+        }
+        for name, value in values.items():
+            if name not in batch.schema.names:
+                batch = batch.append_column(name, pa.repeat(value, len(batch)))
+        return batch
+
+    def make_records(self, objects: Sequence[bytes]) -> pa.RecordBatch:
+        """Return a batch of records from objects in JSON."""
+        head = self.head
+        short = head.rstrip(b",")
+        records = [
+            (short if _is_empty(text) else head) + text[1:] if text[:1] == b"{" else text
+            for text in objects
+        ]
+        return pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], names=[RECORD])
+
+    def reject(self, unit: str, number: int, reason: str, text: bytes | str) -> bytes:
+        """Return the rejected record of a line, in JSON.
+
+        Args:
+            unit: what the number counts: `line` or `row`.
+
+        Raises:
+            ConfigError: bad lines are errors.
+        """
+        if not self.rejects:
+            raise ConfigError(
+                f"the file {self.file.path} cannot be read: {unit} {number}: {reason}",
+                guidance="correct the line, or set `bad_lines: reject`",
+            )
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "backslashreplace")
+        line = {"file": self.file.path, unit: number, "error": reason, "text": text[:MAX_TEXT]}
+        return encode([line])
+
+
+def _is_empty(text: bytes) -> bool:
+    """Return whether an object in JSON has no fields."""
+    return len(text) < 64 and text[1:].lstrip() == b"}"
+
+
+def make_file_error(file: FileVersion, why: str, guidance: str) -> EltError:
+    """Return the error of a file that its owner has to correct."""
+    return ConfigError(f"the file {file.path} cannot be read: {why}", guidance=guidance)

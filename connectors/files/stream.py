@@ -1,0 +1,232 @@
+"""The streams of a source of files: each is read by slices, in the order of the files' times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from connectors.files.config import (
+    CsvOptions,
+    ExcelOptions,
+    FilesConfig,
+    FileStreamConfig,
+    JsonLinesOptions,
+)
+from connectors.files.formats.delimited import Delimited
+from connectors.files.formats.excel import Excel
+from connectors.files.formats.file_format import PART_BYTES, FileFormat, FilePart
+from connectors.files.formats.json_lines import JsonLines
+from connectors.files.formats.parquet import Parquet
+from connectors.files.globs import parse_glob
+from connectors.files.read_files import LIMIT, FileVersion, ReadProgress, read_state
+from connectors.files.rows import FileRows
+from connectors.files.schema import kind_of_schema, make_schema, merge_shapes
+from connectors.files.storage import Storage
+from connectors.sdk import Checkpoint, Estimate, Slice, SlicedStream, Warn
+from connectors.sdk.slices import Part
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+
+_PACK_BYTES = PART_BYTES // 2
+_PACK_FILES = 250
+"""About the bytes, and the maximum number, of small files that are read as one slice."""
+_STATES = 200
+"""The entries of a state are sent at most about this often: a state may have a megabyte."""
+
+
+def open_streams(config: FilesConfig) -> list[FileStream]:
+    """Return the streams of a config."""
+    storage = Storage(config)
+    return [FileStream(config, stream, storage) for stream in config.streams]
+
+
+class FileStream(SlicedStream):
+    """The files that match the globs of a stream."""
+
+    supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
+    source_defined_cursor = True
+    is_resumable = True
+
+    def __init__(self, config: FilesConfig, stream: FileStreamConfig, storage: Storage):
+        self.name = stream.name
+        self.primary_key = tuple(stream.primary_key)
+        self._config, self._stream, self._storage = config, stream, storage
+        self._format = _make_format(stream)
+        self._globs = [parse_glob(pattern) for pattern in stream.globs]
+        self._schema: Mapping[str, Any] | None = None
+
+    @property
+    def json_schema(self) -> Mapping[str, Any]:  # type: ignore[override] # a sample is read for it
+        """The schema: that of the configured stream in a read, and that of a sample of the files otherwise.
+
+        Raises:
+            EltError: the files cannot be read, or there are none.
+        """
+        if self._schema is None:
+            self._schema = self._infer()
+        return self._schema
+
+    def check(self) -> None:
+        """Read the beginning of the newest file.
+
+        Raises:
+            EltError: it cannot be read, or there is none.
+        """
+        self._infer(1)
+
+    def schema_to_check(self, configured: ConfiguredStream) -> Mapping[str, Any]:
+        return configured.stream.json_schema
+
+    def has_new_data(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> bool:
+        return bool(self._begin(configured, state).pending)
+
+    def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
+        self._schema = configured.stream.json_schema
+        progress = self._begin(configured, state)
+        columns = self._list_kinds()
+        packs = _Packs(self._storage, self._format, progress.pending)
+        done, unsaved = 0, 0
+        yield Estimate(packs.estimate)
+        for files, parts in packs:
+            for number, part in enumerate(parts):
+                yield _make_slice(files, part, columns, number if len(parts) > 1 else None)
+            done += len(files)
+            unsaved += len(files)
+            saved = progress.after(done)
+            if _is_due(len(saved.recent), unsaved, is_last=done == len(progress.pending)):
+                yield Checkpoint(saved.to_json())
+                unsaved = 0
+        if not progress.pending:
+            yield Checkpoint(progress.after(0).to_json())
+        if progress.deferred:
+            yield Warn(
+                f"{len(progress.deferred):,} of the newest files are left to a later sync: the state has "
+                f"place for {LIMIT:,} files within `look_back_seconds` ({self._config.look_back_seconds})"
+            )
+
+    def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        self._schema = {
+            "type": "object",
+            "properties": {name: {"type": "object"} for name in data["nested"]},
+        }
+        part = FilePart(0, *(data.get("part") or ()))
+        for path, modified, size in data["files"]:
+            file = FileVersion(modified, path, size)
+            rows = FileRows(file, self._config.file_columns, self._stream.bad_lines == "reject")
+            with self._storage.guard_read(file):
+                yield from self._format.read(self._storage, rows, part, data["kinds"])
+
+    def _begin(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> ReadProgress:
+        origin = f"{self._config.location}: {' '.join(self._stream.globs)}"
+        earlier = read_state(state, origin)
+        # Before the list: a file that is not in it became visible later.
+        settled = time.time_ns() - self._config.look_back_seconds * 1_000_000_000
+        limit = LIMIT if configured.sync_mode == INCREMENTAL else None
+        return ReadProgress(earlier, self._storage.list_files(self._globs), settled, limit=limit)
+
+    def _infer(self, most: int | None = None) -> Mapping[str, Any]:
+        files = sorted(self._storage.list_files(self._globs), reverse=True)
+        if not files and not self._stream.columns:
+            raise ConfigError(
+                f"stream {self.name!r}: no file of {self._config.location} matches "
+                f"{' or '.join(map(repr, self._stream.globs))}",
+                guidance="correct `glob`, or name the `columns` of files that are to come",
+            )
+        shapes = []
+        for file in files[: most or self._stream.sample_files]:
+            with self._storage.guard_read(file):
+                shapes.append(self._format.sample(self._storage, file))
+        return make_schema(
+            merge_shapes(shapes),
+            self._stream.columns,
+            mixed=self._format.mixed,
+            file_columns=self._config.file_columns,
+        )
+
+    def _list_kinds(self) -> tuple[dict[str, str], list[str]]:
+        """Return the types of the columns, and the names of those whose texts are JSON."""
+        properties = self.json_schema.get("properties") or {}
+        kinds = {name: kind_of_schema(schema) for name, schema in properties.items()}
+        nested = [name for name, kind in kinds.items() if kind in ("json", "object", "array")]
+        return {name: kind for name, kind in kinds.items() if kind != "string"}, nested
+
+
+def _make_format(stream: FileStreamConfig) -> FileFormat:
+    if stream.format == "csv":
+        return Delimited(stream.csv or CsvOptions.model_validate({}), stream.compression)
+    if stream.format == "jsonl":
+        return JsonLines(stream.jsonl or JsonLinesOptions.model_validate({}), stream.compression)
+    return (
+        Excel(stream.excel or ExcelOptions.model_validate({}))
+        if stream.format == "excel"
+        else Parquet()
+    )
+
+
+def _make_slice(
+    files: Sequence[FileVersion],
+    part: FilePart,
+    columns: tuple[dict[str, str], list[str]],
+    number: int | None,
+) -> Slice:
+    kinds, nested = columns
+    key = files[0].path
+    if len(files) > 1:
+        key += f" and {len(files) - 1} more files"
+    elif number is not None:
+        key += f", part {number + 1}"
+    data: dict[str, Any] = {
+        "files": [[file.path, file.modified, file.size] for file in files],
+        "kinds": kinds,
+        "nested": nested,
+    }
+    if part.bounds is not None:
+        data["part"] = list(part.bounds)
+    return Slice(key, data, part.rows)
+
+
+def _is_due(entries: int, unsaved: int, *, is_last: bool) -> bool:
+    """Return whether a state is to be sent: a large one not often, one that is too large only at the end."""
+    return is_last or (entries <= LIMIT and unsaved >= entries // _STATES)
+
+
+@dataclass
+class _Packs:
+    """Groups of files that are read together, with the parts of a file that is read in several."""
+
+    storage: Storage
+    format: FileFormat
+    files: Sequence[FileVersion]
+    _pack: list[FileVersion] = field(default_factory=list, init=False)
+
+    @cached_property
+    def estimate(self) -> int:
+        """About how many rows the files have."""
+        small = [file for file in self.files if file.size <= PART_BYTES]
+        large = sum(file.size for file in self.files) - sum(file.size for file in small)
+        return sum(self._rows(file) for file in small) + large // 100
+
+    def __iter__(self) -> Iterator[tuple[list[FileVersion], Sequence[FilePart]]]:
+        pack: list[FileVersion] = []
+        size = rows = 0
+        for file in self.files:
+            is_large = file.size > _PACK_BYTES
+            if pack and (is_large or size + file.size > _PACK_BYTES or len(pack) >= _PACK_FILES):
+                yield pack, [FilePart(rows)]
+                pack, size, rows = [], 0, 0
+            if is_large:
+                yield [file], self.format.split(self.storage, file)
+                continue
+            pack.append(file)
+            size += file.size
+            rows += self._rows(file)
+        if pack:
+            yield pack, [FilePart(rows)]
+
+    def _rows(self, file: FileVersion) -> int:
+        return sum(part.rows for part in self.format.split(self.storage, file))

@@ -1,0 +1,145 @@
+"""Files with any contents: each value arrives as it stands, whatever blocks and parts cut the file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from connectors.files.config import CsvOptions, FilesConfig, JsonLinesOptions
+from connectors.files.formats import json_lines
+from connectors.files.formats.delimited import Delimited
+from connectors.files.formats.file_format import FileFormat
+from connectors.files.globs import parse_glob
+from connectors.files.rows import FileRows
+from connectors.files.storage import Storage
+from connectors.files.texts import cast_texts, json_value
+from connectors.sdk.arrow_records import page_of
+from connectors.sdk.encoding import encode
+from tests.examples import examples
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), max_size=9)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("any")
+
+
+def read(folder: Path, kind: FileFormat, content: bytes, kinds: dict[str, str]) -> list[Any]:
+    (folder / "a").write_bytes(content)
+    streams = [{"name": "s", "glob": "a", "format": "csv"}]
+    storage = Storage(FilesConfig.model_validate({"location": str(folder), "streams": streams}))
+    (file,) = storage.list_files([parse_glob("a")])
+    rows = FileRows(file, file_columns=False, rejects=True)
+    result: list[Any] = []
+    for part in kind.split(storage, file):
+        for batch in kind.read(storage, rows, part, kinds):
+            result += [json.loads(encode(record)) for record in page_of(batch, {}).records]
+    return result
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.lists(st.tuples(TEXTS, TEXTS, TEXTS), max_size=12),
+    st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from([",", ";", "\t"]),
+    st.sampled_from(["utf-8", "utf-16"]),
+)
+def test_any_texts_of_csv(
+    folder: Path, rows: list[tuple[str, ...]], quoting: Any, end: str, delimiter: str, encoding: str
+) -> None:
+    if quoting == csv.QUOTE_MINIMAL:  # Python then writes this end of a line without quotes
+        rows = [tuple(text.replace("\r", "") for text in row) for row in rows]
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink, quoting=quoting, lineterminator=end, delimiter=delimiter)
+    writer.writerows([("a", "b", "c"), *rows])
+    kind = Delimited(
+        CsvOptions.model_validate({"delimiter": delimiter, "encoding": encoding}), "none"
+    )
+    empty = "" if quoting == csv.QUOTE_ALL else None
+    expected = [
+        {name: text or empty for name, text in zip("abc", row, strict=True)} for row in rows
+    ]
+    assert read(folder, kind, sink.getvalue().encode(encoding), {}) == expected
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.lists(
+        st.one_of(st.dictionaries(TEXTS, st.integers() | TEXTS, max_size=3), st.just("bad")),
+        max_size=15,
+    ),
+    st.sampled_from([b"\n", b"\r\n", b"\n\n"]),
+    st.integers(1, 60),
+    st.integers(1, 60),
+    st.booleans(),
+)
+def test_any_lines_of_json_in_any_parts(
+    folder: Path, values: list[Any], end: bytes, part: int, block: int, has_end: bool
+) -> None:
+    lines = [b"bad" if value == "bad" else encode(value) for value in values]
+    content = end.join(lines) + (end if has_end else b"")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_lines, "PART_BYTES", part)
+        patch.setattr(json_lines, "_BLOCK", block)
+        kind = json_lines.JsonLines(JsonLinesOptions.model_validate({}), "none")
+        result = read(folder, kind, content, {})
+    numbers = {
+        n: n + 1 if len(end) == 1 or end == b"\r\n" else 2 * n + 1 for n in range(len(values))
+    }
+    expected = [
+        [{"file": "a", "line": numbers[n], "text": "bad"}] if value == "bad" else value
+        for n, value in enumerate(values)
+    ]
+    for record in result:
+        if isinstance(record, list):
+            del record[0]["error"]
+    assert result == expected
+
+
+NUMBERS = st.one_of(
+    st.integers(-(10**40), 10**40).map(str),
+    st.floats().map(repr),
+    st.decimals(allow_nan=False, allow_infinity=False).map(str),
+    st.from_regex(r"\A[-+]?[0-9.eE]{0,24}\Z"),
+    st.sampled_from(["", "nan", "inf", "0x1F", "1_0", " 1", "true", "T", "NO"]),
+)
+TIMES = st.one_of(
+    st.dates().map(str),
+    st.datetimes().map(str),
+    st.from_regex(r"\A\d{4}-\d\d-\d\d[T ]\d\d:\d\d(Z|\+01)?\Z"),
+)
+
+
+@settings(max_examples=examples(200))
+@example(["463575856543877190658545929477244422"], "decimal")  # pyarrow's cast overflows
+@given(
+    st.lists(NUMBERS | TIMES, max_size=20),
+    st.sampled_from(
+        ["integer", "number", "boolean", "decimal", "big_integer", "date", "timestamp"]
+    ),
+)
+def test_a_cast_and_a_record_give_the_same_value(texts: list[str], kind: str) -> None:
+    cast = cast_texts(pa.array(texts, pa.string()), kind, [""])
+    batch = pa.RecordBatch.from_arrays([cast.values], names=["v"])
+    for row, record in enumerate(page_of(batch, {}).records):
+        if cast.misfits is not None and cast.misfits[row]:
+            continue
+        value = json_value(texts[row], kind, [""])
+        if kind in ("date", "timestamp"):
+            assert (record["v"] is None) == (value is None)
+            assert value is None or record["v"].startswith(texts[row][:4]) or kind == "timestamp"
+        else:
+            typed, text = json.loads(encode(record["v"])), json.loads(encode(value))
+            if kind == "number" and text is not None:
+                text = float(text)  # the shortest text of a double stands for it
+            assert typed == text and isinstance(typed, bool) == isinstance(text, bool)
