@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from fnmatch import fnmatchcase
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from connectors.sdk.databases import Certificate, PrivateKey, is_chosen
 
 SslMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
-_PEM = re.compile(r"\s*-----BEGIN [A-Z ]+-----.*-----END [A-Z ]+-----\s*", re.DOTALL)
 
 
 class MySqlConfig(BaseModel):
@@ -25,11 +24,11 @@ class MySqlConfig(BaseModel):
     ssl_mode: SslMode = Field(
         "preferred", title="How TLS is used, as --ssl-mode of the mysql client"
     )
-    ssl_root_certificate: str | None = Field(
+    ssl_root_certificate: Certificate | None = Field(
         None, title="Certificate authority of the server, as PEM"
     )
-    ssl_certificate: str | None = Field(None, title="Certificate of the client, as PEM")
-    ssl_key: SecretStr | None = Field(None, title="Key of the client's certificate, as PEM")
+    ssl_certificate: Certificate | None = Field(None, title="Certificate of the client, as PEM")
+    ssl_key: PrivateKey | None = Field(None, title="Key of the client's certificate, as PEM")
     connect_timeout: int = Field(15, title="Seconds to wait for a connection", ge=1, le=600)
     include: list[str] = Field(
         [], title="Patterns of tables to read, TABLE or DATABASE.TABLE; by default all"
@@ -42,20 +41,6 @@ class MySqlConfig(BaseModel):
         ge=0,
     )
     slice_rows: int = Field(200_000, title="Rows of a table in a slice", ge=1, le=10_000_000)
-
-    @field_validator("ssl_root_certificate", "ssl_certificate")
-    @classmethod
-    def _check_certificate(cls, value: str | None) -> str | None:
-        if value is not None and not _PEM.fullmatch(value):
-            raise ValueError("it is no certificate in the form PEM (-----BEGIN CERTIFICATE-----)")
-        return value
-
-    @field_validator("ssl_key")
-    @classmethod
-    def _check_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not _PEM.fullmatch(value.get_secret_value()):
-            raise ValueError("it is no key in the form PEM (-----BEGIN PRIVATE KEY-----)")
-        return value
 
     @model_validator(mode="after")
     def _check_tls(self) -> MySqlConfig:
@@ -78,11 +63,4 @@ class MySqlConfig(BaseModel):
 
     def reads(self, database: str, table: str) -> bool:
         """Return whether the patterns let a table be read."""
-        if self.include and not _matches(self.include, database, table):
-            return False
-        return not _matches(self.exclude, database, table)
-
-
-def _matches(patterns: list[str], database: str, table: str) -> bool:
-    names = (table, f"{database}.{table}")
-    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+        return is_chosen(self.include, self.exclude, database, table)

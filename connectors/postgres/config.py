@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from fnmatch import fnmatchcase
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+from connectors.sdk.databases import Certificate, PrivateKey, is_chosen
 
 CURSOR, XMIN = "cursor", "xmin"
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
-_PEM = re.compile(r"\s*-----BEGIN [A-Z ]+-----.*-----END [A-Z ]+-----\s*", re.DOTALL)
 
 
 class PostgresConfig(BaseModel):
@@ -24,11 +23,11 @@ class PostgresConfig(BaseModel):
     user: str = Field(title="User", min_length=1)
     password: SecretStr | None = Field(None, title="Password")
     ssl_mode: SslMode = Field("prefer", title="How TLS is used, as libpq's sslmode")
-    ssl_root_certificate: str | None = Field(
+    ssl_root_certificate: Certificate | None = Field(
         None, title="Certificate authority of the server, as PEM"
     )
-    ssl_certificate: str | None = Field(None, title="Certificate of the client, as PEM")
-    ssl_key: SecretStr | None = Field(None, title="Key of the client's certificate, as PEM")
+    ssl_certificate: Certificate | None = Field(None, title="Certificate of the client, as PEM")
+    ssl_key: PrivateKey | None = Field(None, title="Key of the client's certificate, as PEM")
     connect_timeout: int = Field(15, title="Seconds to wait for a connection", ge=1, le=600)
     schemas: list[str] = Field(["public"], title="Schemas to read", min_length=1)
     include: list[str] = Field(
@@ -47,20 +46,6 @@ class PostgresConfig(BaseModel):
     )
     slice_megabytes: int = Field(128, title="Megabytes of a table in a slice", ge=1, le=8192)
 
-    @field_validator("ssl_root_certificate", "ssl_certificate")
-    @classmethod
-    def _check_certificate(cls, value: str | None) -> str | None:
-        if value is not None and not _PEM.fullmatch(value):
-            raise ValueError("it is no certificate in the form PEM (-----BEGIN CERTIFICATE-----)")
-        return value
-
-    @field_validator("ssl_key")
-    @classmethod
-    def _check_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not _PEM.fullmatch(value.get_secret_value()):
-            raise ValueError("it is no key in the form PEM (-----BEGIN PRIVATE KEY-----)")
-        return value
-
     @model_validator(mode="after")
     def _check_tls(self) -> PostgresConfig:
         if (self.ssl_certificate is None) != (self.ssl_key is None):
@@ -73,11 +58,4 @@ class PostgresConfig(BaseModel):
 
     def reads(self, schema: str, table: str) -> bool:
         """Return whether the patterns let a table be read."""
-        if self.include and not _matches(self.include, schema, table):
-            return False
-        return not _matches(self.exclude, schema, table)
-
-
-def _matches(patterns: list[str], schema: str, table: str) -> bool:
-    names = (table, f"{schema}.{table}")
-    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+        return is_chosen(self.include, self.exclude, schema, table)
