@@ -125,6 +125,18 @@ class Project:
         plain = [{k: v for k, v in r.items() if not k.startswith("_airbyte")} for r in found]
         return sorted(plain, key=lambda row: json.dumps(row, default=str, sort_keys=True))
 
+    def comparable_rows(self, *path: str) -> list[dict[str, Any]]:
+        """A table's rows in a canonical order, without what differs between two syncs of the same data."""
+        times = ("_airbyte_extracted_at", "extracted_at", "rejected_at")
+        own = ("_airbyte_raw_id", "run_id", "row_id", "place", *times)
+        stored = self.table(*path).to_pyarrow_table().to_pylist()
+        for row in stored:
+            if "_airbyte_meta" in row:
+                row["_airbyte_meta"] = row["_airbyte_meta"]["changes"]
+            for column in own:
+                row.pop(column, None)
+        return sorted(stored, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+
     def metadata(self, *key: str) -> dict[str, Any]:
         """Return the metadata of the asset's latest materialisation."""
         with dg.DagsterInstance.from_config(str(self.home)) as instance:

@@ -42,16 +42,7 @@ def connect(project: Project, *, by_tasks: bool = True, **config: Any) -> None:
 
 
 def rows(project: Project, name: str = "numbers") -> list[dict[str, Any]]:
-    """The rows of a table without what differs between two syncs."""
-    times = ("_airbyte_extracted_at", "extracted_at", "rejected_at")
-    own = ("_airbyte_raw_id", "run_id", "row_id", "place", *times)
-    stored = project.table("sliced", name).to_pyarrow_table().to_pylist()
-    for row in stored:
-        if "_airbyte_meta" in row:
-            row["_airbyte_meta"] = row["_airbyte_meta"]["changes"]
-        for column in own:
-            row.pop(column, None)
-    return sorted(stored, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+    return project.comparable_rows("sliced", name)
 
 
 def test_tasks_read_the_same_rows_as_the_process(own: Project) -> None:

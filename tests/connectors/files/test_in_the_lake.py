@@ -52,16 +52,7 @@ def write(data: Path, name: str, text: str, seconds: int) -> None:
 
 
 def rows(project: Project, name: str) -> list[dict[str, Any]]:
-    """The rows of a table without what differs between two syncs."""
-    times = ("_airbyte_extracted_at", "extracted_at", "rejected_at")
-    own = ("_airbyte_raw_id", "run_id", "row_id", "place", *times)
-    table = project.table("files", name).to_pyarrow_table().to_pylist()
-    for row in table:
-        if "_airbyte_meta" in row:
-            row["_airbyte_meta"] = row["_airbyte_meta"]["changes"]
-        for column in own:
-            row.pop(column, None)
-    return sorted(table, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+    return project.comparable_rows("files", name)
 
 
 def fill(data: Path) -> None:
