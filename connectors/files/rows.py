@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from connectors.files.read_files import FileVersion
 from connectors.files.schema import MODIFIED, PATH
-from connectors.sdk.arrow_records import CHANGES, RECORD
+from connectors.sdk.arrow_records import RECORD
 from connectors.sdk.encoding import encode
 from elt_assets.errors import ConfigError, EltError
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UTC = pa.timestamp("us", "UTC")
@@ -51,7 +52,7 @@ class FileRows:
         Raises:
             ConfigError: it has a column whose name has a meaning to the reader of a slice.
         """
-        for name in (RECORD, CHANGES):
+        for name in (RECORD, CHANGES_COLUMN):
             if name in batch.schema.names:
                 raise make_file_error(
                     self.file, f"its column {name!r} has a reserved name", "rename it"

@@ -122,7 +122,7 @@ class Storage:
         if info.type != fs.FileType.File:
             raise TransientError(
                 f"the file {file.path} is gone since it was listed",
-                guidance="run the sync again: it lists the files anew",
+                guidance="run the sync again: it lists the files again",
             )
         if not self._is_same(file, _version(file.path, info)):
             raise TransientError(

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from connectors.mysql import kinds
 from connectors.mysql.kinds import Kind
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 Cast = Callable[[pa.Array], pa.Array]
 
-_CHANGES = "_elt_changes"
 _CHANGE = pa.struct([(name, pa.string()) for name in ("field", "change", "reason")])
 _ZERO = r"^0000|-00"
 """A zero in the date of a text: `0000-00-00`, `2024-00-10`, `0000-05-01`."""
@@ -34,7 +34,9 @@ def make_batch(
         if values.null_count != texts.null_count:
             nulled[name] = pc.and_(values.is_null(), texts.is_valid())
     batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
-    return batch.append_column(_CHANGES, _list_changes(nulled, len(batch))) if nulled else batch
+    return (
+        batch.append_column(CHANGES_COLUMN, _list_changes(nulled, len(batch))) if nulled else batch
+    )
 
 
 def _convert(kind: Kind, texts: pa.Array) -> pa.Array:

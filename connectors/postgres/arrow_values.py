@@ -24,13 +24,13 @@ from connectors.postgres.types import (
     TIMESTAMP,
     ColumnType,
 )
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days since 1970 of 0001-01-01 and 9999-12-31."""
 _DAY = 86_400_000_000
 _SPECIAL = pa.array(["NaN", "Infinity", "-Infinity"])
 _CHANGE = pa.struct([(name, pa.string()) for name in ("field", "change", "reason")])
-CHANGES = "_elt_changes"
 
 Converted = tuple[pa.Array, "pa.Array | None"]
 """Values, and which of them were made null; None for none."""
@@ -50,7 +50,9 @@ def convert_batch(
             changed[name] = mask
     if not changed:
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
-    return pa.RecordBatch.from_arrays([*arrays, _list_changes(changed)], names=[*names, CHANGES])
+    return pa.RecordBatch.from_arrays(
+        [*arrays, _list_changes(changed)], names=[*names, CHANGES_COLUMN]
+    )
 
 
 def _list_changes(masks: Mapping[str, pa.Array]) -> pa.Array:

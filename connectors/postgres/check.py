@@ -35,7 +35,7 @@ def read_version(session: Session) -> int:
     if server["encoding"] == "SQL_ASCII":
         raise ConfigError(
             "the database has the encoding SQL_ASCII: its texts may have any bytes",
-            guidance="make it anew with an encoding: pg_dump, CREATE DATABASE … ENCODING 'UTF8' "
+            guidance="create it again with an encoding: pg_dump, CREATE DATABASE … ENCODING 'UTF8' "
             "TEMPLATE template0, and pg_restore",
         )
     return version

@@ -15,11 +15,9 @@ from msgspec import Raw
 from connectors.sdk.encoding import encode
 from connectors.sdk.items import Change, Page, Record
 from connectors.sdk.output import encode_record
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 _BREAK = re.compile(rb"[\r\n]")
-CHANGES = "_elt_changes"
-"""The column of a batch in which the source says which values it has changed. It is no column of the
-table."""
 RECORD = "_elt_record"
 """The only column, of bytes, of a batch whose rows are records in JSON. A row that is JSON, but no object, is
 rejected by the lake: so a source reports what it cannot read."""
@@ -37,7 +35,7 @@ def page_of(batch: pa.RecordBatch, schema: Mapping[str, Any]) -> Page:
         raws: list[Any] = list(map(Raw, encoded.to_pylist()))
         return Page(raws)
     properties = schema.get("properties") or {}
-    names = [name for name in batch.schema.names if name != CHANGES]
+    names = [name for name in batch.schema.names if name != CHANGES_COLUMN]
     columns = [_values(batch.column(name), properties.get(name)) for name in names]
     records: list[Record] = [
         dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)
@@ -47,7 +45,7 @@ def page_of(batch: pa.RecordBatch, schema: Mapping[str, Any]) -> Page:
 
 def changes_of(batch: pa.RecordBatch) -> dict[int, Sequence[Change]]:
     """Return the changes that a batch reports, by the number of the row."""
-    position = batch.schema.get_field_index(CHANGES)
+    position = batch.schema.get_field_index(CHANGES_COLUMN)
     if position < 0:
         return {}
     lists = batch.column(position).to_pylist()

@@ -5,7 +5,7 @@ complete. `read_slice` reads one of them. In a sync to the lake, Spark's tasks d
 through the process of the source. Any other reader gets the same rows as RECORD messages.
 
 A slice's `data` is all that a task knows of it, besides the config: the task makes the source and its streams
-anew. So a slice must be readable from any machine.
+again. So a slice must be readable from any machine.
 """
 
 from __future__ import annotations

@@ -308,6 +308,11 @@ SLICES = "slices"
 """The property of a configured stream by which a connector's reader says that it has tasks for slices."""
 
 
+CHANGES_COLUMN = "_elt_changes"
+"""The column of a slice's batch in which the source says which values it has changed: a list of objects, as
+in the meta of a RECORD. It is no column of the table."""
+
+
 class StreamGeneration(Wire):
     """The start or the end of a generation of a stream, made from the version that a Singer tap sends.
 

@@ -9,12 +9,11 @@ The readers of slices are those of the source: a worker needs its package.
 
 from __future__ import annotations
 
-import json
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -27,13 +26,20 @@ from elt_assets.lake.spark.parsing.envelopes import Heads
 from elt_assets.lake.spark.parsing.job import ROWS, LineRange, ParseJob, ParseResult
 from elt_assets.lake.spark.parsing.rejects import find_rejects
 from elt_assets.lake.spark.parsing.row_metadata import build_metadata_columns
-from elt_assets.lake.spark.parsing.task import open_writers, set_files
+from elt_assets.lake.spark.parsing.task import (
+    Plain,
+    as_plain,
+    open_writers,
+    run_in_batches,
+    set_files,
+)
 from elt_assets.lake.spark.task_io import discard_on_error
 from elt_assets.lake.spark.types.changes import BlockChanges
 from elt_assets.lake.spark.types.columns import MAX_BYTES
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS
 from elt_assets.lake.spark.types.json_texts import JsonTexts
 from elt_assets.lake.spark.types.repair import MAX_DEPTH
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 POSITIONS = 1 << 28
 """The number of positions in its stream that a slice has."""
@@ -104,11 +110,6 @@ class SliceResult(ParseResult):
     failure: Failure | None = None
 
 
-Plain = tuple[Any, ...]
-CHANGES = "_elt_changes"
-"""The column of a batch with the values that the source has changed."""
-
-
 def make_slice_runner(
     job: ParseJob, source: SliceSource, tasks: Sequence[SliceTask]
 ) -> Callable[[Iterable[int]], Iterator[Plain]]:
@@ -127,7 +128,7 @@ def make_slice_runner(
                 result = read_slice(job, reader, task)
             except Exception as error:  # noqa: BLE001 - the driver raises it
                 result = SliceResult(failure=describe_failure(error, task.key))
-            yield tuple(getattr(result, attribute.name) for attribute in fields(result))
+            yield as_plain(result)
 
     return work
 
@@ -136,16 +137,7 @@ def make_slice_batch_runner(
     job: ParseJob, source: SliceSource, tasks: Sequence[SliceTask]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of `make_slice_runner` for `mapInArrow` over a DataFrame of numbers."""
-    work = make_slice_runner(job, source, tasks)
-
-    def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            results = [
-                json.dumps(result, default=list) for result in work(batch.column(0).to_pylist())
-            ]
-            yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], names=["result"])
-
-    return run_batches
+    return run_in_batches(make_slice_runner(job, source, tasks))
 
 
 def describe_failure(error: Exception, key: str) -> Failure:
@@ -241,7 +233,9 @@ class BatchConverter:
     def _take_over(self, batch: pa.RecordBatch) -> list[pa.Array] | None:
         """Return the columns of the table; None if a value has to be converted, or a column is undeclared."""
         sources = {column.source for column in self.job.fields if column.is_read}
-        if self.job.extra is not None or not {*sources, CHANGES}.issuperset(batch.schema.names):
+        if self.job.extra is not None or not {*sources, CHANGES_COLUMN}.issuperset(
+            batch.schema.names
+        ):
             return None
         arrays = []
         for column in self.job.fields:
@@ -289,7 +283,7 @@ class BatchConverter:
 
 def _changes(batch: pa.RecordBatch, kind: pa.ListType) -> pa.ListArray | None:
     """Return the changes that a batch reports, as the table has them; None if it reports none."""
-    position = batch.schema.get_field_index(CHANGES)
+    position = batch.schema.get_field_index(CHANGES_COLUMN)
     if position < 0:
         return None
     reported = batch.column(position)

@@ -41,8 +41,7 @@ def make_runner(
 ) -> Callable[[Iterable[int]], Iterator[Plain]]:
     """Return the function that runs the tasks of some numbers.
 
-    It yields plain values, in the order of the attributes of a `ParseResult`: a worker cannot return objects
-    of classes that were sent to it.
+    It yields plain values, in the order of the attributes of a `ParseResult`.
     """
 
     def work(numbers: Iterable[int]) -> Iterator[Plain]:
@@ -52,7 +51,7 @@ def make_runner(
         try:
             for number in numbers:
                 result = parse_lines(job, tasks[number])
-                yield tuple(getattr(result, attribute.name) for attribute in fields(result))
+                yield as_plain(result)
         finally:
             gc.enable()
 
@@ -63,7 +62,18 @@ def make_batch_runner(
     job: ParseJob, tasks: Sequence[ParseTask]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of `make_runner` for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
-    work = make_runner(job, tasks)
+    return run_in_batches(make_runner(job, tasks))
+
+
+def as_plain(result: ParseResult) -> Plain:
+    """Return a result as plain values: a worker cannot return objects of classes that were sent to it."""
+    return tuple(getattr(result, attribute.name) for attribute in fields(result))
+
+
+def run_in_batches(
+    work: Callable[[Iterable[int]], Iterator[Plain]],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function on numbers for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
 
     def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
