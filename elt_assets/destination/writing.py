@@ -26,12 +26,10 @@ from elt_assets.protocol.runs.protocols import airbyte_runs
 from elt_assets.sync.events import (
     Acknowledged,
     Logged,
-    PendingState,
     SessionEvent,
     SharedAcknowledged,
-    Span,
 )
-from elt_assets.sync.states.pending import PendingStates
+from elt_assets.sync.states.pending import PendingState, PendingStates, Span
 from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Subject
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.sync import ClosableSink
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.sync.events import Checkpoint, Committed, SliceSink
+from elt_assets.sync.events import Checkpoint, Committed, SliceSink, SlicesRead
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.slices import SliceGroup
 
@@ -114,11 +114,11 @@ class WatchedSink:
         self.sink.write(segment)
         self.work.records_written += segment.records
 
-    def read(self, group: SliceGroup) -> int:
+    def read(self, group: SliceGroup) -> SlicesRead:
         assert isinstance(self.sink, SliceSink)
-        rows = self.sink.read(group)
-        self.work.records_written += rows
-        return rows
+        read = self.sink.read(group)
+        self.work.records_written += read.rows
+        return read
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
         self.work.is_committing = True

@@ -37,7 +37,6 @@ from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
     Committed,
-    PendingState,
     SessionEvent,
     SharedAcknowledged,
     Sink,
@@ -45,6 +44,7 @@ from elt_assets.sync.events import (
 )
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.slices import SliceGroup
+from elt_assets.sync.states.pending import PendingState
 from elt_assets.sync.streams import StreamRun
 
 MAX_WAITING = 2
@@ -57,7 +57,6 @@ MAX_UNREPORTED = 64
 """Maximum number of tasks that are done and wait for a task before them to be reported."""
 
 OpenSink = Callable[[ConfiguredStream], Sink]
-Result = Committed | int | None
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,28 @@ class _Commit:
 
 
 @dataclass(frozen=True)
+class _PartlyRead:
+    """The result of a read of slices that failed: the commit of those up to the last state before it.
+
+    `rows`: the number of their rows.
+    """
+
+    rows: int
+    commit: _Commit
+    committed: Committed
+    error: Exception
+
+
+Result = Committed | int | _PartlyRead | None
+
+
+@dataclass(frozen=True)
 class _Work:
     """A task of a sinks' thread: it writes a segment, reads slices, makes a commit or opens another sink.
 
     `run`: the stream; None if the task does nothing. `thread`: the number of the thread. `event`: reported
-    when all tasks before this one are done. The result is that of a commit, or the number of rows of slices.
+    when all tasks before this one are done. The result is that of a commit, or the number of rows of slices;
+    of slices that could not all be read, it is both.
     """
 
     future: Future[Result]
@@ -132,11 +148,23 @@ class Committer:
         self._submit(run, lambda: _write(run, segment), segment=segment)
 
     def read(self, run: StreamRun, group: SliceGroup) -> None:
-        """Queue slices for the stream's sink to read."""
+        """Queue slices for the stream's sink to read.
 
-        def read() -> int:
+        If one cannot be read, those before the last state before it are committed with this state. Commits
+        that are queued behind are not made.
+        """
+        staged = run.uncommitted
+
+        def read() -> int | _PartlyRead:
             assert isinstance(run.opened_sink, SliceSink)
-            return run.opened_sink.read(group)
+            read = run.opened_sink.read(group)
+            if read.error is None:
+                return read.rows
+            self._fail(read.error)
+            states = group.states_of(read.slices)
+            checkpoint = Checkpoint(tuple(pending.state for pending in states), final=False)
+            commit = _Commit(run, checkpoint, states, staged, completes=False)
+            return _PartlyRead(read.rows, commit, run.opened_sink.commit(checkpoint), read.error)
 
         self._submit(run, read, group=group)
 
@@ -213,8 +241,11 @@ class Committer:
                 continue
             result = work.future.result()
             self._work.popleft()
-            if isinstance(result, int):
-                _count(work, result)
+            if isinstance(result, _PartlyRead):
+                yield from _report_part(result)
+            elif isinstance(result, int):
+                assert work.run is not None
+                _count(work.run, result)
             elif work.commit is not None and result is not None:
                 acknowledged = _acknowledge(work.commit, result)
                 reach(Failpoint.ACKNOWLEDGED)
@@ -319,11 +350,19 @@ def _write(run: StreamRun, segment: Segment) -> None:
         segment.path.unlink(missing_ok=True)
 
 
-def _count(work: _Work, rows: int) -> None:
+def _report_part(part: _PartlyRead) -> Iterator[SessionEvent]:
+    """Yield the event of the commit of slices; then raise the error of the slice after them."""
+    _count(part.commit.run, part.rows)
+    acknowledged = _acknowledge(part.commit, part.committed)
+    reach(Failpoint.ACKNOWLEDGED)
+    yield acknowledged
+    raise part.error
+
+
+def _count(run: StreamRun, rows: int) -> None:
     """Count the rows of slices, which are known only when they are read."""
-    assert work.run is not None
-    work.run.progress.records_read += rows
-    work.run.read_by_tasks += rows
+    run.progress.records_read += rows
+    run.read_by_tasks += rows
 
 
 def _acknowledge(commit: _Commit, committed: Committed) -> Acknowledged:

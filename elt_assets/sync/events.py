@@ -10,35 +10,7 @@ from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.slices import SliceGroup
-
-
-@dataclass(frozen=True)
-class Span:
-    """A range of positions of records in a stream, counted from 0: `first` is included, `end` is not."""
-
-    stream: StreamId
-    first: int
-    end: int
-
-    @property
-    def records(self) -> int:
-        return self.end - self.first
-
-
-@dataclass(frozen=True)
-class PendingState:
-    """A state as received, and the records that were staged between the previous state and this one.
-
-    `spans`: of the state's stream; for a shared state, of every stream that had records.
-    """
-
-    state: State
-    spans: tuple[Span, ...]
-
-    @property
-    def records(self) -> int:
-        """Number of these records, of all streams."""
-        return sum(span.records for span in self.spans)
+from elt_assets.sync.states.pending import PendingState
 
 
 @dataclass(frozen=True)
@@ -85,12 +57,31 @@ class Sink(Protocol):
         """Publish what was written and the state, atomically."""
 
 
+@dataclass(frozen=True)
+class SlicesRead:
+    """What a sink has read of a group of slices.
+
+    `slices`: how many of the first slices of the group are in the next commit; `rows`: the number of their
+    rows. `error`: why the others are not; None if there are no others.
+    """
+
+    slices: int
+    rows: int
+    error: Exception | None = None
+
+
 @runtime_checkable
 class SliceSink(Sink, Protocol):
     """A sink that can also read slices."""
 
-    def read(self, group: SliceGroup) -> int:
-        """Read slices for the next commit, as `write` does with records; return the number of their rows."""
+    def read(self, group: SliceGroup) -> SlicesRead:
+        """Read slices for the next commit, as `write` does with records.
+
+        If a slice cannot be read, those up to the last state before it are kept: `SliceGroup.count_covered`.
+
+        Raises:
+            EltError: a slice cannot be read, and no state is before it.
+        """
 
 
 @dataclass(frozen=True)

@@ -372,7 +372,7 @@ class Session:
         """Give the slices and the open segment to the sink; unless they end at a state, they can no longer be
         cut to one."""
         run.can_cut_to_state = run.slices.at_mark and run.can_cut_to_state
-        group = run.slices.take()
+        group = run.take_slices()
         if group is not None:
             self._committer.read(run, group)
         if run.writer is None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from elt_assets.protocol.airbyte.messages import Slice
+from elt_assets.sync.states.pending import PendingState
 
 ROWS_FACTOR = 10
 """The rows of a checkpoint, relative to those of staged records: the rows of slices are in files at once, so
@@ -18,10 +19,29 @@ MAX_SLICES_OF_UNKNOWN_SIZE = 16
 
 @dataclass(frozen=True)
 class SliceGroup:
-    """Slices that tasks read side by side. `first`: the number of the first one in its stream and sync."""
+    """Slices that tasks read side by side.
+
+    `first`: the number of the first one in its stream and sync. `states`: the stream's own states that wait
+    for a commit, in the order received: those of them that cover all slices before one that cannot be read
+    are committed with these.
+    """
 
     slices: Sequence[Slice]
     first: int
+    states: Sequence[PendingState] = ()
+
+    def count_covered(self, good: int) -> int:
+        """Return how many of the first `good` slices are covered by a state that covers no others.
+
+        A state that came before the first of the slices does not count: it may not cover what was given to
+        the sink before them.
+        """
+        counts = (state.slices - self.first for state in self.states)
+        return max((count for count in counts if count <= good), default=0)
+
+    def states_of(self, count: int) -> tuple[PendingState, ...]:
+        """Return the states that cover no other slices than the first `count`."""
+        return tuple(state for state in self.states if state.slices - self.first <= count)
 
 
 @dataclass
@@ -36,8 +56,10 @@ class SliceQueue:
     _slices: list[Slice] = field(default_factory=list)
     _mark: int = 0
 
-    def __len__(self) -> int:
-        return len(self._slices)
+    @property
+    def total(self) -> int:
+        """The number of slices of the sync so far."""
+        return self.count + len(self._slices)
 
     @property
     def at_mark(self) -> bool:
@@ -65,11 +87,11 @@ class SliceQueue:
         """Remove those that no state covers."""
         del self._slices[self._mark :]
 
-    def take(self) -> SliceGroup | None:
-        """Remove and return them; None if there are none."""
+    def take(self, states: Sequence[PendingState]) -> SliceGroup | None:
+        """Remove and return them; None if there are none. `states`: see `SliceGroup`."""
         if not self._slices:
             return None
-        group = SliceGroup(self._slices, self.count)
+        group = SliceGroup(self._slices, self.count, states)
         self.count += len(self._slices)
         self._slices, self._mark = [], 0
         return group

@@ -10,12 +10,12 @@ from pathlib import Path
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
-from elt_assets.sync.events import PendingState, Sink, Span, StreamProgress
+from elt_assets.sync.events import Sink, StreamProgress
 from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.segments import UNBOUNDED, FilteredSegmentWriter, Segment, SegmentWriter
 from elt_assets.sync.selection.filters import RecordFilter
-from elt_assets.sync.slices import SliceQueue
-from elt_assets.sync.states.pending import PendingStates
+from elt_assets.sync.slices import SliceGroup, SliceQueue
+from elt_assets.sync.states.pending import PendingState, PendingStates, Span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class StreamRun:
         self.start_commit_timer()
         self.is_mentioned = self.has_own_state = True
         span = Span(self.configured.id, self.records_at_state, self.records_received)
-        self.pending.add(state, (span,))
+        self.pending.add(state, (span,), self.slices.total)
         self.records_at_state = self.records_received
         if not self.is_resumable:
             self.pending.forget_oldest()
@@ -192,6 +192,10 @@ class StreamRun:
         """Remove and return the pending states, for a commit that is made now."""
         self.uncommitted_since, self.has_overflowed = None, False
         return self.pending.take()
+
+    def take_slices(self) -> SliceGroup | None:
+        """Remove and return the queued slices, for a read that begins now; None if there are none."""
+        return self.slices.take(self.pending.list() if self.is_resumable else ())
 
     def close_segment(self) -> Segment | None:
         """Close the open segment and return it; None if it is empty or there is none."""

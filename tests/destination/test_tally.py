@@ -11,7 +11,8 @@ from msgspec import Raw
 from elt_assets.destination.writing import Tally
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State
-from elt_assets.sync.events import Acknowledged, Committed, PendingState, SharedAcknowledged, Span
+from elt_assets.sync.events import Acknowledged, Committed, SharedAcknowledged
+from elt_assets.sync.states.pending import PendingState, Span
 
 A, B = StreamId("a"), StreamId("b")
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from connectors.sdk.arrow_records import lines_of
 from elt_assets.errors import TransientError
 from elt_assets.lake.schema.metadata_columns import UNCHANGED
+from elt_assets.lake.spark.parsing.slice_batches import BatchConverter
 from elt_assets.lake.spark.parsing.slices import (
-    BatchConverter,
     SliceResult,
     SliceSource,
     SliceTask,
@@ -59,9 +59,6 @@ class Reader:
 
     def __init__(self) -> None:
         self.seen = 0
-
-    def read(self, data: bytes) -> Any:
-        raise NotImplementedError
 
     def write_lines(self, batch: pa.RecordBatch, emitted_at: int) -> bytes:
         self.seen += len(batch)
@@ -145,7 +142,7 @@ def convert(conformer: Conformer, batch: pa.RecordBatch, *, as_json: bool) -> An
     """The rows, the rejected records and the counts of a batch, without times."""
     job = conformer.job(DECLARED, key=[["id"]])
     reader = Reader()
-    converter = BatchConverter(job, reader, SliceTask("any", "a:B", b"{}", 1 << 28))
+    converter = BatchConverter(job, reader.write_lines, 1 << 28)
     made = list(converter._parse(batch, 0) if as_json else converter.convert(batch, 0))
     rows = [_plain(row) for part in made for row in part.batch.to_pylist()]
     dead = [_plain(row) for part in made if part.dead for row in part.dead.to_pylist()]
@@ -184,7 +181,7 @@ def test_typed_values_need_no_json(conformer: Conformer) -> None:
     )
     reader = Reader()
     job = conformer.job(DECLARED, key=[["id"]])
-    converter = BatchConverter(job, reader, SliceTask("any", "a:B", b"{}", 0))
+    converter = BatchConverter(job, reader.write_lines, 0)
     [made] = converter.convert(batch, 0)
     assert reader.seen == 0
     [row] = made.batch.to_pylist()

@@ -13,26 +13,38 @@ from hypothesis import strategies as st
 
 from elt_assets.errors import TransientError
 from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.sync.events import SlicesRead
 from elt_assets.sync.session import Threshold
 from elt_assets.sync.slices import MAX_SLICES_OF_UNKNOWN_SIZE, SliceGroup
-from tests.sync.doubles import MemorySink, Sent, Sync, record, state
+from tests.sync.doubles import MemorySink, Sent, Sync, catalog, record, state
 
 
 class SliceSink(MemorySink):
-    """A table that also reads slices; `groups` are the numbers of slices that were read together."""
+    """A table that also reads slices; `groups` are the numbers of slices that were read together.
 
-    def __init__(self, fail_at: int | None = None) -> None:
+    Args:
+        bad_row: a row whose slice cannot be read.
+    """
+
+    def __init__(self, fail_at: int | None = None, bad_row: int | None = None) -> None:
         super().__init__(fail_at)
         self.groups: list[int] = []
+        self._bad_row = bad_row
 
-    def read(self, group: SliceGroup) -> int:
+    def read(self, group: SliceGroup) -> SlicesRead:
         self._call()
         self.groups.append(len(group.slices))
-        rows = [
-            {"n": n} for part in group.slices for n in range(*json.loads(bytes(part.data))["range"])
-        ]
+        slices = [range(*json.loads(bytes(part.data))["range"]) for part in group.slices]
+        good = next((n for n, rows in enumerate(slices) if self._bad_row in rows), None)
+        error = None
+        if good is not None:
+            error = TransientError("a slice cannot be read")
+            slices = slices[: group.count_covered(good)]
+            if not slices:
+                raise error
+        rows = [{"n": n} for numbers in slices for n in numbers]
         self._pending += rows
-        return len(rows)
+        return SlicesRead(len(slices), len(rows), error)
 
 
 def make_slice(first: int, end: int, estimate: int | None = None) -> Sent:
@@ -109,11 +121,13 @@ def make_messages(items: Sequence[Any]) -> tuple[list[Sent], int]:
     return messages, count
 
 
-@example(["record", (2, None), "state", "record"], True, None)
-@example([(2, 100), (1, 100), "state", (1, 100)], True, None)
-@given(ITEMS, st.booleans(), st.none() | st.integers(0, 5))
+@example(["record", (2, None), "state", "record"], True, None, None)
+@example([(2, 100), (1, 100), "state", (1, 100)], True, None, None)
+@example(["record", "state", (1, None), (1, None), "state", (1, None)], False, None, 2)
+@example([(1, None), "state", "record", (1, None)], False, None, 2)
+@given(ITEMS, st.booleans(), st.none() | st.integers(0, 5), st.none() | st.integers(0, 20))
 def test_a_state_is_committed_with_all_rows_before_it(
-    items: Sequence[Any], fails: bool, fail_at: int | None
+    items: Sequence[Any], fails: bool, fail_at: int | None, bad_row: int | None
 ) -> None:
     messages, count = make_messages(items)
 
@@ -122,7 +136,7 @@ def test_a_state_is_committed_with_all_rows_before_it(
         if fails:
             raise TransientError("the source failed")
 
-    sink = SliceSink(fail_at)
+    sink = SliceSink(fail_at, bad_row)
     with TemporaryDirectory() as folder:
         done = Sync(Path(folder), {"a": sink}, Threshold(rows=2)).run(read())
     if done.failure is None:
@@ -130,3 +144,41 @@ def test_a_state_is_committed_with_all_rows_before_it(
     else:
         assert sink.numbers == [*range(sink.state or 0)]
     assert done.acknowledged()[-1:] == ([] if sink.state is None else [sink.state])
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=12),
+    st.integers(0, 35),
+    st.booleans(),
+)
+def test_slices_before_one_that_cannot_be_read_are_committed_with_the_last_state_before_it(
+    slices: Sequence[tuple[int, bool]], bad_row: int, ends_together: bool
+) -> None:
+    """Slices, some with a state after them, in one group: nothing is committed beyond the last state before
+    the bad slice, and nothing less."""
+    items = [item for rows, has_state in slices for item in [(rows, None), *["state"] * has_state]]
+    messages, count = make_messages([*items, *["barrier"] * ends_together])
+    covered = end = 0
+    for rows, has_state in slices:
+        end += rows
+        if bad_row < end:
+            break
+        covered = end if has_state else covered
+    sink = SliceSink(bad_row=bad_row)
+    with TemporaryDirectory() as folder:
+        done = Sync(Path(folder), {"a": sink}, Threshold()).run(messages)
+    if bad_row >= count:
+        assert done.failure is None and sink.numbers == [*range(count)]
+        return
+    assert isinstance(done.failure, TransientError)
+    assert (sink.numbers, sink.state or 0) == ([*range(covered)], covered)
+    assert done.acknowledged() == ([covered] if covered else [])
+
+
+def test_a_stream_that_cannot_resume_commits_no_part_of_its_slices(tmp_path: Path) -> None:
+    sink = SliceSink(bad_row=1)
+    messages = [make_slice(0, 1), state(1), make_slice(1, 2), state(2)]
+    whole = catalog(sync_mode="full_refresh", policy="overwrite")
+    done = Sync(tmp_path, {"a": sink}, Threshold(), whole).run(messages)
+    assert isinstance(done.failure, TransientError)
+    assert sink.commits == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -13,10 +12,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.utils import is_remote
 
-from elt_assets.errors import SystemFailure, error_class
+from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.parse.slice_reading import read_slices
+from elt_assets.lake.parse.spark_tasks import run_tasks
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import Array, Column, Scalar, Struct, core, describe_type
 from elt_assets.lake.spark.parsing.job import (
@@ -27,19 +28,10 @@ from elt_assets.lake.spark.parsing.job import (
     ParseResult,
     ParseTask,
 )
-from elt_assets.lake.spark.parsing.slices import (
-    MAX_SLICES,
-    POSITIONS,
-    SliceResult,
-    SliceSource,
-    SliceTask,
-    make_slice_batch_runner,
-    make_slice_runner,
-)
-from elt_assets.lake.spark.parsing.task import RESULT, make_batch_runner, make_runner
+from elt_assets.lake.spark.parsing.slices import SliceSource
+from elt_assets.lake.spark.parsing.task import make_batch_runner, make_runner
 from elt_assets.lake.spark.parsing.undeclared_fields import DeclaredNames
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
-from elt_assets.lake.spark.worker_code import make_sendable
 from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Piece, Segment, refuse_foreign
 from elt_assets.sync.selection.fields import UNDECLARED
@@ -87,11 +79,15 @@ class Rejections:
 
 @dataclass(frozen=True)
 class ParsedSegment:
-    """The files that the tasks of a segment have written; they are not visible yet."""
+    """The files that the tasks of a segment have written; they are not visible yet.
+
+    `error`: why slices of the group are not among them.
+    """
 
     files: Sequence[DataFile]
     rejected: Sequence[DataFile]
     results: Sequence[ParseResult]
+    error: Exception | None = None
 
 
 class SegmentParser:
@@ -175,19 +171,19 @@ class SegmentParser:
     def read(self, spark: SparkSession, group: SliceGroup, source: SliceSource) -> ParsedSegment:
         """Read slices in tasks, and write their rows, and the records that have none.
 
+        If a slice cannot be read, those before the last state before it are kept (`ParsedSegment.error`).
+
         Raises:
-            EltError: a slice cannot be read; or rows are missing.
+            EltError: a slice cannot be read, and no state is before it; or rows are missing.
         """
-        if group.first + len(group.slices) > MAX_SLICES:
-            raise SystemFailure(
-                f"the source has made more than {MAX_SLICES:,} slices of a stream in one sync",
-                guidance="report it to the maintainer of the source: a slice may have many small parts",
-            )
-        tasks = [
-            SliceTask(part.key, part.reader, bytes(part.data), (group.first + number) * POSITIONS)
-            for number, part in enumerate(group.slices)
-        ]
-        return self._write(lambda job: run_slice_tasks(spark, job, source, tasks))
+        error: Exception | None = None
+
+        def run(job: ParseJob) -> Sequence[ParseResult]:
+            nonlocal error
+            results, error = read_slices(spark, job, source, group)
+            return results
+
+        return replace(self._write(run), error=error)
 
     def _write(self, run: Callable[[ParseJob], Sequence[ParseResult]]) -> ParsedSegment:
         """Run tasks that write to new folders; keep the files of their results, and no others."""
@@ -260,59 +256,7 @@ def run_parse_tasks(
 ) -> list[ParseResult]:
     """Run the tasks."""
     makers = make_runner, make_batch_runner
-    return [ParseResult(*values) for values in _run(spark, len(tasks), makers, job, tasks)]
-
-
-def _run(
-    spark: SparkSession,
-    count: int,
-    makers: tuple[Callable[..., Any], Callable[..., Any]],
-    *job: Any,
-) -> list[Sequence[Any]]:
-    """Return the plain results of tasks.
-
-    An RDD needs no plan, which saves a sixth of the CPU time of a short sync. A session of Spark Connect has
-    no RDDs.
-
-    Args:
-        makers: make the function of the tasks from `job`, for numbers and for batches of numbers.
-    """
-    make, make_for_batches = makers
-    if is_remote():
-        numbers = spark.range(0, count, 1, count)
-        frame = numbers.mapInArrow(make_sendable(make_for_batches, *job), RESULT)
-        return [json.loads(row["result"]) for row in frame.collect()]
-    numbered = spark.sparkContext.parallelize(range(count), count)
-    return list(numbered.mapPartitions(make_sendable(make, *job)).collect())
-
-
-def run_slice_tasks(
-    spark: SparkSession,
-    job: ParseJob,
-    source: SliceSource,
-    tasks: Sequence[SliceTask],
-) -> list[SliceResult]:
-    """Read slices, each in a task of its own.
-
-    Raises:
-        EltError: a slice cannot be read; the files of all are to be removed.
-        SystemFailure: the rows of a slice are not those that its source has given.
-    """
-    makers = make_slice_runner, make_slice_batch_runner
-    values = _run(spark, len(tasks), makers, job, source, tasks)
-    results = [SliceResult(*part) for part in values]
-    for result in results:
-        if result.failure is not None:
-            kind, message, guidance, detail = result.failure
-            raise error_class(kind)(message, guidance=guidance, detail=detail)
-    for task, result in zip(tasks, results, strict=True):
-        if result.rows + result.rejected != result.read:
-            raise SystemFailure(
-                f"slice {task.key} has {result.read} rows, but {result.rows} were written and "
-                f"{result.rejected} rejected; nothing of it was committed",
-                guidance="this is a defect of this project: report it",
-            )
-    return results
+    return [ParseResult(*values) for values in run_tasks(spark, len(tasks), makers, job, tasks)]
 
 
 def _cores(spark: SparkSession) -> int:

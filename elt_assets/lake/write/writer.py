@@ -40,11 +40,11 @@ from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
 from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec, stream_part
-from elt_assets.machine_faults import translated
+from elt_assets.machine_faults import translate, translated
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.staging import IN_PLACE, Staging
-from elt_assets.sync.events import Checkpoint, Committed
+from elt_assets.sync.events import Checkpoint, Committed, SlicesRead
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.slices import SliceGroup
 
@@ -176,17 +176,20 @@ class TableWriter:
         with self._staging.share_with_tasks(segment.path) as place:
             self._add(self._plan.parser.parse(self._provider.get(), segment, place))
 
-    def read(self, group: SliceGroup) -> int:
+    def read(self, group: SliceGroup) -> SlicesRead:
         """Read slices in tasks, and write their rows as files that are not visible yet.
 
         Raises:
-            EltError: the source of a slice fails; its class names who must act.
+            EltError: the source of a slice fails, and no state is before it; its class names who must act.
         """
         assert self._slices is not None
-        with translated(f"while the table {self._tables.main.uri} was written"):
+        where = f"while the table {self._tables.main.uri} was written"
+        with translated(where):
             parsed = self._plan.parser.read(self._provider.get(), group, self._slices())
         self._add(parsed)
-        return sum(result.rows + result.rejected for result in parsed.results)
+        rows = sum(result.rows + result.rejected for result in parsed.results)
+        error = parsed.error and (translate(parsed.error, where) or parsed.error)
+        return SlicesRead(len(parsed.results), rows, error)
 
     def _add(self, parsed: ParsedSegment) -> None:
         """Add files to what the next commit publishes."""

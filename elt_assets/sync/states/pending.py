@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
+from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State
-from elt_assets.sync.events import PendingState, Span
 
 MAX_STATES = 10_000
 MAX_STATE_BYTES = 32 << 20
@@ -14,6 +15,37 @@ MAX_STATE_BYTES = 32 << 20
 The limits bound memory. Beyond them a resumable stream is committed; a stream that is published only at its
 end drops its oldest states.
 """
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of positions of records in a stream, counted from 0: `first` is included, `end` is not."""
+
+    stream: StreamId
+    first: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        return self.end - self.first
+
+
+@dataclass(frozen=True)
+class PendingState:
+    """A state as received, and the records that were staged between the previous state and this one.
+
+    `spans`: of the state's stream; for a shared state, of every stream that had records. `slices`: the number
+    of slices of its stream in the sync before it; 0 for a shared state.
+    """
+
+    state: State
+    spans: tuple[Span, ...]
+    slices: int = 0
+
+    @property
+    def records(self) -> int:
+        """Number of these records, of all streams."""
+        return sum(span.records for span in self.spans)
 
 
 class PendingStates:
@@ -30,8 +62,9 @@ class PendingStates:
     def is_over_limit(self) -> bool:
         return len(self._states) > MAX_STATES or self._bytes > MAX_STATE_BYTES
 
-    def add(self, state: State, spans: tuple[Span, ...]) -> None:
-        self._states.append(PendingState(state, spans))
+    def add(self, state: State, spans: tuple[Span, ...], slices: int = 0) -> None:
+        """Add a state; see `PendingState`."""
+        self._states.append(PendingState(state, spans, slices))
         self._bytes += _size(state)
 
     def forget_oldest(self) -> None:
@@ -39,9 +72,13 @@ class PendingStates:
         while self.is_over_limit and len(self._states) > 1:
             self._bytes -= _size(self._states.popleft().state)
 
+    def list(self) -> tuple[PendingState, ...]:
+        """Return all states."""
+        return tuple(self._states)
+
     def take(self) -> tuple[PendingState, ...]:
         """Remove and return all states."""
-        taken = tuple(self._states)
+        taken = self.list()
         self._states.clear()
         self._bytes = 0
         return taken

@@ -6,6 +6,8 @@ the data in a line, `types.columns` makes the columns, `row_metadata` those of m
 the dead letter. `undeclared_fields` finds the fields that no column has, `statistics` describes a written
 file to Delta. `job` is what a task gets and returns.
 
+`slices` reads a slice of a stream from its source, and `slice_batches` makes rows of its Arrow batches.
+
 A worker needs pyarrow, numpy and msgspec, but not this project. So these modules import only these, and
 names (never modules) from each other and from what `lake.spark.worker_code` sends with them: `task_io`, and
 the repair of texts in `protocol.airbyte.recovery`.

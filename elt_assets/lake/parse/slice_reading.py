@@ -1,0 +1,76 @@
+"""The read of slices: tasks on Spark read each of them from its source.
+
+The slices of a group are read side by side, and any of them may fail. Those before it are kept up to the last
+state among them, so that the next run reads the others only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+
+from elt_assets.errors import EltError, SystemFailure, error_class
+from elt_assets.lake.parse.spark_tasks import run_tasks_in_part
+from elt_assets.lake.spark.parsing.job import ParseJob
+from elt_assets.lake.spark.parsing.slices import (
+    MAX_SLICES,
+    POSITIONS,
+    SliceResult,
+    SliceSource,
+    SliceTask,
+    make_slice_batch_runner,
+    make_slice_runner,
+)
+from elt_assets.sync.slices import SliceGroup
+
+
+def read_slices(
+    spark: SparkSession, job: ParseJob, source: SliceSource, group: SliceGroup
+) -> tuple[Sequence[SliceResult], Exception | None]:
+    """Read the slices of a group, each in a task of its own.
+
+    Returns:
+        The results; if a slice cannot be read, those before the last state before it, and its error.
+
+    Raises:
+        EltError: a slice cannot be read, and no state is before it.
+        SystemFailure: there are too many slices; or the rows of one are not those that its source has given.
+    """
+    if group.first + len(group.slices) > MAX_SLICES:
+        raise SystemFailure(
+            f"the source has made more than {MAX_SLICES:,} slices of a stream in one sync",
+            guidance="report it to the maintainer of the source: a slice may have many small parts",
+        )
+    tasks = [
+        SliceTask(part.key, part.reader, bytes(part.data), (group.first + number) * POSITIONS)
+        for number, part in enumerate(group.slices)
+    ]
+    makers = make_slice_runner, make_slice_batch_runner
+    values, error = run_tasks_in_part(spark, len(tasks), makers, job, source, tasks)
+    results = [SliceResult(*part) for part in values]
+    failed = next((number for number, part in enumerate(results) if part.failure), None)
+    if failed is not None:
+        results, error = results[:failed], _make_error(results[failed])
+    if error is not None:
+        results = results[: group.count_covered(len(results))]
+        if not results:
+            raise error
+    _check(tasks, results)
+    return results, error
+
+
+def _make_error(result: SliceResult) -> EltError:
+    assert result.failure is not None
+    kind, message, guidance, detail = result.failure
+    return error_class(kind)(message, guidance=guidance, detail=detail)
+
+
+def _check(tasks: Sequence[SliceTask], results: Sequence[SliceResult]) -> None:
+    for task, result in zip(tasks, results, strict=False):
+        if result.rows + result.rejected != result.read:
+            raise SystemFailure(
+                f"slice {task.key} has {result.read} rows, but {result.rows} were written and "
+                f"{result.rejected} rejected; nothing of it was committed",
+                guidance="this is a defect of this project: report it",
+            )
