@@ -68,7 +68,7 @@ check: $(STAMP) docs  ## lint, format, imports, names, types, documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tests.names
-	$(BIN)/mypy elt_assets connectors tests scripts
+	$(BIN)/mypy
 
 # `--quiet` would hide warnings from `--strict` too.
 docs: $(STAMP)  ## the documentation as a site, in site/; each warning is an error
