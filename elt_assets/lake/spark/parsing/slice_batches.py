@@ -8,7 +8,7 @@ whichever way its stream is read.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -23,9 +23,9 @@ from elt_assets.lake.spark.parsing.rejects import find_rejects
 from elt_assets.lake.spark.parsing.row_metadata import build_metadata_columns
 from elt_assets.lake.spark.types.changes import BlockChanges
 from elt_assets.lake.spark.types.columns import MAX_BYTES
-from elt_assets.lake.spark.types.fields import DECODING_ERRORS
-from elt_assets.lake.spark.types.json_texts import JsonTexts
-from elt_assets.lake.spark.types.repair import MAX_DEPTH
+from elt_assets.lake.spark.types.fields import DECODING_ERRORS, Field
+from elt_assets.lake.spark.types.json_columns import JsonColumn
+from elt_assets.lake.spark.types.repair import MAX_DEPTH, is_too_deep
 from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 _LINES_BYTES = 4 << 20
@@ -58,7 +58,9 @@ class BatchConverter:
     write_lines: WriteLines
     first: int
     _parser: BlockParser | None = field(default=None, init=False)
-    _texts: JsonTexts = field(default_factory=JsonTexts, init=False)
+    _json: defaultdict[str, JsonColumn] = field(
+        default_factory=lambda: defaultdict(JsonColumn), init=False
+    )
 
     def convert(self, batch: pa.RecordBatch, first: int) -> Iterator[BlockRows]:
         """Yield the rows of a batch. `first`: the number of its first row in the slice."""
@@ -112,7 +114,7 @@ class BatchConverter:
                 continue
             values = _take_over(batch.column(position), column.type)
             if values is not None and column.kind in JSON_OPENINGS:
-                values = self._normalize(values, JSON_OPENINGS[column.kind])
+                values = self._normalize(values, column)
             elif column.kind not in _TAKEN_OVER:
                 values = None
             if values is None:
@@ -120,19 +122,21 @@ class BatchConverter:
             arrays.append(values)
         return arrays
 
-    def _normalize(self, values: pa.Array, opening: bytes) -> pa.Array | None:
+    def _normalize(self, values: pa.Array, column: Field) -> pa.Array | None:
         """Return texts of JSON as the table stores them; None if one is no value of the column's type."""
-        texts = [b"null" if text is None else text.encode() for text in values.to_pylist()]
-        for text in texts:
-            if not (text.startswith(opening) or text == b"null"):
+        opening = JSON_OPENINGS[column.kind]
+        if opening:
+            fits = pc.or_(pc.starts_with(values, opening), pc.equal(values, "null"))
+            if pc.any(pc.invert(fits)).as_py():
                 return None
-            if len(text) > 2 * MAX_DEPTH and text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+        if (pc.max(pc.binary_length(values)).as_py() or 0) > 2 * MAX_DEPTH:
+            is_long = pc.greater(pc.binary_length(values), 2 * MAX_DEPTH)
+            if any(is_too_deep(text.encode()) for text in values.filter(is_long).to_pylist()):
                 return None
         try:
-            normal = self._texts.normalize(texts)
+            return self._json[column.source].normalize(values)
         except DECODING_ERRORS:
             return None
-        return pa.array([None if text == "null" else text for text in normal], values.type)
 
     def _parse(self, batch: pa.RecordBatch, first: int) -> Iterator[BlockRows]:
         """Yield the rows of a batch, parsed from lines of JSON."""

@@ -22,6 +22,7 @@ from elt_assets.lake.spark.parsing.task import (
     open_writers,
     run_in_batches,
     set_files,
+    set_limits,
 )
 from elt_assets.lake.spark.task_io import discard_on_error
 
@@ -113,7 +114,7 @@ def make_slice_runner(
     """
 
     def work(numbers: Iterable[int]) -> Iterator[Plain]:
-        pa.set_cpu_count(1)
+        set_limits()
         reader: Reader | None = None
         for number in numbers:
             task = tasks[number]

@@ -45,8 +45,7 @@ def make_runner(
     """
 
     def work(numbers: Iterable[int]) -> Iterator[Plain]:
-        pa.set_cpu_count(1)
-        sys.setrecursionlimit(max(_RECURSION, sys.getrecursionlimit()))
+        set_limits()
         gc.disable()  # it would search millions of values for cycles, and there are none
         try:
             for number in numbers:
@@ -63,6 +62,12 @@ def make_batch_runner(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of `make_runner` for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
     return run_in_batches(make_runner(job, tasks))
+
+
+def set_limits() -> None:
+    """Let a worker use one thread, and decode values of many levels."""
+    pa.set_cpu_count(1)
+    sys.setrecursionlimit(max(_RECURSION, sys.getrecursionlimit()))
 
 
 def as_plain(result: ParseResult) -> Plain:

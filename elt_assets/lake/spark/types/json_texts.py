@@ -20,9 +20,7 @@ class JsonTexts:
     """Writes JSON values as texts. Its decoder cannot be sent to a worker, so it is made there."""
 
     def __init__(self) -> None:
-        self._decode = msgspec.json.Decoder(
-            float_hook=lambda text: Raw(shortest_text(text).encode())
-        ).decode
+        self._decode = msgspec.json.Decoder(float_hook=read_float).decode
         self._encode = msgspec.json.Encoder(order="sorted").encode_lines
 
     def normalize(self, values: Sequence[bytes]) -> list[str]:
@@ -31,11 +29,24 @@ class JsonTexts:
         Raises:
             msgspec.MsgspecError, RecursionError, ValueError: a value cannot be decoded.
         """
-        texts = self.encode(self._decode(b"[%b]" % b",".join(values)))
+        texts = self.encode(self.decode(b"[%b]" % b",".join(values)))
         if len(texts) != len(values):
             raise ValueError("a value is not one JSON value")
         return texts
 
+    def decode(self, text: bytes) -> Any:
+        """Return a JSON value, with numbers that have a point or an exponent as `Raw`."""
+        return self._decode(text)
+
     def encode(self, values: Sequence[Any]) -> list[str]:
         """Return the texts of decoded values. `Raw` stands for a text of this form."""
-        return self._encode(values).decode().split("\n")[:-1]
+        return self.encode_lines(values).decode().split("\n")[:-1]
+
+    def encode_lines(self, values: Sequence[Any]) -> bytes:
+        """Return the texts of decoded values, each on a line."""
+        return self._encode(values)
+
+
+def read_float(text: str) -> Raw:
+    """Return the one text of a number that has a point or an exponent."""
+    return Raw(shortest_text(text).encode())

@@ -127,6 +127,12 @@ def shortest_text(text: str) -> str:
     """
     if text.lstrip("-").isdigit():
         return "0" if text == "-0" else text
+    whole, _, fraction = text.partition(".")
+    if fraction.isdigit() and len(whole) < _PLAIN.stop and not fraction.startswith("00000"):
+        if fraction[-1] != "0":
+            return text
+        fraction = fraction.rstrip("0")
+        return f"{whole}.{fraction}" if fraction else "0" if whole == "-0" else whole
     number = Decimal(text).normalize(_ALL_DIGITS)
     if not number:
         return "0"
