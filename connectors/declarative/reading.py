@@ -6,27 +6,19 @@ records were yielded.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from queue import Empty, Full, Queue
-from threading import Event, Lock, Thread
-from typing import Any
+from functools import partial
 
 from connectors.declarative.cursors.cursor import Progress, read_slice
 from connectors.declarative.cursors.slices import Slice
-from connectors.declarative.requests.stopping import Stopped, stopped_by
 from connectors.sdk.http.failures import AccessRefused
 from connectors.sdk.items import Checkpoint, Item, Page, Record, Warn
-from connectors.sdk.reports import listen_to_waits, report_wait
-from elt_assets.errors import ConfigError, EltError, SystemFailure
+from connectors.sdk.team import run_jobs
+from elt_assets.errors import ConfigError, EltError
 
 MAX_FAILURES = 10
 """Number of partitions that may fail before the other ones are not read any more."""
-PAGES_AHEAD = 8
-"""Number of pages that may wait to be sent; each thread has another one."""
-_POLL_SECONDS = 0.2
-_JOIN_SECONDS = 2.0
 
 Pages = Callable[[Slice], Iterable[list[Record]]]
 """Requests the pages of a slice."""
@@ -58,8 +50,8 @@ def read_slices(
     """
     states = _States(progress, are_sent=sends_states)
     try:
-        team = _Team(progress, slices, pages, threads, report)
-        with closing(team.steps() if threads > 1 else team.steps_alone()) as steps:
+        read = partial(_steps, progress, pages)
+        with closing(run_jobs(slices, read, threads=threads, report=report)) as steps:
             yield from _items(progress, states, steps)
     except Exception:
         yield from states.send_pending()
@@ -131,7 +123,7 @@ def _combine(failures: Sequence[EltError]) -> EltError:
     return first
 
 
-def _steps(progress: Progress, stream_slice: Slice, pages: Pages) -> Iterator[Step]:
+def _steps(progress: Progress, pages: Pages, stream_slice: Slice) -> Iterator[Step]:
     try:
         for page in read_slice(progress, stream_slice, pages(stream_slice)):
             yield stream_slice, page
@@ -139,114 +131,3 @@ def _steps(progress: Progress, stream_slice: Slice, pages: Pages) -> Iterator[St
         yield stream_slice, error
     else:
         yield stream_slice, None
-
-
-def _join(threads: Sequence[Thread]) -> None:
-    """Wait a while for threads to end. One that waits for an API ends with the process."""
-    end = time.monotonic() + _JOIN_SECONDS
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
-
-
-class _Team:
-    """Threads that read slices at the same time. What they report is passed on by the thread that uses them:
-    an output may be used by one thread only."""
-
-    def __init__(
-        self,
-        progress: Progress,
-        slices: Iterator[Slice],
-        pages: Pages,
-        threads: int,
-        report: Report,
-    ):
-        self._report = report
-        self._progress = progress
-        self._slices = slices
-        self._pages = pages
-        self._running = threads
-        self._queue: Queue[Any] = Queue(PAGES_AHEAD)
-        self._next = Lock()
-        self._has_stopped = Event()
-
-    def steps_alone(self) -> Generator[Step, None, None]:
-        """Yield the pages of slices one after the other, and the end of each slice after its last page."""
-        for stream_slice in self._slices:
-            yield from _steps(self._progress, stream_slice, self._pages)
-
-    def steps(self) -> Generator[Step, None, None]:
-        """Yield the pages of slices that are read at the same time, and the end of each slice after its last
-        page.
-
-        Raises:
-            Exception: a thread has failed.
-        """
-        threads = [Thread(target=self._work, daemon=True) for _ in range(self._running)]
-        for thread in threads:
-            thread.start()
-        try:
-            while self._running:
-                self._report()
-                try:
-                    message = self._queue.get(timeout=_POLL_SECONDS)
-                except Empty:
-                    continue
-                if message is None:
-                    self._running -= 1
-                elif isinstance(message, Exception):
-                    raise message
-                elif callable(message):
-                    message()
-                else:
-                    yield message
-        finally:
-            self._has_stopped.set()
-            self._drain()
-            _join(threads)
-            self._report()
-
-    def _work(self) -> None:
-        """Read slices until there are no more of them."""
-        try:
-            with listen_to_waits(self._wait), stopped_by(self._has_stopped):
-                while (stream_slice := self._take()) is not None:
-                    for step in _steps(self._progress, stream_slice, self._pages):
-                        self._put(step)
-            self._put(None)
-        except Stopped:
-            return
-        except Exception as error:  # noqa: BLE001 - raised in the thread that uses the pages
-            self._put_if_wanted(error)
-        except BaseException as error:  # noqa: BLE001 - or that thread would wait for ever
-            self._put_if_wanted(
-                SystemFailure(f"a thread has ended: {type(error).__name__}: {error}")
-            )
-
-    def _take(self) -> Slice | None:
-        with self._next:
-            return next(self._slices, None)
-
-    def _wait(self, seconds: float, reason: str) -> None:
-        self._put(lambda: report_wait(seconds, reason))
-
-    def _put(self, message: Any) -> None:
-        while not self._has_stopped.is_set():
-            try:
-                self._queue.put(message, timeout=_POLL_SECONDS)
-            except Full:
-                continue
-            return
-        raise Stopped
-
-    def _put_if_wanted(self, message: Any) -> None:
-        try:
-            self._put(message)
-        except Stopped:
-            return
-
-    def _drain(self) -> None:
-        try:
-            while True:
-                self._queue.get_nowait()
-        except Empty:
-            return

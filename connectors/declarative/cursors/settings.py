@@ -8,8 +8,8 @@ from typing import Any
 
 from connectors.declarative.cursors.times.formats import DatetimeFormats
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.dates import Duration, parse_duration
 from connectors.declarative.manifest.template import Template, UndefinedValue
+from connectors.sdk.durations import Duration, parse_duration
 from elt_assets.errors import ConfigError
 
 _NO_DURATION = ("", "0", "False")

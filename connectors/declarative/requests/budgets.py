@@ -15,8 +15,8 @@ from datetime import timedelta
 from typing import Any
 
 from connectors.declarative.manifest import clock, components
-from connectors.declarative.manifest.dates import parse_duration
 from connectors.declarative.requests.expressions import whole_number
+from connectors.sdk.durations import parse_duration
 from connectors.sdk.http import Request, Response
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.patterns import Pattern

@@ -10,7 +10,6 @@ from typing import Any
 
 from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.dates import parse_duration
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.auth.oauth import OAuth
 from connectors.declarative.requests.auth.session import (
@@ -37,6 +36,7 @@ from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.selector import LoadSchema, Selector
 from connectors.declarative.requests.requester import Requester, before_first_use
 from connectors.declarative.requests.retriever import Retriever
+from connectors.sdk.durations import parse_duration
 from connectors.sdk.http import is_ignored
 from connectors.sdk.http.authenticators import basic, bearer
 from connectors.sdk.items import Record

@@ -11,10 +11,10 @@ from typing import Any
 
 from connectors.declarative.requests.auth.tokens import Credentials
 from connectors.declarative.requests.cache import ResponseCache
-from connectors.declarative.requests.stopping import pause
 from connectors.sdk.http import Connections, HttpClient, Limiter, Policy
 from connectors.sdk.http.client import OnWait
 from connectors.sdk.reports import report_wait
+from connectors.sdk.stopping import pause
 from elt_assets.errors import EltError
 
 TIMEOUT_SECONDS = 120.0

@@ -22,11 +22,11 @@ from connectors.declarative.requests.failures.policy import (
     may_lack_records,
     must_reset,
 )
-from connectors.declarative.requests.stopping import check_stopped
 from connectors.sdk.encoding import encode
 from connectors.sdk.http import HttpClient, Request, Response
 from connectors.sdk.http.connections import timeouts
 from connectors.sdk.http.urls import is_within, origin, parsed
+from connectors.sdk.stopping import check_stopped
 from elt_assets.errors import ConfigError, EltError
 
 Added = tuple[Option, str]

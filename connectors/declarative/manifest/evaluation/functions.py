@@ -18,6 +18,7 @@ from urllib.parse import quote_plus
 from zoneinfo import ZoneInfo
 
 from connectors.declarative.manifest import clock, dates
+from connectors.sdk.durations import parse_duration
 from elt_assets.protocol.patterns import Pattern, search
 
 ISO_WITH_ZONE = "%Y-%m-%dT%H:%M:%S.%f%z"
@@ -89,7 +90,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "max": _largest,
     "min": _smallest,
     "day_delta": _day_delta,
-    "duration": dates.parse_duration,
+    "duration": parse_duration,
     "format_datetime": _format_datetime,
     "str_to_datetime": dates.parse_iso,
     "sanitize_url": quote_plus,

@@ -17,10 +17,10 @@ from connectors.declarative.requests.pages.paginator import Paginator
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Requester
 from connectors.declarative.requests.retriever import Retriever
-from connectors.declarative.requests.stopping import stopped_by
 from connectors.sdk.http.failures import place
 from connectors.sdk.items import Record
 from connectors.sdk.reports import FAILED
+from connectors.sdk.stopping import stopped_by
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 
 ATTEMPTS = 3

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from connectors.declarative.cursors.times.clamping import Clamp
 from connectors.declarative.cursors.times.formats import DatetimeFormat
 from connectors.declarative.cursors.times.intervals import Coverage, Interval, Splitter
-from connectors.declarative.manifest.dates import parse_duration
+from connectors.sdk.durations import parse_duration
 from tests.connectors.declarative.cursors.support import moment
 
 pytestmark = pytest.mark.unit

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from connectors.declarative.manifest.dates import (
     UTC,
-    Duration,
     format_datetime,
     parse_datetime,
-    parse_duration,
     parse_iso,
 )
+from connectors.sdk.durations import Duration, parse_duration
 
 moments = st.datetimes(
     min_value=datetime(1000, 1, 1),  # noqa: DTZ001 - the zone is added
