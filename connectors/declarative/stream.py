@@ -14,7 +14,8 @@ from connectors.declarative.readers import AnyStream, Readers
 from connectors.declarative.reading import read_slices
 from connectors.sdk.items import Context, Item
 from connectors.sdk.reports import report_warning
-from connectors.sdk.stream import Stream, named_partitions
+from connectors.sdk.stream import Stream
+from connectors.sdk.stream_read import find_named_partitions
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 _LOCAL = (components.InlineSchemaLoader, components.JsonFileSchemaLoader)
@@ -71,7 +72,7 @@ class ManifestStream(Stream):
     def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
         is_incremental = configured.sync_mode == INCREMENTAL
         self._readers.select(self.name, configured.stream.json_schema)
-        partitions = named_partitions(configured)
+        partitions = find_named_partitions(configured)
         stream, cursor, remaining = self._choose(
             state if state is not None and is_incremental else {},
             ".".join(configured.cursor_field or ()) or None,

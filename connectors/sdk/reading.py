@@ -7,195 +7,273 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from connectors.sdk.items import Checkpoint, Context, Item, Record, Records, Warn
-from connectors.sdk.state.partitions import distinct, identity
-from connectors.sdk.state.replication_key import ReplicationKey, instant, moment
+from msgspec import Raw
+
+from connectors.sdk.intervals import IntervalEnd
+from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn
+from connectors.sdk.missing_keys import MissingKeys
+from connectors.sdk.state.bookmark import Bookmark
+from connectors.sdk.state.parents import parent_values
+from connectors.sdk.state.partitions import distinct
+from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import StreamState
+from connectors.sdk.team import run_jobs
 
-MANY_PARTITIONS = 1_000
-"""Largest number of partitions that all end with a state: each state holds all partitions."""
-GROWTH = 1.5
-"""Factor by which the state of so many partitions has grown when the next one is sent."""
-SECONDS = 60.0
-"""Time after which the first one is sent, also if it has not grown as much."""
-LATER = 5
-"""Factor between the times at which states of the same size are sent: a sync may take a minute or a day."""
-BUDGET = 2
-"""The states sent so far have at most this many times the size of the present one. With the present one and
-the last one of the sync, all states together are then at most four times as large as the last one."""
+RECORDS_AT_ONCE = 100
+"""Number of records of a partition that threads hand over at once."""
+SECONDS_AT_ONCE = 1.0
+"""Time after which they hand over those that they have."""
+Steps = Callable[[Context | None, Any], Iterable[Record | IntervalEnd]]
+"""Function that returns the records of a partition from a start on, with the ends of intervals among them."""
+Observe = Callable[[Record, Context | None, bool], None]
+"""Function that takes each record with its partition, and whether it is left out as one that was sent
+before."""
 
 
-class StateSchedule:
-    """Decides when a state is sent.
+@dataclass(frozen=True)
+class Partition:
+    """A partition to read.
 
-    Args:
-        has_many: whether it is known that the state has more than `MANY_PARTITIONS` bookmarks at the end.
-        size: the size of the state when the sync begins, in bytes.
+    Attributes:
+        context: its context; None for a stream without partitions.
+        start: the value of the replication key from which to read.
+        bookmark: its bookmark; None in a read without states.
     """
 
-    def __init__(self, *, has_many: bool, size: int, clock: Callable[[], float] = time.monotonic):
-        self._has_many = has_many
-        self._clock = clock
-        self._total = 0
-        self._last_size = size
-        self._begin = clock()
-        self._next_time = SECONDS
-
-    def is_due(self, state: StreamState, context: Context | None) -> bool:
-        """Return whether to send a state, at the end of a partition or after many records of it."""
-        if not self._has_many and state.bookmarks <= MANY_PARTITIONS:
-            return True
-        has_grown = state.size > 0 and state.size >= GROWTH * self._last_size
-        is_late = self._clock() - self._begin >= self._next_time
-        if not (has_grown or is_late):
-            return False
-        # The last state has more than so many entries, each with a context.
-        least = (MANY_PARTITIONS + 1) * len(identity(context))
-        return self._total <= BUDGET * max(state.size, least)
-
-    def sent(self, size: int) -> None:
-        """Take notice that a state was sent."""
-        self._total += size
-        self._last_size = size
-        self._next_time = max(SECONDS, LATER * (self._clock() - self._begin))
+    context: Context | None
+    start: Any
+    bookmark: Bookmark | None = None
 
 
-def read_with_bookmarks(
-    records: Records,
-    contexts: Iterable[Context] | None,
-    state: StreamState,
-    *,
-    frequency: int,
-    fields: Mapping[str, Any],
-) -> Iterator[Item]:
-    """Yield the records of each partition, and a checkpoint wherever a later read can go on.
+@dataclass(frozen=True)
+class Batch:
+    """Records of a partition, in order; with all of them, or the last of them, if `is_last`."""
+
+    partition: Partition
+    items: Iterable[Record | IntervalEnd]
+    is_last: bool
+
+
+def read_batches(
+    steps: Steps, partitions: Iterator[Partition], threads: int
+) -> Generator[Batch, None, None]:
+    """Yield the records of partitions: of one after another, or of several that are read at the same time.
+
+    The batches of one partition come in their order, whatever comes between them.
+
+    Raises:
+        Exception: a partition cannot be read. Its records before that were yielded; the other partitions are
+            stopped.
+    """
+    if threads > 1:
+        yield from run_jobs(partitions, partial(_collect_batches, steps), threads=threads)
+        return
+    for partition in partitions:
+        yield Batch(partition, _read(steps, partition), is_last=True)
+
+
+def _collect_batches(steps: Steps, partition: Partition) -> Iterator[Batch]:
+    """Yield the records of a partition, some at a time: handing over each one alone takes too long."""
+    items: list[Record | IntervalEnd] = []
+    due = time.monotonic() + SECONDS_AT_ONCE
+    try:
+        for item in _read(steps, partition):
+            items.append(item)
+            if len(items) >= RECORDS_AT_ONCE or time.monotonic() >= due:
+                yield Batch(partition, items, is_last=False)
+                items, due = [], time.monotonic() + SECONDS_AT_ONCE
+    except Exception:
+        yield Batch(partition, items, is_last=False)
+        raise
+    yield Batch(partition, items, is_last=True)
+
+
+def _read(steps: Steps, partition: Partition) -> Iterable[Record | IntervalEnd]:
+    context = partition.context
+    return steps(None if context is None else dict(context), partition.start)
+
+
+class RecordRules:
+    """What is added to records before they are sent, and which are left out.
 
     Args:
-        records: returns the records of a partition, from a value of the replication key on.
-        contexts: the partitions; None for a stream without partitions.
-        state: the state of the stream; it is brought up to date.
-        frequency: the number of records between two states.
         fields: the declared fields of the records: those that are in the context are added to a record that
             lacks them.
+        parent_fields: the names that fields of the parent have in the records.
+        missing: what becomes of records that lack a key; None to send them.
     """
-    peeked, first = _peek(contexts)
-    has_many = state.bookmarks_with(first) > MANY_PARTITIONS
-    schedule = StateSchedule(has_many=has_many, size=state.size)
-    send = partial(_checkpoint, state, schedule, with_progress=not has_many)
-    yield from map(Warn, state.warnings)
-    sent: Checkpoint | None = None
-    since = nulls = bad_values = 0
-    first_bad_value = None
-    for context in peeked:
-        bookmark = state.begin(context)
-        added = find_declared_values(context, fields)
-        for fetched in records(None if context is None else dict(context), bookmark.start):
-            record = {**added, **fetched} if added else fetched
-            if bookmark.see(record):
+
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        parent_fields: Mapping[str, str] | None = None,
+        missing: MissingKeys | None = None,
+    ):
+        self._fields = fields
+        self._parent_fields = parent_fields or {}
+        self._missing = missing
+
+    def completer(self, context: Context | None) -> Callable[[Record], Record | None] | None:
+        """Return the function that completes the records of a partition, and returns None for one that is
+        left out; None if all records stay as they are.
+
+        Of a name that a record has too, its own value counts, but that of the parent where the author has
+        declared it so.
+        """
+        declared = {} if context is None else find_declared_values(context, self._fields)
+        of_parent = (
+            parent_values(context, self._parent_fields)
+            if context is not None and self._parent_fields
+            else {}
+        )
+        missing = self._missing
+        if not (declared or of_parent or missing):
+            return None
+
+        def complete(record: Record) -> Record | None:
+            completed = {**declared, **record, **of_parent}
+            return None if missing is not None and missing.leaves_out(completed) else completed
+
+        return complete
+
+    def warnings(self) -> Iterator[Warn]:
+        """Yield a warning if records lacked a key."""
+        if self._missing is not None:
+            yield from self._missing.warnings()
+
+
+class BookmarkedRead:
+    """The read of partitions with a bookmark each.
+
+    Args:
+        state: the state of the stream; it is brought up to date.
+        schedule: decides when a state is sent.
+        rules: what becomes of the records.
+        frequency: the number of records between two states.
+        with_progress: whether states have the progress so far, which no sync resumes from.
+        observe: called for each record; None to call nothing.
+    """
+
+    def __init__(
+        self,
+        state: StreamState,
+        schedule: StateSchedule,
+        rules: RecordRules,
+        *,
+        frequency: int,
+        with_progress: bool,
+        observe: Observe | None = None,
+    ):
+        self._state = state
+        self._schedule = schedule
+        self._rules = rules
+        self._frequency = frequency
+        self._with_progress = with_progress
+        self._observe = observe
+        self._sent: Checkpoint | None = None
+        self._since = self._nulls = self._bad_values = 0
+        self._first_bad_value: Any = None
+
+    def items(self, batches: Iterable[Batch]) -> Iterator[Item]:
+        """Yield the records, and a checkpoint wherever a later read can go on. A checkpoint covers the
+        records that were yielded before it, and no other ones: it is made here, after they were."""
+        yield from map(Warn, self._state.warnings)
+        for batch in batches:
+            yield from self._records(batch)
+            if batch.is_last:
+                yield from self._end(batch.partition)
+
+    def finish(self, parent_state: Raw | None = None) -> Iterator[Item]:
+        """Yield the warnings and the last state, which has that of the parent if it is known."""
+        if self._nulls:
+            yield Warn(
+                f"records without a value of the replication key: {self._nulls}; they moved no bookmark"
+            )
+        if self._bad_values:
+            yield Warn(
+                "records whose value of the replication key cannot be compared: "
+                f"{self._bad_values}, the first one {self._first_bad_value!r}; "
+                f"{self._state.fate_of_bad_values}"
+            )
+        self._state.finish(parent_state)
+        since, previous = self._since, self._sent
+        last = self._send()
+        if since or last != previous:
+            yield last
+
+    def _records(self, batch: Batch) -> Iterator[Item]:
+        state, context, bookmark = self._state, batch.partition.context, batch.partition.bookmark
+        assert bookmark is not None
+        complete, observe, frequency = (
+            self._rules.completer(context),
+            self._observe,
+            self._frequency,
+        )
+        for item in batch.items:
+            if isinstance(item, IntervalEnd):
+                if state.complete_before(bookmark, item.value) and self._is_due(context):
+                    yield self._send()
+                continue
+            record = item if complete is None else complete(item)
+            if record is None:
+                continue
+            is_left_out = bookmark.see(record)
+            if observe is not None:
+                observe(record, context, is_left_out)
+            if is_left_out:
                 continue
             yield record
-            since += 1
-            if since >= frequency and schedule.is_due(state, context):
-                sent = send()
-                yield sent
-                since = 0
-        nulls += bookmark.take_nulls()
+            self._since += 1
+            if self._since >= frequency and self._is_due(context):
+                yield self._send()
+
+    def _end(self, partition: Partition) -> Iterator[Item]:
+        """Take notice that all records of a partition were yielded."""
+        state, bookmark = self._state, partition.bookmark
+        assert bookmark is not None
+        self._nulls += bookmark.take_nulls()
         state.end(bookmark)
         count, example = bookmark.take_bad_values()
-        bad_values, first_bad_value = bad_values + count, first_bad_value or example
-        if context is not None and not state.is_coarse and schedule.is_due(state, context):
-            sent = send()
-            yield sent
-            since = 0
-    if nulls:
-        yield Warn(
-            f"records without a value of the replication key: {nulls}; they moved no bookmark"
-        )
-    if bad_values:
-        yield Warn(
-            "records whose value of the replication key cannot be compared: "
-            f"{bad_values}, the first one {first_bad_value!r}; {state.fate_of_bad_values}"
-        )
-    state.finish()
-    last = send()
-    if since or last != sent:
-        yield last
+        self._bad_values += count
+        self._first_bad_value = self._first_bad_value or example
+        if (
+            partition.context is not None
+            and not state.is_coarse
+            and self._is_due(partition.context)
+        ):
+            yield self._send()
+
+    def _is_due(self, context: Context | None) -> bool:
+        return self._schedule.is_due(self._state, context)
+
+    def _send(self) -> Checkpoint:
+        encoded = self._state.encode(with_progress=self._with_progress)
+        self._schedule.sent(len(bytes(encoded)))
+        self._sent, self._since = Checkpoint(encoded), 0
+        return self._sent
 
 
 def read_in_full(
-    records: Records, contexts: Iterable[Context] | None, start: Any, fields: Mapping[str, Any]
+    batches: Iterable[Batch], rules: RecordRules
 ) -> Iterator[tuple[Record, Context | None]]:
     """Yield the records of each partition with its context, without states."""
-    for context in [None] if contexts is None else distinct(contexts):
-        added = find_declared_values(context, fields)
-        for record in records(None if context is None else dict(context), start):
-            yield ({**added, **record} if added else record), context
+    for batch in batches:
+        context = batch.partition.context
+        complete = rules.completer(context)
+        for item in batch.items:
+            if isinstance(item, IntervalEnd):
+                continue
+            record = item if complete is None else complete(item)
+            if record is not None:
+                yield record, context
 
 
-def records_since(records: Records, key: ReplicationKey) -> Records:
-    """Return a function that leaves out the records before the start, for a source that cannot filter.
-    Records without a value of the key are kept.
-
-    Spec: Singer, state file: "filter the data by the timestamp before streaming the data".
-    """
-
-    def filtered(context: Context | None, start: Any) -> Iterator[Record]:
-        for record in records(context, start):
-            if not key.is_before(record.get(key.field), start):
-                yield record
-
-    return filtered
-
-
-class StartDate:
-    """The date from which a stream is read whose key is not declared as a time: its values tell whether they
-    are times. The records before the date are left out; those with other values are kept.
-
-    Args:
-        key: the replication key.
-        date: a date or date-time.
-    """
-
-    def __init__(self, key: ReplicationKey, date: str):
-        self._field = key.field
-        self._first = instant(date)
-        self._other: Any = None
-
-    def records(self, records: Records) -> Records:
-        """Return the function that reads a partition from the date on."""
-
-        def filtered(context: Context | None, start: Any) -> Iterator[Record]:
-            for record in records(context, start):
-                value = record.get(self._field)
-                time = moment(value)
-                if time is None and self._other is None:
-                    self._other = value
-                if time is None or time >= self._first:
-                    yield record
-
-        return filtered
-
-    def warnings(self) -> Iterator[Warn]:
-        """Yield a warning if there were values that are no times."""
-        if self._other is not None:
-            yield Warn(
-                f"the `start_date` of the config has no effect on records whose {self._field!r} is no time, "
-                f"such as {self._other!r}: declare `format: date-time` in the schema, or set the stream's "
-                "`start_date`"
-            )
-
-
-def _checkpoint(state: StreamState, schedule: StateSchedule, *, with_progress: bool) -> Checkpoint:
-    encoded = state.encode(with_progress=with_progress)
-    schedule.sent(len(bytes(encoded)))
-    return Checkpoint(encoded)
-
-
-def _peek(
+def peek(
     contexts: Iterable[Context] | None,
 ) -> tuple[Iterable[Context | None], Sequence[Context]]:
     """Return the contexts, and those of them that come first, to know whether they are many."""

@@ -11,13 +11,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from connectors.sdk.config import parse, specification, validate
-from connectors.sdk.state.replication_key import is_instant, iso
+from connectors.sdk.state.replication_key import instant, is_instant, iso
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # a source with a model imports it itself
+
+
+_DATES = ("start_date", "end_date")
+"""Fields of a config that apply to its streams."""
 
 
 class RefusedStream(Stream):
@@ -127,38 +131,43 @@ class Source(ABC):
         else:
             validate(config, self.specification())
             parsed = dict(config)
-        start = _start_date(parsed, config)
-        if start is not None and not is_instant(start):
+        dates = [_date_of(name, parsed, config) for name in _DATES]
+        for name, date in zip(_DATES, dates, strict=True):
+            if date is not None and not is_instant(date):
+                raise ConfigError(
+                    f"config.{name} is not a date or date-time",
+                    guidance="write it as in RFC 3339: 2026-01-31T00:00:00Z",
+                )
+        start, end = dates
+        if start is not None and end is not None and instant(end) <= instant(start):
             raise ConfigError(
-                "config.start_date is not a date or date-time",
-                guidance="write it as in RFC 3339: 2026-01-31T00:00:00Z",
+                f"config.end_date is {end}, which is not after config.start_date, {start}",
+                guidance="correct the dates: records are read from the start on, and before the end",
             )
         return parsed
 
     def open(self, config_values: Mapping[str, Any]) -> list[Stream]:
-        """Return the streams of a config. A `start_date` of the config applies to each stream that
-        has none of its own and is read by a replication key whose values are times.
+        """Return the streams of a config. A `start_date` and an `end_date` of the config apply to each stream
+        that has none of its own and is read by a replication key whose values are times.
 
-        Spec: Singer, config file: `start_date`.
+        Spec: Singer, config file: `start_date`, `end_date`.
 
         Raises:
             EltError: the config is not valid, or the streams cannot be listed.
         """
         config = self.parse(config_values)
-        start = _start_date(config, config_values)
+        start, end = (_date_of(name, config, config_values) for name in _DATES)
         streams = list(self.streams(config))
-        if start is not None:
-            for stream in streams:
+        for stream in streams:
+            if start is not None:
                 stream.begin_at(start)
+            if end is not None:
+                stream.end_at(end)
         return streams
 
 
-def _start_date(config: Any, config_values: Mapping[str, Any]) -> str | None:
-    """Return the `start_date` of a config, which may be the default of its model; None if it is empty."""
-    values = (
-        config
-        if isinstance(config, Mapping)
-        else {"start_date": getattr(config, "start_date", None)}
-    )
-    start_date = iso(values.get("start_date") or config_values.get("start_date"))
-    return str(start_date) if start_date else None
+def _date_of(name: str, config: Any, config_values: Mapping[str, Any]) -> str | None:
+    """Return a date of a config, which may be the default of its model; None if it is empty."""
+    parsed = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+    date = iso(parsed or config_values.get(name))
+    return str(date) if date else None

@@ -78,16 +78,30 @@ def read_streams(jobs: Iterable[Job], output: Callable[[ConfiguredStream], Strea
     Raises:
         OutputClosedError: the reader of the messages has closed the output.
     """
-    with share_parents():
-        return sum(not _read(job, output(job[1])) for job in sorted(jobs, key=_ancestors))
+    ordered = sorted(jobs, key=lambda job: len(_ancestors(job[0])))
+    with share_parents(_fields_of_parents(job[0] for job in ordered)):
+        return sum(not _read(job, output(job[1])) for job in ordered)
 
 
-def _ancestors(job: Job) -> int:
-    """Return the number of parents above a stream."""
-    parent, number = job[0].parent, 0
-    while parent is not None:
-        parent, number = parent.parent, number + 1
-    return number
+def _ancestors(stream: Stream) -> list[Stream]:
+    """Return the parent of a stream, the parent of that one, and so on."""
+    ancestors = []
+    while stream.parent is not None:
+        stream = stream.parent
+        ancestors.append(stream)
+    return ancestors
+
+
+def _fields_of_parents(streams: Iterable[Stream]) -> dict[object, frozenset[str]]:
+    """Return the fields of each parent that records of its child streams get."""
+    fields: dict[object, frozenset[str]] = {}
+    for stream in streams:
+        for child in (stream, *_ancestors(stream)):
+            if child.parent is not None:
+                fields[child.parent] = fields.get(child.parent, frozenset()) | {
+                    *child.parent_fields
+                }
+    return fields
 
 
 def _read(job: Job, output: StreamOutput) -> bool:

@@ -28,6 +28,8 @@ from elt_assets.errors import SystemFailure
 
 STEPS_AHEAD = 8
 """Number of results that may wait to be used; each thread has another one."""
+THREAD = "job"
+"""Name of the threads."""
 _POLL_SECONDS = 0.2
 _JOIN_SECONDS = 2.0
 
@@ -81,7 +83,7 @@ class _Team(Generic[Job, Step]):
     def steps(self) -> Generator[Step, None, None]:
         # Each thread has a copy of the context: what streams share in a read is found there.
         threads = [
-            Thread(target=copy_context().run, args=(self._work,), daemon=True)
+            Thread(target=copy_context().run, args=(self._work,), name=THREAD, daemon=True)
             for _ in range(self._running)
         ]
         for thread in threads:

@@ -15,7 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.sdk import Checkpoint, Context, Item, Record, Source, Stream
+from connectors.sdk import (
+    Checkpoint,
+    Context,
+    InvalidStreamSortException,
+    Item,
+    Record,
+    Source,
+    Stream,
+)
 from connectors.sdk.http import (
     Cursor,
     HttpClient,
@@ -198,7 +206,7 @@ class Unfiltered(Orders):
 
 
 class OwnParameters(Unfiltered):
-    def url_params(self, context: Context | None, start: Any) -> Mapping[str, Any]:
+    def url_params(self, context: Context | None, start: Any, end: Any) -> Mapping[str, Any]:
         return {"from": start}
 
 
@@ -219,6 +227,58 @@ def test_records_are_not_filtered_twice_if_the_api_filters(
     client: HttpClient, kind: type[HttpStream]
 ) -> None:
     assert not kind(client).filters_records
+
+
+def test_an_interval_is_sent_to_an_api_that_can_filter(api: JsonApi, client: HttpClient) -> None:
+    class Stepped(Orders):
+        end_parameter, step, end_date = "updated_until", "P2D", "2024-01-06"
+
+    assert (
+        incremental(Stepped(client), ORDERS[2]["updated_at"]) == ORDERS[2:5]
+    )  # it counts the end in
+    asked = [(*r.query["updated_since"], *r.query["updated_until"]) for r in api.requests]
+    assert list(dict.fromkeys(asked)) == [
+        ("2024-01-03T00:00:00Z", "2024-01-05T00:00:00Z"),
+        ("2024-01-05T00:00:00Z", "2024-01-06"),
+    ]
+
+
+class Newest(Orders):
+    start_parameter = None
+    is_descending = True
+
+
+def test_no_page_is_requested_after_the_one_with_the_bookmark(
+    api: JsonApi, client: HttpClient
+) -> None:
+    api.resources["orders"] = ORDERS[::-1]
+    assert incremental(Newest(client), ORDERS[4]["updated_at"]) == ORDERS[:3:-1]
+    assert len(api.requests) == 2  # of three: the second page has a record before the bookmark
+    assert incremental(Newest(client), ORDERS[6]["updated_at"]) == ORDERS[6:]
+    assert len(api.requests) == 3
+
+
+def test_a_page_that_is_not_in_descending_order_is_an_error(
+    api: JsonApi, client: HttpClient
+) -> None:
+    """As with a pinned record first: the read would end before what is new."""
+    api.resources["orders"] = [ORDERS[0], ORDERS[6], ORDERS[5], *ORDERS[4::-1]]
+    with pytest.raises(InvalidStreamSortException, match="comes after '2024-01-01T00:00:00Z'"):
+        incremental(Newest(client), ORDERS[4]["updated_at"])
+
+
+def test_the_records_that_an_author_selects_end_a_descending_read(
+    api: JsonApi, client: HttpClient
+) -> None:
+    class Own(Newest):
+        def records(self, context: Context | None, start: Any) -> Iterator[Record]:
+            return (record for record in super().records(context, start) if record["id"] != 6)
+
+    api.resources["orders"] = ORDERS[::-1]
+    stream = Own(client)
+    stream.end_date = "2024-01-07"
+    assert [record["id"] for record in incremental(stream, ORDERS[4]["updated_at"])] == [5]
+    assert len(api.requests) == 2
 
 
 class Stores(HttpStream):
@@ -273,7 +333,7 @@ class Ledger(HttpStream):
     paginator = Cursor(header="X-Next", parameter="page.after", sent_in="json")
     json_schema: Json = {}  # noqa: RUF012
 
-    def json_body(self, context: Context | None, start: Any) -> Mapping[str, Any]:
+    def json_body(self, context: Context | None, start: Any, end: Any) -> Mapping[str, Any]:
         return {**(self.json or {}), "from": start}
 
     def parse(self, response: httpx.Response) -> Iterable[Record]:

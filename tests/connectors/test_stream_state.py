@@ -25,10 +25,10 @@ from connectors.sdk import (
     Stream,
     Warn,
 )
-from connectors.sdk.reading import SECONDS, StateSchedule
 from connectors.sdk.state.bookmark import ERROR, BookmarkRules
 from connectors.sdk.state.partitions import partition_name
 from connectors.sdk.state.replication_key import ReplicationKey, instant
+from connectors.sdk.state.schedule import SECONDS, StateSchedule
 from connectors.sdk.state.stream_state import StreamState
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream

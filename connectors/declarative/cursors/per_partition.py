@@ -38,8 +38,8 @@ from connectors.declarative.cursors.routers.router import Action, Partition, Rou
 from connectors.declarative.cursors.slices import Option, Slice, distinct
 from connectors.sdk.encoding import encode
 from connectors.sdk.items import Context
-from connectors.sdk.reading import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.partitions import identity
+from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import StreamState
 from elt_assets.errors import ConfigError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from connectors.sdk.http.failures import (
 from connectors.sdk.http.rate_limit import Limiter
 from connectors.sdk.http.retry import Fail, Ignore, Policy, Retry, RetryPolicy
 from connectors.sdk.reports import RATE_LIMITED, report_wait
+from connectors.sdk.stopping import check_stopped, pause
 from elt_assets.errors import ConfigError, SystemFailure
 
 MAX_REDIRECTS = 10
@@ -75,7 +75,7 @@ class HttpClient:
         trusted_origins: the URLs of further origins that get credentials and headers, at any address.
         on_wait: called before each wait; it may be set later, too. By default the wait is reported as one of
             the stream that is being read.
-        sleep: waits for a number of seconds.
+        sleep: waits for a number of seconds; by default until the thread must stop, if that is earlier.
         connections: the connections, if several clients share them; `user_agent` and `timeout` are then
             theirs. By default the client has its own.
         is_named: whether code, config or manifest names the base URL, so that it may be on a private network;
@@ -97,7 +97,7 @@ class HttpClient:
         timeout: float = TIMEOUT_SECONDS,
         trusted_origins: Sequence[str] = (),
         on_wait: OnWait | None = report_wait,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = pause,
         connections: Connections | None = None,
         is_named: bool = True,
     ):
@@ -257,6 +257,7 @@ class HttpClient:
         return is_free or (is_kept and urls.is_within(url, self._trusted))
 
     def _send_with_credentials(self, call: _Call, url: httpx.URL) -> httpx.Request:
+        check_stopped()
         is_trusted = urls.is_within(url, self._trusted)
         if not is_trusted:
             call = _Call(call.method, url, {}, timeout=call.timeout)

@@ -7,11 +7,13 @@ from typing import Any
 
 import httpx
 
+from connectors.sdk.descending import is_past
 from connectors.sdk.http.body import Path, records_at
 from connectors.sdk.http.client import HttpClient, is_ignored
 from connectors.sdk.http.paginators import LoopGuard, Page, PageRequest, Paginator, SinglePage
 from connectors.sdk.http.urls import fill_path
 from connectors.sdk.items import Context, Record
+from connectors.sdk.state.replication_key import find_declared_key
 from connectors.sdk.stream import Stream
 
 _NO_CONTENT = 204
@@ -42,6 +44,9 @@ class HttpStream(Stream):
         may_lack_records: whether a body without `records_path` has no records. Otherwise, it is an error.
         paginator: says which request follows a page; None if one response has all records.
         start_parameter: the parameter of the query that has `start`; None if the API cannot filter.
+        end_parameter: the parameter of the query that has the end of an interval or of the read; None if
+        the API
+            cannot filter by it. Whether the API counts the end in does not matter.
     """
 
     client: HttpClient
@@ -54,6 +59,7 @@ class HttpStream(Stream):
     may_lack_records: bool = False
     paginator: Paginator | None = None
     start_parameter: str | None = None
+    end_parameter: str | None = None
 
     def __init__(self, client: HttpClient, *, parent: Stream | None = None):
         self.client = client
@@ -62,19 +68,18 @@ class HttpStream(Stream):
         if self.replication_key is not None and not self._knows_start():
             self.filters_records = True
 
-    def url_params(self, context: Context | None, start: Any) -> Mapping[str, Any]:
+    def url_params(self, context: Context | None, start: Any, end: Any) -> Mapping[str, Any]:
         """Return the parameters of the query; those that are None are left out.
 
-        Override it to send `start` in another form, or values of the context.
+        Override it to send `start` and `end` in another form, or values of the context.
         """
         del context
-        if self.start_parameter is None:
-            return self.params
-        return {**self.params, self.start_parameter: start}
+        values = {self.start_parameter: start, self.end_parameter: end}
+        return {**self.params, **{name: values[name] for name in values if name is not None}}
 
-    def json_body(self, context: Context | None, start: Any) -> Mapping[str, Any] | None:
+    def json_body(self, context: Context | None, start: Any, end: Any) -> Mapping[str, Any] | None:
         """Return the body of the requests as JSON; None for no body."""
-        del context, start
+        del context, start, end
         return self.json
 
     def parse(self, response: httpx.Response) -> Iterable[Record]:
@@ -93,13 +98,18 @@ class HttpStream(Stream):
         return record
 
     def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        for page in self.pages(context, start):
-            for record in page:
-                processed = self.post_process(record, context)
-                if processed is not None:
-                    yield processed
+        yield from self._records(context, start, None)
 
-    def pages(self, context: Context | None, start: Any) -> Iterator[list[Record]]:
+    def records_between(self, context: Context | None, start: Any, end: Any) -> Iterable[Record]:
+        # What an author writes in place of `records` counts also if the read has an end.
+        if type(self).records is not HttpStream.records:
+            return self.records(context, start)
+        return self._records(context, start, end)
+
+    def ends_by_page(self) -> bool:
+        return type(self).records is HttpStream.records
+
+    def pages(self, context: Context | None, start: Any, end: Any = None) -> Iterator[list[Record]]:
         """Yield the records of each page. A page is requested when it is needed.
 
         Raises:
@@ -110,7 +120,7 @@ class HttpStream(Stream):
         assert request is not None
         guard = LoopGuard(request, is_counted=paginator.is_counted)
         while request is not None:
-            response = self.request(request, context, start)
+            response = self.request(request, context, start, end)
             if is_ignored(response):
                 return
             records = list(self.parse(response))
@@ -122,16 +132,36 @@ class HttpStream(Stream):
             del response, page  # the records are enough
             yield records
 
-    def request(self, page: PageRequest, context: Context | None, start: Any) -> httpx.Response:
+    def request(
+        self, page: PageRequest, context: Context | None, start: Any, end: Any = None
+    ) -> httpx.Response:
         """Return the response for a page; the errors are those of `HttpClient.request`."""
         headers = {**self.headers, **page.headers}
-        body = self.json_body(context, start)
+        body = self.json_body(context, start, end)
         json = merged(body or {}, page.json) if page.json else body
         if page.url is not None:
             return self.client.request(self.method, page.url, headers=headers, json=json)
-        params = {**self.url_params(context, start), **page.params}
+        params = {**self.url_params(context, start, end), **page.params}
         path = fill_path(self.path, context)
         return self.client.request(self.method, path, params=params, headers=headers, json=json)
+
+    def _records(self, context: Context | None, start: Any, end: Any) -> Iterator[Record]:
+        key = (
+            find_declared_key(self.replication_key, self.json_schema)
+            if self.is_descending
+            else None
+        )
+        for page in self.pages(context, start, end):
+            processed = (self.post_process(record, context) for record in page)
+            if key is None:
+                yield from (record for record in processed if record is not None)
+                continue
+            records = [record for record in processed if record is not None]
+            # Before they are yielded: their consumer may change them.
+            is_last = is_past(records, key, start)
+            yield from records
+            if is_last:
+                return
 
     def _knows_start(self) -> bool:
         """Return whether the author has decided how records before the start are left out."""

@@ -5,16 +5,13 @@ Spec: SDK Implementation Details - Stream State.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import msgspec
-
 from connectors.sdk.items import Context, Record
+from connectors.sdk.state.lengths import Length, add_length
 from connectors.sdk.state.replication_key import (
     DATE,
     DATE_TIME,
@@ -23,6 +20,7 @@ from connectors.sdk.state.replication_key import (
     is_instant,
     iso,
 )
+from connectors.sdk.state.sent_records import SentRecords
 from elt_assets.errors import SystemFailure
 
 REPLICATION_KEY = "replication_key"
@@ -38,9 +36,7 @@ _NOTE = "Not a bookmark: the sync was interrupted before the partition was compl
 
 SENT, SENT_NULLS = "sent", "sent_without_key"
 """Properties with the hashes of records that were sent: those with the value of the bookmark, and those
-without a value. A later read does not send an identical record again."""
-_HASH_BYTES = 8
-_encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
+without a value."""
 
 KEEP, SKIP, ERROR = "keep", "skip", "error"
 """The choices for a record whose value of the replication key cannot be compared with others."""
@@ -70,6 +66,8 @@ class BookmarkRules:
         on_bad_value: KEEP, SKIP or ERROR: what becomes of a record whose value cannot be compared.
         max_sent: maximum number of hashes of each kind in a bookmark. If there are more, none is kept, and
             the records are sent again.
+        lookback: how far before the bookmark a read begins; None to begin at it.
+        keeps_missing: whether a record may lack the field of the key, as if its value were null.
     """
 
     is_sorted: bool = False
@@ -77,6 +75,8 @@ class BookmarkRules:
     named_by: Sequence[str] = ()
     on_bad_value: str = ERROR
     max_sent: int = 0
+    lookback: Length | None = None
+    keeps_missing: bool = False
 
 
 class Bookmark:
@@ -127,9 +127,8 @@ class Bookmark:
         elif start_date is not None and not is_instant(start_date):
             key.order(start_date)
         self._signpost = signpost
-        is_earlier = self._saved is None or key.is_before(self._saved, start_date)
-        start = self._saved if start_date is None or not is_earlier else start_date
-        self.start = _number(key, start)
+        self.start = self._find_start(start_date, rules.lookback)
+        self._keeps_missing = rules.keeps_missing
         self._on_bad_value = rules.on_bad_value
         self._bad_values = 0
         self._first_bad_value: Any = None
@@ -151,11 +150,9 @@ class Bookmark:
         try:
             value = record[self._field]
         except KeyError:
-            raise SystemFailure(
-                f"a record has no field {self._field!r}, which is the stream's replication key; it has "
-                f"{', '.join(map(repr, record)) or 'no field'}",
-                guidance="add the field to each record (its value may be null), or choose another key",
-            ) from None
+            if not self._keeps_missing:
+                raise self._describe_missing(record) from None
+            value = None
         if value is None:
             if record in self._sent_nulls:
                 return True
@@ -202,6 +199,18 @@ class Bookmark:
         self._highest = self._shape = self._checked = None
         self._ties = []
 
+    def complete_before(self, value: Any) -> None:
+        """Make a value the bookmark: all records before it were sent, and none that has it.
+
+        The bookmark passes neither the signpost nor a value that it has reached before.
+        """
+        if self._is_limited and self._key.is_larger(value, self._signpost):
+            value = self._signpost
+        if self._saved is None or self._key.is_larger(value, self._saved):
+            self._saved, self._sent = value, SentRecords(None, self._max_sent)
+        self._highest = self._shape = self._checked = None
+        self._ties = []
+
     def entry(self, *, with_progress: bool = True) -> dict[str, Any]:
         """Return the entry of the state; with the progress so far, which no sync resumes from."""
         entry: dict[str, Any] = {} if self.context is None else {CONTEXT: self.context}
@@ -216,6 +225,15 @@ class Bookmark:
             if self._signpost is not None:
                 entry[SIGNPOST] = _exact(self._key, self._signpost)
         return entry
+
+    def _find_start(self, start_date: Any, lookback: Length | None) -> Any:
+        """Return the value from which to read: the bookmark or what is before it, but no value before the
+        start date."""
+        start = _number(self._key, self._saved)
+        if start is not None and lookback is not None:
+            start = add_length(start, lookback, -1)
+        is_earlier = start is None or self._key.is_before(start, start_date)
+        return _number(self._key, start if start_date is None or not is_earlier else start_date)
 
     def _see_exactly(self, value: Any, record: Record) -> bool:
         """Compare a value by its meaning, and return whether its record is to be left out."""
@@ -302,6 +320,14 @@ class Bookmark:
             return False
         return self._key.kind in (DATE, DATE_TIME) or not is_instant(self._signpost)
 
+    def _describe_missing(self, record: Record) -> SystemFailure:
+        return SystemFailure(
+            f"a record has no field {self._field!r}, which is the stream's replication key; it has "
+            f"{', '.join(map(repr, record)) or 'no field'}",
+            guidance="add the field to each record (its value may be null), choose another key, or set "
+            "`missing_keys`",
+        )
+
     def _describe_unsorted(self, value: Any, record: Record) -> InvalidStreamSortException:
         rest = [name for name in record if name != self._field and name not in self._named_by]
         names = [*(name for name in self._named_by if name in record), *rest][:3]
@@ -311,52 +337,6 @@ class Bookmark:
             f"record with {values or 'no other field'}"[:1_000],
             guidance="sort the records by the replication key, or leave out `is_sorted`",
         )
-
-
-class SentRecords:
-    """The hashes of records that were sent. A record that has changed has another hash.
-
-    Args:
-        text: the hashes in a state; None if there are none.
-        limit: maximum number of hashes. Beyond it, all are forgotten: records may be sent again, and none is
-            lost.
-    """
-
-    def __init__(self, text: Any, limit: int):
-        self._limit = limit
-        try:
-            joined = base64.b64decode(text or "", validate=True) if limit else b""
-        except (ValueError, TypeError):  # a state that was edited: records are sent again
-            joined = b""
-        steps = range(0, len(joined), _HASH_BYTES)
-        self.hashes = {joined[step : step + _HASH_BYTES] for step in steps}
-        self._is_open = limit > 0
-
-    def __contains__(self, record: Record) -> bool:
-        return bool(self.hashes) and _hash(record) in self.hashes
-
-    def add(self, record: Record) -> None:
-        """Add a record, unless there are too many."""
-        if self._is_open:
-            self.hashes.add(_hash(record))
-            if len(self.hashes) > self._limit:
-                self.hashes, self._is_open = set(), False
-
-    def add_records(self, records: Sequence[Record]) -> SentRecords:
-        """Return these hashes and those of further records."""
-        sent = SentRecords(None, self._limit)
-        hashes = {*self.hashes, *map(_hash, records)} if len(records) <= self._limit else set()
-        sent.hashes = hashes if len(hashes) <= self._limit else set()
-        return sent
-
-    def entry(self, name: str) -> dict[str, str]:
-        """Return the property of a state; nothing if there are no hashes."""
-        joined = b"".join(sorted(self.hashes))
-        return {name: base64.b64encode(joined).decode()} if joined else {}
-
-
-def _hash(record: Record) -> bytes:
-    return hashlib.blake2b(_encode_sorted(record), digest_size=_HASH_BYTES).digest()
 
 
 def remove_progress(entry: Mapping[str, Any]) -> dict[str, Any]:

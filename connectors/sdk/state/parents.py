@@ -5,22 +5,56 @@ its child streams; beyond `MEMORY` bytes they are in a temporary file. They are 
 stream, or while the parent is read for itself, if that read has all of its records: it begins at no bookmark
 and no start date. Contexts of a parent that failed, or was not read to its end, are forgotten, and read again
 for the next child stream.
+
+Child streams that are read for changed parents only share the contexts if they continue from the same state
+of the parent.
 """
 
 from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from connectors.sdk.items import Context, Record, Records
+from connectors.sdk.items import Context, Record
 from connectors.sdk.reports import hold_value
 
 MEMORY = 8 << 20
 """Size in bytes of the contexts of one parent that are kept in memory; more of them are in a file."""
+Fields = Mapping[object, frozenset[str]]
+"""The fields of parents that their child streams have in their records."""
+
+
+class ParentContext(Context):
+    """A context with values of the parent's record that do not tell partitions apart.
+
+    Attributes:
+        values: the values by the names of the parent's fields.
+    """
+
+    def __init__(self, context: Context, values: Record):
+        super().__init__(context)
+        self.values_of_parent = values
+
+    def copy(self) -> ParentContext:
+        return ParentContext(self, self.values_of_parent)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ParentContext, (dict(self), self.values_of_parent)
+
+
+def parent_values(context: Context, names: Mapping[str, str]) -> Record:
+    """Return the values of the parent's record that records of a partition get; null for one that it lacks.
+
+    Args:
+        context: the context of the partition.
+        names: the names in the records by those of the parent's fields.
+    """
+    values = context.values_of_parent if isinstance(context, ParentContext) else {}
+    return {name: values.get(field) for field, name in names.items()}
 
 
 class _Spool:
@@ -61,28 +95,22 @@ class ContextCollector:
         self._parent = parent
         self._context_of = context_of
         shared = _SHARED.get()
-        self._shared = None if shared is None or parent in shared.spools else shared
+        self._shared = None if shared is None or parent in shared.lists else shared
         self._spool = None if self._shared is None else self._shared.spool()
 
-    def records(self, records: Records) -> Records:
-        """Return the function that reads a partition of the parent, with its records looked at."""
+    @property
+    def is_active(self) -> bool:
+        """Whether contexts are collected still."""
+        return self._shared is not None
 
-        def collected(context: Context | None, start: Any) -> Iterator[Record]:
-            if start is not None:
-                self._shared = None
-            for record in records(context, start):
-                if self._shared is not None:
-                    self._add(record, context)
-                yield record
+    def stop(self) -> None:
+        """Forget the contexts: the parent is not read as a whole."""
+        self._shared = None
 
-        return collected if self._shared is not None else records
-
-    def finish(self) -> None:
-        """Keep the contexts: the parent was read to its end."""
-        if self._shared is not None and self._spool is not None:
-            self._shared.spools[self._parent] = self._spool
-
-    def _add(self, record: Record, context: Context | None) -> None:
+    def see(self, record: Record, context: Context | None) -> None:
+        """Collect the context for a record."""
+        if self._shared is None:
+            return
         try:
             child = self._context_of(record, context)
         except Exception:  # noqa: BLE001 - it is an error of the child streams, which will meet it
@@ -91,12 +119,18 @@ class ContextCollector:
         if child is not None and self._spool is not None:
             self._spool.add(child)
 
+    def finish(self) -> None:
+        """Keep the contexts: the parent was read to its end."""
+        if self._shared is not None and self._spool is not None:
+            self._shared.lists[self._parent] = (self._spool, None)
+
 
 class _Shared:
-    """The contexts of the parents that were read in a scope, by the parent."""
+    """The contexts of the parents that were read in a scope, by the parent and where its read began."""
 
-    def __init__(self) -> None:
-        self.spools: dict[object, _Spool] = {}
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+        self.lists: dict[Hashable, tuple[_Spool, Any]] = {}
         self.files = ExitStack()
 
     def spool(self) -> _Spool:
@@ -108,24 +142,48 @@ _SHARED: ContextVar[_Shared | None] = ContextVar("parents", default=None)
 
 
 @contextmanager
-def share_parents() -> Iterator[None]:
-    """Let each parent stream be read once for all of its child streams while the scope is open."""
-    shared = _Shared()
+def share_parents(fields: Fields | None = None) -> Iterator[None]:
+    """Let each parent stream be read once for all of its child streams while the scope is open.
+
+    Args:
+        fields: the fields of parents that child streams need.
+    """
+    shared = _Shared(fields or {})
     with shared.files, hold_value(_SHARED, shared):
         yield
 
 
-def share_contexts(parent: object, read: Callable[[], Iterable[Context]]) -> Iterator[Context]:
-    """Yield the contexts of the child streams of a parent, which `read` returns if they are not kept yet."""
+def fields_for_children(parent: object) -> frozenset[str]:
+    """Return the fields of a parent that the child streams of the open scope need."""
+    shared = _SHARED.get()
+    return frozenset() if shared is None else shared.fields.get(parent, frozenset())
+
+
+def share_contexts(
+    key: Hashable,
+    read: Callable[[], Iterable[Context]],
+    result: Callable[[], Any] = lambda: None,
+    keep: Callable[[Any], object] = lambda _: None,
+) -> Iterator[Context]:
+    """Yield the contexts of the child streams of a parent, which `read` returns if they are not kept yet.
+
+    Args:
+        key: the parent, and what its read depends on.
+        read: reads the contexts.
+        result: returns what else the read has given, when all contexts were read.
+        keep: takes that result in place of a read.
+    """
     shared = _SHARED.get()
     if shared is None:
         yield from read()
         return
-    if parent not in shared.spools:
+    if key not in shared.lists:
         spool = shared.spool()
         for context in read():
             spool.add(context)
             yield context
-        shared.spools[parent] = spool
+        shared.lists[key] = (spool, result())
         return
-    yield from shared.spools[parent].contexts()
+    spool, kept_result = shared.lists[key]
+    yield from spool.contexts()
+    keep(kept_result)

@@ -29,7 +29,7 @@ def distinct(contexts: Iterable[Context]) -> Iterator[Context]:
     for context in contexts:
         if (key := identity(context)) not in seen:
             seen.add(key)
-            yield dict(context)
+            yield context.copy()
 
 
 def partition_name(context: Context) -> str:

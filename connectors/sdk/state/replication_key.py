@@ -60,7 +60,7 @@ class ReplicationKey:
                 self.kind = self._kind_of_first(value)
                 self._is_known = True
             if self.kind == NUMBER:
-                return _finite(value if _is_number(value) else Decimal(value))
+                return _finite(value if is_number(value) else Decimal(value))
             if self.kind in (DATE_TIME, DATE):
                 return instant(iso(value))
             return _text(value)
@@ -75,23 +75,39 @@ class ReplicationKey:
         """Return whether a value is after another one."""
         return bool(self.order(value) > self.order(than))
 
+    def compare(self, value: Any, other: Any) -> int | None:
+        """Return -1, 0 or 1: a value is before another one, the same, or after it; None if the two cannot be
+        compared, or one of them is missing."""
+        if value is None or other is None:
+            return None
+        try:
+            if is_number(value) == is_number(other):
+                first, second = self.order(value), self.order(other)
+                return int(first > second) - int(first < second)
+        except SystemFailure:
+            return None
+        times = moment(value), moment(other)
+        if times[0] is None or times[1] is None:
+            return None
+        return int(times[0] > times[1]) - int(times[0] < times[1])
+
     def is_before(self, value: Any, start: Any) -> bool:
         """Return whether a value is before the start of a read. What cannot be compared with it is not."""
-        if value is None or start is None:
-            return False
-        try:
-            if _is_number(value) == _is_number(start):
-                return bool(self.order(value) < self.order(start))
-        except SystemFailure:
-            return False
-        moments = moment(value), moment(start)
-        return None not in moments and bool(moments[0] < moments[1])  # type: ignore[operator]
+        return self.compare(value, start) == -1
 
     def _kind_of_first(self, value: Any) -> str:
         """Return the kind of all values, which the first one decides where the schema does not."""
-        if _is_number(value):
+        if is_number(value):
             return NUMBER
         return DATE_TIME if self.kind == TEXT and is_instant(value) else self.kind
+
+
+def find_declared_key(field: str | None, schema: Mapping[str, Any]) -> ReplicationKey | None:
+    """Return the replication key of records with a JSON schema; None if there is none."""
+    if field is None:
+        return None
+    declared = (schema.get("properties") or {}).get(field)
+    return ReplicationKey(field, declared if isinstance(declared, Mapping) else {})
 
 
 def iso(value: Any) -> Any:
@@ -107,7 +123,7 @@ def moment(value: Any) -> int | None:
     A number is a time if it is one of 2000 to 2099 in seconds or milliseconds since 1970. Smaller numbers are
     identifiers, and larger ones may be.
     """
-    if not _is_number(value):
+    if not is_number(value):
         return instant(iso(value)) if is_instant(value) else None
     try:
         number = _finite(value)
@@ -135,7 +151,7 @@ def instant(text: str) -> int:
         ValueError: it is not a date or date-time.
         TypeError: it is not a text.
     """
-    match = _ISO.fullmatch(text)
+    match = match_instant(text)
     if match is None:
         raise ValueError(f"{text!r} is not a date-time")
     year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = match.groups()
@@ -149,6 +165,12 @@ def instant(text: str) -> int:
     parts = (fraction or "")[:_PRECISION].ljust(_PRECISION, "0")
     picoseconds: int = 10**_PRECISION
     return seconds * picoseconds + int(parts)
+
+
+def match_instant(text: str) -> re.Match[str] | None:
+    """Return the parts of a date or date-time: year, month, day, hour, minute, second, its decimals, and the
+    zone; None if it is none."""
+    return _ISO.fullmatch(text)
 
 
 def _finite(value: Any) -> Any:
@@ -170,7 +192,8 @@ def _text(value: Any) -> str:
     return value
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 

@@ -7,6 +7,7 @@ Spec: SDK Implementation Details - Stream State.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,12 +33,14 @@ from connectors.sdk.state.partitions import identity
 from connectors.sdk.state.replication_key import ReplicationKey
 from elt_assets.errors import ConfigError
 
+PARENT_STATE = "parent_state"
+"""Property of a state: the state of the parent up to which its child streams were read."""
 _ENTRY = 100
 """Size in bytes of a partition's entry without its context, about."""
 
 
 class StreamState:
-    """The state of a stream while it is read.
+    """The state of a stream while it is read. Bookmarks may be begun by several threads; one uses them.
 
     Args:
         key: the replication key.
@@ -82,10 +85,12 @@ class StreamState:
         check_origin(key, saved, source, position)
         if source is not None:
             self._others[SOURCE_IDENTITY] = source
+        self._parent_state: Raw | None = None
         self._whole: Bookmark | None = None
         self._open: dict[bytes, Bookmark] = {}
         self._entries: dict[bytes, bytes] = {}
         self._size = 0
+        self._lock = threading.RLock()
         for entry in _read_partitions(saved):
             without_own = remove_progress(entry)
             of_context = identity(entry[CONTEXT])
@@ -99,12 +104,14 @@ class StreamState:
         """Size of the state in bytes, about; without a partition that is being read."""
         if not self.is_coarse:
             return self._size
-        return self._size + sum(map(len, self._open)) + _ENTRY * len(self._open)
+        with self._lock:
+            return self._size + sum(map(len, self._open)) + _ENTRY * len(self._open)
 
     @property
     def bookmarks(self) -> int:
         """Number of bookmarks so far."""
-        return len(self._entries) + sum(key not in self._entries for key in self._open)
+        with self._lock:
+            return len(self._entries) + sum(key not in self._entries for key in self._open)
 
     @property
     def fate_of_bad_values(self) -> str:
@@ -131,33 +138,50 @@ class StreamState:
             self._whole = self._whole or self._bookmark(self._others, None)
             return self._whole
         of_context = identity(context)
-        if of_context not in self._open:
-            saved = self._entries.get(of_context)
-            entry = {} if saved is None else msgspec.json.decode(saved)
-            self._open[of_context] = self._bookmark(entry, context, of_context)
-        return self._open[of_context]
+        with self._lock:
+            if of_context not in self._open:
+                saved = self._entries.get(of_context)
+                entry = {} if saved is None else msgspec.json.decode(saved)
+                self._open[of_context] = self._bookmark(entry, context, of_context)
+            return self._open[of_context]
+
+    def complete_before(self, bookmark: Bookmark, value: Any) -> bool:
+        """Take notice that all records of a context before a value were sent, and return whether the state
+        says so: a bookmark that contexts share does not."""
+        if not self.is_coarse:
+            bookmark.complete_before(value)
+        return not self.is_coarse
 
     def end(self, bookmark: Bookmark) -> None:
         """Take notice that all records of a context were read."""
         if self._keys is None:
             self._complete(bookmark)
 
-    def finish(self) -> None:
-        """Take notice that all records of the stream were read."""
+    def finish(self, parent_state: Raw | None = None) -> None:
+        """Take notice that all records of the stream were read.
+
+        Args:
+            parent_state: the state of the parent up to which they were; None to keep the one of the state.
+        """
+        self._parent_state = parent_state
         for bookmark in [*self._open.values(), *([self._whole] if self._whole else [])]:
             self._complete(bookmark)
 
     def encode(self, *, with_progress: bool = True) -> Raw:
         """Return the state as JSON; with the progress so far, which no sync resumes from."""
+        with self._lock:
+            opened = list(self._open.items())
         entry = {
             of_context: encode(bookmark.entry(with_progress=with_progress))
-            for of_context, bookmark in self._open.items()
+            for of_context, bookmark in opened
         }
         whole = (
             self._whole.entry(with_progress=with_progress)
             if self._whole
             else remove_progress(self._others)
         )
+        if self._parent_state is not None:
+            whole[PARENT_STATE] = self._parent_state
         if not self._entries and not entry:
             return Raw(encode(whole))
         inner = encode(whole)[1:-1]
@@ -193,7 +217,8 @@ class StreamState:
     def _complete(self, bookmark: Bookmark) -> None:
         bookmark.complete()
         if bookmark.context is not None:
-            self._open.pop(bookmark.of_context, None)
+            with self._lock:
+                self._open.pop(bookmark.of_context, None)
             self._keep(bookmark.of_context, encode(bookmark.entry()))
 
     def _keep(self, of_context: bytes, entry: bytes) -> None:
@@ -222,7 +247,7 @@ def _warnings(key: ReplicationKey, saved: Mapping[str, Any]) -> Iterator[str]:
             f"the state has bookmarks of {', '.join(map(repr, sorted(others)))}, but the replication key is "
             f"{key.field!r}: they have no effect"
         )
-    allowed = OF_ONE_SYNC | {PARTITIONS, REPLICATION_KEY}
+    allowed = OF_ONE_SYNC | {PARTITIONS, REPLICATION_KEY, PARENT_STATE}
     if saved and not allowed & set(saved) and read_saved_value(key, saved) is None:
         yield (
             f"the state has no bookmark, but {', '.join(map(repr, saved))}: it is of another source or "

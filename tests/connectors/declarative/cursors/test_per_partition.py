@@ -24,7 +24,7 @@ from connectors.declarative.cursors.per_partition import (
 )
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import clock, components
-from connectors.sdk.reading import MANY_PARTITIONS
+from connectors.sdk.state.schedule import MANY_PARTITIONS
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.declarative.cursors.support import (
     NOW,

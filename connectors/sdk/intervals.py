@@ -1,0 +1,142 @@
+"""The range of the replication key that a sync reads, as a whole or by intervals of one length.
+
+An interval is `[start, end)`, and begins where the one before it ends: the two have the same value, so
+there is no gap between them whatever the precision of an API's values is. A record is of the interval in
+which its value is, also if the API returns it for another one, so none comes twice. After each interval but
+the last one, its end is the bookmark. After the last one, which ends at the present, it is the greatest
+value of a record: a record that the API shows late is then read as in a stream without intervals.
+
+Test: `tests/connectors/test_ranges.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from connectors.sdk.items import Context, Record, Warn
+from connectors.sdk.state.lengths import Length, add_length
+from connectors.sdk.state.replication_key import ReplicationKey, match_instant
+from elt_assets.errors import ConfigError, SystemFailure
+
+MAX_INTERVALS = 1_000_000
+"""Largest number of intervals of one partition: each is at least one request. A start in the year 1 is a
+mistake, and a read from it would not end."""
+_LEAP_SECOND = "60"
+_SECOND = timedelta(seconds=1)
+
+
+class Interval(NamedTuple):
+    """The values from `start` on and before `end`; without a start, all before `end`."""
+
+    start: Any
+    end: Any
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class IntervalEnd:
+    """The records before a value were yielded, and none that has it."""
+
+    value: Any
+
+
+RecordsBetween = Callable[[Context | None, Any, Any], Iterable[Record]]
+"""Function that returns the records of a partition from a value of the replication key on and before
+another."""
+
+
+class Intervals:
+    """The intervals in which the partitions of a stream are read.
+
+    Args:
+        key: the replication key.
+        step: the length of an interval; None for one that is the whole range.
+        find_end: returns the value before which a partition is read; None for no end.
+    """
+
+    def __init__(
+        self, key: ReplicationKey, step: Length | None, find_end: Callable[[Context | None], Any]
+    ):
+        self._key = key
+        self._step = step
+        self._find_end = find_end
+        self._warning: str | None = None
+
+    def records(
+        self, read: RecordsBetween
+    ) -> Callable[[Context | None, Any], Iterator[Record | IntervalEnd]]:
+        """Return the function that reads a partition from a start on, interval by interval."""
+
+        def read_intervals(context: Context | None, start: Any) -> Iterator[Record | IntervalEnd]:
+            end = self._find_end(context)
+            for interval in self.split(start, end):
+                for record in read(context, interval.start, interval.end):
+                    if self.has(interval, record.get(self._key.field)):
+                        yield record
+                if not interval.is_last:
+                    yield IntervalEnd(interval.end)
+
+        return read_intervals
+
+    def split(self, start: Any, end: Any) -> Iterator[Interval]:
+        """Yield the intervals of a range, in order; none if it ends before it starts.
+
+        Raises:
+            SystemFailure: the range has no end, and is to be read by intervals.
+            ConfigError: it has too many intervals.
+        """
+        if end is None and self._step is not None:
+            raise SystemFailure(
+                f"the end of what is read by the steps of {self._key.field!r} is not known",
+                guidance="define `get_end_value` of the stream, such as the number after that of the "
+                "newest record",
+            )
+        if start is not None and self._key.compare(start, end) in (0, 1):
+            self._warning = f"nothing is read: it begins at {start!r}, and ends before {end!r}"
+            return
+        lower, number = start, 1
+        while (upper := self._find_boundary(start, number)) is not None and self._key.is_before(
+            upper, end
+        ):
+            self._check_number(number, start, end)
+            yield Interval(lower, upper, is_last=False)
+            lower, number = upper, number + 1
+        yield Interval(lower, end, is_last=True)
+
+    def has(self, interval: Interval, value: Any) -> bool:
+        """Return whether a value is of an interval. One that cannot be compared is.
+
+        A leap second is counted with the second after it, and an API may count it with the one before it.
+        So at the end of an interval it is of both: it may come twice, and is not lost.
+        """
+        if self._key.is_before(value, interval.start):
+            return False
+        if self._key.compare(value, interval.end) not in (0, 1):
+            return True
+        match = match_instant(value) if isinstance(value, str) else None
+        if match is None or match[6] != _LEAP_SECOND:
+            return False
+        return self._key.is_before(add_length(value, _SECOND, -1), interval.end)
+
+    def warnings(self) -> Iterator[Warn]:
+        """Yield a warning if a partition was not read because its range was empty."""
+        if self._warning is not None:
+            yield Warn(self._warning)
+
+    def _find_boundary(self, start: Any, number: int) -> Any:
+        """Return the end of an interval. It counts from the start, so that months keep the day of the
+        start."""
+        if self._step is None or start is None:
+            return None
+        return add_length(start, self._step, number)
+
+    def _check_number(self, number: int, start: Any, end: Any) -> None:
+        if number > MAX_INTERVALS:
+            raise ConfigError(
+                f"from {start!r} to {end!r} there are more than {MAX_INTERVALS:,} intervals",
+                guidance="correct the start or the end, in most cases a date of the config; else let the "
+                "stream have a longer `step`",
+            )

@@ -1,0 +1,389 @@
+"""One read of a stream that yields records: which partitions it has, from where to where each is read, and
+by how many threads.
+
+Spec: SDK Implementation Details - Stream State.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from connectors.sdk.declared_stream import DeclaredStream
+from connectors.sdk.descending import stop_at_start
+from connectors.sdk.encoding import encode
+from connectors.sdk.filters import records_since
+from connectors.sdk.intervals import Intervals, RecordsBetween
+from connectors.sdk.items import Checkpoint, Context, Estimate, Item, Record, Warn
+from connectors.sdk.missing_keys import MissingKeys
+from connectors.sdk.reading import (
+    Batch,
+    BookmarkedRead,
+    Observe,
+    Partition,
+    RecordRules,
+    Steps,
+    peek,
+    read_batches,
+    read_in_full,
+)
+from connectors.sdk.reports import report_warning
+from connectors.sdk.state.bookmark import BookmarkRules
+from connectors.sdk.state.lengths import parse_length
+from connectors.sdk.state.parents import (
+    ContextCollector,
+    ParentContext,
+    fields_for_children,
+    share_contexts,
+)
+from connectors.sdk.state.partitions import distinct, identity
+from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
+from connectors.sdk.state.stream_state import PARENT_STATE, StreamState
+from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+
+MAX_SENT, MAX_SENT_IN_PARTITION = 1_000, 20
+"""Maximum number of records that a bookmark has hashes of, so that they are not sent again. A hash takes
+eleven bytes of the state, which has a bookmark for each partition."""
+_NEVER = 1 << 62
+"""Number of records between two states of a read whose last state alone is used."""
+
+
+def read_stream(
+    stream: DeclaredStream, configured: ConfiguredStream, state: dict[str, Any] | None
+) -> Iterator[Item]:
+    """Yield the items of `Stream.read`."""
+    has_states = configured.sync_mode == INCREMENTAL or stream.is_resumable
+    named = find_named_partitions(configured)
+    saved = {} if state is None or not has_states else stream.load_state(state)
+    read = StreamRead(stream, saved, has_states=has_states, named=named)
+    collector = read.make_collector()
+    if has_states and stream.replication_key is not None:
+        # In the middle of a partition, a state of the newest records covers nothing: `descending` says why.
+        frequency = _NEVER if stream.is_descending else stream.STATE_MSG_FREQUENCY
+        yield from read.items_with_states(frequency, collector)
+    else:
+        yield from read.items_in_full(collector)
+    if collector is not None:
+        collector.finish()
+
+
+class StreamRead:
+    """One read of a stream.
+
+    Args:
+        stream: the stream.
+        saved: its state; empty to read from the beginning.
+        has_states: whether the read has states.
+        named: the contexts of the partitions that are read alone; None for all.
+    """
+
+    def __init__(
+        self,
+        stream: DeclaredStream,
+        saved: dict[str, Any],
+        *,
+        has_states: bool,
+        named: list[Context] | None = None,
+    ):
+        self._stream = stream
+        self._saved = saved
+        self._is_partial = named is not None
+        # Before the partitions are listed: a record of one that is new then may be older than now.
+        self._key = stream.begin_read()
+        self._limits = stream.date_limits()
+        self._intervals = self._make_intervals()
+        self._rules = _rules_of(stream)
+        self._changed = (
+            _find_changed_parents(stream, saved) if has_states and named is None else None
+        )
+        self._contexts = self._list_contexts(named)
+
+    def make_collector(self) -> ContextCollector | None:
+        """Return what collects the contexts of child streams in this read; None if it cannot have them
+        all."""
+        stream = self._stream
+        is_limited = self._is_partial or self._limits is not None or self._intervals is not None
+        if is_limited or not stream.may_have_children() or self._changed is not None:
+            return None
+        fields = fields_for_children(stream)
+        return ContextCollector(
+            stream, lambda record, context: _child_context(stream, record, context, fields)
+        )
+
+    def items_in_full(self, collector: ContextCollector | None = None) -> Iterator[Item]:
+        """Yield the records without states; only that of the parent, if changed parents are read."""
+        contexts, start = self._contexts, self._stream.start_date
+        if contexts is None:
+            yield from self._estimate(start)
+        if collector is not None and start is not None:
+            collector.stop()
+        listed = [None] if contexts is None else distinct(contexts)
+        partitions = (Partition(context, start) for context in listed)
+        with closing(self._batches(partitions)) as batches:
+            for record, context in read_in_full(batches, self._rules):
+                if collector is not None:
+                    collector.see(record, context)
+                yield record
+        yield from self._warnings()
+        if self._changed is not None:
+            yield Checkpoint(Raw(encode({**self._saved, PARENT_STATE: self._changed.state})))
+
+    def items_with_states(
+        self,
+        frequency: int = _NEVER,
+        collector: ContextCollector | None = None,
+        observe: Observe | None = None,
+    ) -> Iterator[Item]:
+        """Yield the records, and checkpoints.
+
+        Args:
+            frequency: the number of records between two states.
+            collector: collects the contexts of child streams.
+            observe: called for each record, before it is yielded; not with a collector.
+        """
+        state = self._make_state()
+        contexts, first = peek(self._contexts)
+        has_many = state.bookmarks_with(first) > MANY_PARTITIONS
+        schedule = StateSchedule(has_many=has_many, size=state.size)
+        if collector is not None:
+            observe = lambda record, context, _: collector.see(record, context)  # noqa: E731
+        read = BookmarkedRead(
+            state,
+            schedule,
+            self._rules,
+            frequency=frequency,
+            with_progress=not has_many,
+            observe=observe,
+        )
+        if self._contexts is None:
+            yield from self._estimate(state.begin(None).start)
+        partitions = (_begin(state, context, collector) for context in contexts)
+        with closing(self._batches(partitions)) as batches:
+            yield from read.items(batches)
+        yield from read.finish(None if self._changed is None else self._changed.state)
+        yield from self._warnings()
+
+    def child_contexts(self, fields: Iterable[str]) -> Iterator[Context]:
+        """Yield the contexts of the child streams' partitions for all records, whatever their age."""
+        contexts = self._contexts
+        listed = [None] if contexts is None else distinct(contexts)
+        partitions = (Partition(context, None) for context in listed)
+        batches = read_batches(self._stream.records, partitions, 1)
+        for record, context in read_in_full(batches, self._rules):
+            child = _child_context(self._stream, record, context, fields)
+            if child is not None:
+                yield child
+
+    def _list_contexts(self, named: list[Context] | None) -> Iterable[Context] | None:
+        """Return the contexts to read; None for a stream without partitions."""
+        if named is not None:
+            return _find_named(self._stream, named)
+        if self._changed is not None:
+            return self._changed.contexts()
+        return self._stream.partitions()
+
+    def _batches(self, partitions: Iterator[Partition]) -> Generator[Batch, None, None]:
+        threads = self._stream.concurrency
+        if threads < 1:
+            raise SystemFailure(
+                f"`concurrency` is {threads}", guidance="write the number of threads, at least 1"
+            )
+        return read_batches(self._steps(), partitions, 1 if self._contexts is None else threads)
+
+    def _steps(self) -> Steps:
+        """Return the function that reads a partition, with what the stream declares about its order and its
+        range."""
+        stream, key = self._stream, self._key
+        read: RecordsBetween = self._read_partition
+        if key is not None and stream.is_descending:
+            read = stop_at_start(read, key, ends_by_page=stream.ends_by_page())
+        elif key is not None and stream.filters_records:
+            read = records_since(read, key)
+        if self._limits is not None:
+            read = self._limits.records(read)
+        if self._intervals is not None:
+            return self._intervals.records(read)
+        return lambda context, start: read(context, start, None)
+
+    def _read_partition(self, context: Context | None, start: Any, end: Any) -> Iterable[Record]:
+        if end is None:
+            return self._stream.records(context, start)
+        return self._stream.records_between(context, start, end)
+
+    def _make_intervals(self) -> Intervals | None:
+        """Return the intervals of a stream that is not read to its end at once."""
+        stream, key = self._stream, self._key
+        if key is None or (stream.step is None and not stream.has_end()):
+            return None
+        return Intervals(key, parse_length(stream.step, "step"), stream.get_end_value)
+
+    def _make_state(self) -> StreamState:
+        stream = self._stream
+        assert self._key is not None
+        rules = BookmarkRules(
+            is_sorted=stream.is_sorted,
+            start_date=stream.start_date,
+            named_by=[path[0] for path in stream.key_paths()],
+            on_bad_value=stream.bad_replication_key,
+            max_sent=MAX_SENT if self._contexts is None else MAX_SENT_IN_PARTITION,
+            lookback=parse_length(stream.lookback, "lookback"),
+            keeps_missing=stream.missing_keys is not None,
+        )
+        return StreamState(
+            self._key,
+            self._saved,
+            rules,
+            partitioning_keys=stream.state_partitioning_keys,
+            signpost=stream.get_replication_key_signpost,
+            source=stream.source_identity(),
+            position=stream.log_position(),
+        )
+
+    def _estimate(self, start: Any) -> Iterator[Estimate]:
+        rows = self._stream.count_records(start)
+        if rows is not None:
+            yield Estimate(rows)
+
+    def _warnings(self) -> Iterator[Warn]:
+        """Yield the warnings of a read that has all records."""
+        yield from self._rules.warnings()
+        if self._limits is not None:
+            yield from self._limits.warnings()
+        if self._intervals is not None:
+            yield from self._intervals.warnings()
+
+
+class ChangedParents:
+    """The contexts of the partitions whose parent's record is new or has changed since a state of the parent.
+
+    The state of the parent moves only when all these partitions were read. It never passes the time at which
+    they were listed, so that a parent that changes after that is listed again.
+
+    Args:
+        parent: the parent.
+        saved: the state of the parent; empty for all of its records.
+        fields: the fields of the parent that the records of the partitions get.
+    """
+
+    def __init__(self, parent: DeclaredStream, saved: dict[str, Any], fields: Iterable[str]):
+        self._parent = parent
+        self._saved = saved
+        self._fields = {*fields, *fields_for_children(parent)}
+        self.state: Any = saved
+
+    def contexts(self) -> Iterator[Context]:
+        """Yield the contexts. The state is the one after them when all were yielded."""
+        key = (self._parent, encode(self._saved))
+        yield from share_contexts(key, self._read, lambda: self.state, self._keep)
+
+    def _read(self) -> Iterator[Context]:
+        children: list[Context] = []
+
+        def observe(record: Record, context: Context | None, is_left_out: bool) -> None:
+            child = _child_context(self._parent, record, context, self._fields)
+            if child is not None and not is_left_out:
+                children.append(child)
+
+        read = StreamRead(self._parent, self._saved, has_states=True)
+        for item in read.items_with_states(observe=observe):
+            if isinstance(item, Checkpoint):
+                self.state = item.state
+            elif isinstance(item, Warn):
+                report_warning(f"parent stream {str(self._parent.id)!r}: {item.text}")
+            yield from children
+            children.clear()
+
+    def _keep(self, state: Any) -> None:
+        self.state = state
+
+
+def _find_changed_parents(
+    stream: DeclaredStream, saved: Mapping[str, Any]
+) -> ChangedParents | None:
+    """Return the changed parents of a stream that is read for them only."""
+    if not stream.only_changed_parents:
+        return None
+    parent = stream.parent
+    if parent is None or parent.replication_key is None:
+        raise SystemFailure(
+            f"stream {str(stream.id)!r} is to be read for changed parents only, but has no parent with a "
+            "replication key",
+            guidance="set `parent`, and the parent's `replication_key`; or leave out `only_changed_parents`",
+        )
+    before = saved.get(PARENT_STATE)
+    return ChangedParents(
+        parent, dict(before) if isinstance(before, Mapping) else {}, stream.parent_fields
+    )
+
+
+def _begin(
+    state: StreamState, context: Context | None, collector: ContextCollector | None
+) -> Partition:
+    bookmark = state.begin(context)
+    if collector is not None and bookmark.start is not None:
+        collector.stop()
+    return Partition(context, bookmark.start, bookmark)
+
+
+def _rules_of(stream: DeclaredStream) -> RecordRules:
+    paths = stream.key_paths()
+    if stream.replication_key is not None:
+        paths = [*paths, [stream.replication_key]]
+    policy = stream.missing_keys
+    missing = None if policy is None else MissingKeys(policy, paths)
+    return RecordRules(stream.make_schema().get("properties") or {}, stream.parent_fields, missing)
+
+
+def _child_context(
+    parent: DeclaredStream, record: Record, context: Context | None, fields: Iterable[str]
+) -> Context | None:
+    """Return the context of child streams for a record, with the values that their records get."""
+    child = parent.get_child_context(record, context)
+    if child is None or not fields:
+        return child
+    return ParentContext(child, {field: record.get(field) for field in fields})
+
+
+def _find_named(stream: DeclaredStream, named: list[Context]) -> Iterable[Context]:
+    """Return the partitions that the configured stream names. If records get values of the parent, the
+    parent is read for them.
+
+    Raises:
+        ConfigError: partitions are named that cannot be read alone, or that the stream does not have.
+    """
+    contexts = stream.separate_partitions()
+    return _select(contexts, named) if stream.parent_fields else named
+
+
+def _select(contexts: Iterable[Context], named: list[Context]) -> Iterator[Context]:
+    missing = {identity(context): context for context in named}
+    for context in contexts:
+        if missing.pop(identity(context), None) is not None:
+            yield context
+        if not missing:
+            return
+    raise ConfigError(
+        f"the stream has no partition {next(iter(missing.values()))!r}",
+        guidance="run `partitions` to see its partitions",
+    )
+
+
+def find_named_partitions(configured: ConfiguredStream) -> list[Context] | None:
+    """Return the partitions that the configured stream names, which are to be read alone; None for all.
+
+    Raises:
+        ConfigError: what it names is not a list of contexts.
+    """
+    partitions = configured.extra.get("partitions")
+    try:
+        return msgspec.json.decode(partitions or b"null", type=list[Context] | None)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            f"`partitions` of stream {str(configured.id)!r} is not a list of contexts: {error}",
+            guidance='write a list of objects, as in [{"store": 1}]',
+        ) from error
