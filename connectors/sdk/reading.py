@@ -213,7 +213,7 @@ class BookmarkedRead:
         frequency, since = self._frequency, self._since
         for item in batch.items:
             if isinstance(item, IntervalEnd):
-                if state.complete_before(bookmark, item.value) and self._is_due(context):
+                if state.end_interval(bookmark, item.bookmark) and self._is_due(context):
                     yield self._send()
                     since = 0
                 continue
