@@ -26,6 +26,7 @@ class Failpoint(enum.Enum):
 
     # A sync: from the source to its files
     SEGMENT_CLOSED = "a whole segment is staged, and no sink has received it"
+    DOCUMENT_STORED = "a document is whole below its table, and no row names it"
     SEGMENT_PARSED = "the clean lines of a segment are rows in new files"
     FILES_WRITTEN = "rows that Spark wrote are in new files"
     SEGMENT_WRITTEN = "a sink has written a segment, which is still staged"

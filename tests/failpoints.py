@@ -21,6 +21,8 @@ _PARTITIONS = f"{_EVENTS}test_partitions_survive_a_kill_between_commit_and_event
 
 KILLED_IN: dict[Failpoint, str] = {
     Failpoint.SEGMENT_CLOSED: _SESSION,
+    Failpoint.DOCUMENT_STORED: "tests/lake/test_documents.py::"
+    "test_a_transfer_survives_a_kill_at_any_point",
     Failpoint.SEGMENT_PARSED: _FIRST,
     Failpoint.FILES_WRITTEN: _HISTORY,
     Failpoint.SEGMENT_WRITTEN: _SESSION,

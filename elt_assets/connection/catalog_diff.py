@@ -10,7 +10,9 @@ from typing import Any, Literal
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, StreamId
 from elt_assets.sync.selection.fields import join_path, properties
 
-Kind = Literal["stream", "column", "type", "sync_modes", "primary_key", "cursor_field"]
+Kind = Literal[
+    "stream", "column", "type", "sync_modes", "primary_key", "cursor_field", "is_file_based"
+]
 
 _COLUMN_KEYS = ("format", "airbyte_type", "contentEncoding", "$ref")
 """Keywords of a JSON schema that, besides its type, determine the column type."""
@@ -119,4 +121,13 @@ def _cursor(stream: AirbyteStream) -> str | None:
     return " ".join(filter(None, [path, f"({own})" if own else ""])) or None
 
 
-_READ: Mapping[Kind, Any] = {"sync_modes": _modes, "primary_key": _key, "cursor_field": _cursor}
+def _files(stream: AirbyteStream) -> str | None:
+    return "true" if stream.is_file_based else None
+
+
+_READ: Mapping[Kind, Any] = {
+    "sync_modes": _modes,
+    "primary_key": _key,
+    "cursor_field": _cursor,
+    "is_file_based": _files,
+}

@@ -104,6 +104,11 @@ class Stream(RunControls):
         description="What happens to fields that the catalog does not declare: they are only counted, or "
         "stored in the column `_extra`.",
     )
+    include_files: bool | None = Field(
+        default=None,
+        description="Whether the documents of a stream of files are stored, in `_files/` below the table; "
+        "default: they are, if the catalog has the stream as one of files (`is_file_based`).",
+    )
     fields: Fields | None = Field(
         default=None, description="Which fields are stored, and which of them only as a hash."
     )

@@ -11,6 +11,11 @@ import yaml
 
 from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.control_problems import find_control_problems
+from elt_assets.connection.document_resolution import (
+    drop_undeclared,
+    find_document_problems,
+    includes_documents,
+)
 from elt_assets.connection.field_lookup import describe_unknown, is_unknown, join_names
 from elt_assets.connection.places import CATALOG_FILE
 from elt_assets.connection.row_resolution import (
@@ -37,6 +42,7 @@ from elt_assets.sync.selection.fields import (
     FieldSelection,
     Path,
     case_variants,
+    declare_document,
     join_path,
     keep_undeclared,
     land_stream,
@@ -88,6 +94,7 @@ def _resolve_stream(
     connection: Connection, settings: Stream, stream: AirbyteStream, problems: list[str]
 ) -> ConfiguredStream:
     """Return a stream as it is configured, and add what is not valid to `problems`."""
+    stream = drop_undeclared(stream)
     if settings.replication_method is not None:
         try:
             stream = make_log_based(stream)
@@ -98,6 +105,8 @@ def _resolve_stream(
     texts = _overridden_key(settings, stream) + _mode_problems(configured)
     texts += _field_problems(settings, configured)
     texts += find_row_problems(connection, settings, stream, _selection(settings, configured))
+    renames = resolve_renames(connection, settings, stream)
+    texts += find_document_problems(settings, stream, renames)
     if settings.history and not configured.deduplicates:
         texts.append(
             "history: versions need a key; write `destination_sync_mode: append_dedup` "
@@ -143,6 +152,7 @@ def _configure(settings: Stream, stream: AirbyteStream) -> ConfiguredStream:
         destination_sync_mode=settings.destination_sync_mode,
         cursor_field=None if _explain_unused_cursor(settings, stream) else settings.cursor_field,
         primary_key=None if _explain_unused_key(settings, stream) else settings.primary_key,
+        include_files=includes_documents(settings, stream),
     )
     # Connectors read the configured fields, so these get the cursor and the key that are in force.
     if configured.sync_mode == INCREMENTAL and not configured.cursor_field:
@@ -261,8 +271,8 @@ def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSe
 def as_landed(
     connection: Connection, configured: ConfiguredStream, stream: AirbyteStream | None = None
 ) -> ConfiguredStream:
-    """Return a stream of a connection as its table gets it: with the selected fields, by their new names, and
-    the column of undeclared fields if these are kept.
+    """Return a stream of a connection as its table gets it: with the selected fields, by their new names, the
+    field of documents, and the column of undeclared fields if these are kept.
 
     Args:
         stream: the source's description of the stream; default: that of the catalog.
@@ -275,6 +285,7 @@ def as_landed(
     described = land_stream(described, _selection(settings, configured))
     renames = resolve_renames(connection, settings, configured.stream)
     described = described if renames is None else renames.rename_stream(described)
+    described = described if connection.destination is not None else declare_document(described)
     return keep_undeclared(described) if settings.on_undeclared == "keep" else described
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.document_resolution import drop_undeclared
 from elt_assets.connection.places import COMPONENT
 from elt_assets.connection.stream_resolution import resolve_streams
 from elt_assets.errors import ConfigError
@@ -44,6 +45,7 @@ def stream_attributes(stream: AirbyteStream, check: StreamCheck) -> Attributes |
     Returns:
         The attributes. None if the stream cannot be configured: its own key or cursor is not in its schema.
     """
+    stream = drop_undeclared(stream)
     options = [_incremental(stream), overwrite_attributes(stream.name, stream.namespace)]
     candidates = (option for option in options if option is not None)
     return next((option for option in candidates if _is_valid(option, stream, check)), None)

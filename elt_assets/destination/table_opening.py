@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from elt_assets import paths
 from elt_assets.destination.generations import (
@@ -15,6 +17,7 @@ from elt_assets.destination.generations import (
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError
 from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.documents import DocumentTransfer
 from elt_assets.lake.write.stored_stream import next_sync_id
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_ownership import refuse_foreign
@@ -23,11 +26,15 @@ from elt_assets.lake.write.write_spec import WriteSpec, check_columns
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.sync import ClosableSink
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.airbyte.file_references import DEFAULT_STAGING, STAGING
 from elt_assets.protocol.airbyte.sync_modes import MODES
 from elt_assets.storage.directories import make_private_lake
 from elt_assets.storage.location import Location
+from elt_assets.storage.staged_files import StagedFiles
+from elt_assets.sync.documents import Documents
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
+from elt_assets.sync.selection.fields import declare_document
 
 PROTOCOL_SYNC_MODES = [mode.name for mode in MODES.values() if mode.is_standard]
 """Destination sync modes that `spec` lists: those of the protocol's enumeration."""
@@ -156,7 +163,7 @@ class Opener:
                 seen.add(stream.id)
                 _refuse_mode(stream)
                 _refuse_options(stream)
-                check_columns(stream)
+                check_columns(declare_document(stream))
         self._paths.add({stream.id: self._keeps_history(stream) for stream in streams})
 
     def open(self, stream: ConfiguredStream) -> StreamSink:
@@ -196,7 +203,7 @@ class Opener:
         metadata = tables.metadata
         if is_repeated_overwrite(stream, metadata):
             self._log("INFO", _describe_repeated_overwrite(stream, adds=adds))
-        landed = set_generation(stream, metadata, adds=adds)
+        landed = declare_document(set_generation(stream, metadata, adds=adds))
         spec = WriteSpec(
             stream=landed,
             run_id=self._run_id,
@@ -227,6 +234,27 @@ class Opener:
         )
         return tables
 
+    @contextmanager
+    def transfer_documents(
+        self, streams: Sequence[ConfiguredStream]
+    ) -> Iterator[Mapping[StreamId, Documents]]:
+        """Yield the places of the documents of streams.
+
+        Raises:
+            ConfigError: streams have documents, and there is no folder from which to take them.
+        """
+        streams = [stream for stream in streams if stream.stream.is_file_based]
+        if not streams:
+            yield {}
+            return
+        with DocumentTransfer(StagedFiles(_find_staging_folder())) as transfer:
+            yield {
+                stream.id: transfer.folder(self._tables(stream).main.storage.location)
+                if stream.has_documents
+                else transfer.no_folder()
+                for stream in streams
+            }
+
     def location(self, stream: ConfiguredStream) -> str:
         """Return the URI of a stream's table."""
         return self._tables(stream).main.uri
@@ -241,6 +269,22 @@ def _describe_repeated_overwrite(stream: ConfiguredStream, *, adds: bool) -> str
     if adds:
         return f"{generation}, and the source sent a state and no record: the table keeps its rows"
     return f"{generation}: the records of this sync replace its rows"
+
+
+def _find_staging_folder() -> Path:
+    """Return the folder into which the source puts documents.
+
+    Raises:
+        ConfigError: it is not set, or is not there.
+    """
+    folder = Path(os.environ.get(STAGING) or DEFAULT_STAGING)
+    if not folder.is_dir():
+        raise ConfigError(
+            f"there is no folder {folder}, from which the documents of the source are taken",
+            guidance=f"set {STAGING} to one folder for the source and for this destination, or set "
+            "`include_files` of all streams to false",
+        )
+    return folder
 
 
 def _refuse_mode(stream: ConfiguredStream) -> None:

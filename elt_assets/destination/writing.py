@@ -74,6 +74,7 @@ class Write:
             rules=StreamRules(shares_state=True),
             expect_rows=self._spark.warm_up,
             subject=Subject("elt-destination", opener.location),
+            documents=lambda: opener.transfer_documents(self._catalog.streams),
         )
         self._sync = Sync(plan)
         with contextlib.closing(self._sync.drive()) as events:

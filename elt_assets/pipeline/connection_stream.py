@@ -173,6 +173,13 @@ class ConnectionStream:
             fields = replace(fields, markers=(*fields.markers, *tested))
         return narrowed(stream or self.stream, fields)
 
+    def make_sampled_stream(self) -> ConfiguredStream:
+        """Return the stream as requested from its source for a look at its records: without documents."""
+        stream = copy.copy(self.make_requested_stream())
+        if stream.include_files:
+            stream.include_files = False
+        return stream
+
     def record_filter(self) -> RecordFilter | None:
         """Return the filter of the stream's records; None if all are stored, and all fields as they are.
 

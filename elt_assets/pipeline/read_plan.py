@@ -6,6 +6,7 @@ A plan has no effects: no process is started and no table is written before the 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,10 +23,11 @@ from elt_assets.connection import (
     describe_unused_settings,
 )
 from elt_assets.lake.spark.parsing.slices import SliceSource
+from elt_assets.lake.write.documents import DocumentTransfer
 from elt_assets.pipeline import shared_state_start
 from elt_assets.pipeline.connectors import connect, connect_destination
 from elt_assets.pipeline.stream_plan import StreamPlan
-from elt_assets.pipeline.sync import OpenSink, SyncPlan
+from elt_assets.pipeline.sync import OpenSink, SyncPlan, no_documents
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import SLICES, State
 from elt_assets.protocol.singer.catalog import remove_entries
@@ -33,8 +35,10 @@ from elt_assets.runner.config.secrets import list_unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction
 from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.storage.staged_files import StagedFiles
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.destination_names import DestinationNames
+from elt_assets.sync.documents import Documents
 from elt_assets.sync.events import Logged
 from elt_assets.sync.selection.fields import notices
 from elt_assets.sync.session import Threshold
@@ -66,7 +70,12 @@ class ReadPlan:
         takes_slices = self._can_read_slices
         catalog = ConfiguredCatalog(
             streams=[
-                self._request(read, slices=takes_slices and filters[read.id] is None)
+                self._request(
+                    read,
+                    slices=takes_slices
+                    and filters[read.id] is None
+                    and not read.stream.has_documents,
+                )
                 for read in self.streams
             ]
         )
@@ -96,10 +105,31 @@ class ReadPlan:
             # In the Airbyte Protocol a catalog during a read has no meaning.
             change_schema=change_schema if kind.can_change_schema else None,
             notices=self._notices,
+            documents=self._transfer_documents if self._has_documents else no_documents,
         )
         if self.destination is not None:
             self._send_to(self.destination, plan)
         return plan
+
+    @property
+    def _has_documents(self) -> bool:
+        """Return whether streams of the read may have documents, also such that are not stored."""
+        return any(read.stream.stream.is_file_based for read in self.streams)
+
+    @contextlib.contextmanager
+    def _transfer_documents(self) -> Iterator[Mapping[StreamId, Documents]]:
+        """Yield the places of the streams' documents; a source may send some that it is not asked for."""
+        with (
+            self.connector.stage_documents(self.destination) as folder,
+            DocumentTransfer(StagedFiles(folder)) as transfer,
+        ):
+            yield {
+                read.id: transfer.folder(read.tables.main.storage.location)
+                if read.stream.has_documents and self.destination is None
+                else transfer.no_folder()
+                for read in self.streams
+                if read.stream.stream.is_file_based
+            }
 
     @property
     def _can_read_slices(self) -> bool:
@@ -111,7 +141,8 @@ class ReadPlan:
         """Return a stream as it is requested from the source.
 
         Args:
-            slices: tasks may read it. They apply no filter, so a stream with one is staged as records.
+            slices: tasks may read it. They apply no filter and take no documents, so a stream with such is
+                staged as records.
         """
         stream = read.asset.make_requested_stream(read.stream)
         if slices:

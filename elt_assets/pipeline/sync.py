@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from elt_assets.machine_faults import translated
@@ -22,6 +23,7 @@ from elt_assets.protocol.airbyte.catalog import (
 from elt_assets.protocol.airbyte.messages import Message, Received
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.destination_names import DestinationNames
+from elt_assets.sync.documents import Documents
 from elt_assets.sync.events import SessionEvent, Sink, StreamProgress
 from elt_assets.sync.relay import Relay, Send
 from elt_assets.sync.session import Session, StreamChanges, Threshold
@@ -43,6 +45,11 @@ OpenSink = Callable[[ConfiguredStream], ClosableSink]
 
 def _ignore() -> None:
     return None
+
+
+def no_documents() -> AbstractContextManager[Mapping[StreamId, Documents]]:
+    """Return the places of documents of a sync whose streams have none."""
+    return contextlib.nullcontext({})
 
 
 def _no_notices() -> Iterator[SessionEvent]:
@@ -69,6 +76,7 @@ class SyncPlan:
         notices: returns the events to report before anything is read.
         send: runs the destination that gets the records. The sinks then store only the states.
         names: the names of the streams at this destination.
+        documents: yields the places of the documents of the streams, while the sync runs.
         expect_rows: called once, when the first record for the sinks arrives.
         subject: what lineage and metrics say that the sync is about; None if nothing is reported.
     """
@@ -85,6 +93,7 @@ class SyncPlan:
     notices: Callable[[], Iterator[SessionEvent]] = _no_notices
     send: Send | None = None
     names: DestinationNames | None = None
+    documents: Callable[[], AbstractContextManager[Mapping[StreamId, Documents]]] = no_documents
     expect_rows: Callable[[], object] = _ignore
     subject: Subject | None = None
 
@@ -149,12 +158,17 @@ class Sync:
         self, sinks: Mapping[StreamId, Sink], open_sink: Callable[[ConfiguredStream], Sink]
     ) -> Iterator[SessionEvent]:
         plan = self._plan
-        with plan.staging.session() as folder:
+        with plan.staging.session() as folder, plan.documents() as documents:
             changes = None
             if plan.change_schema is not None:
                 changes = StreamChanges(open_sink, plan.change_schema, plan.configure)
             self._session = session = Session(
-                plan.catalog, sinks, folder, plan.threshold, plan.rules, changes
+                plan.catalog,
+                sinks,
+                folder,
+                plan.threshold,
+                replace(plan.rules, documents=documents),
+                changes,
             )
             with translated(f"while records were staged in {folder}"):
                 self._messages = _announce_records(plan.read(), plan.expect_rows)
@@ -162,10 +176,12 @@ class Sync:
 
     def _relay(self, sinks: Mapping[StreamId, Sink], send: Send) -> Iterator[SessionEvent]:
         plan = self._plan
-        self._session = relay = Relay(plan.catalog, sinks, plan.rules, plan.names)
-        with contextlib.closing(plan.read()) as messages:
-            self._messages = messages
-            yield from relay.run(messages, send)
+        with plan.documents() as documents:
+            rules = replace(plan.rules, documents=documents)
+            self._session = relay = Relay(plan.catalog, sinks, rules, plan.names)
+            with contextlib.closing(plan.read()) as messages:
+                self._messages = messages
+                yield from relay.run(messages, send)
 
 
 def _announce_records(messages: Messages, expect_rows: Callable[[], object]) -> Messages:

@@ -53,6 +53,7 @@ from elt_assets.runner.process.decoding import Decoder, decode_fast, decode_loss
 from elt_assets.runner.process.feeding import Releases
 from elt_assets.runner.process_exit import raise_for_exit
 from elt_assets.runner.program import Program
+from elt_assets.storage.scratch import scratch
 
 _WITHHELD = (
     "a line of output cannot be read as a message; it is not shown, because it may be part of a record "
@@ -101,6 +102,8 @@ class Connector:
         self._program = Program(command, image, environment or Environment(), user)
         self._workdir = workdir if user is None else make_shared_workdir()
         self._deadline: float | None = None
+        self.staged_documents: Path | None = None
+        """The folder into which a source puts documents, and from which a destination takes them."""
         self._running: set[Process] = set()
         self.name = name
         self.mask = Masker()
@@ -264,6 +267,26 @@ class Connector:
         return message.news
 
     @contextlib.contextmanager
+    def stage_documents(self, receiver: Connector | None = None) -> Iterator[Path]:
+        """Create the folder for the documents of the reads in the context; it is removed when that ends.
+
+        Folders that killed processes of this machine left are removed first.
+
+        Args:
+            receiver: the destination that takes the documents from there.
+        """
+        users = [self] if receiver is None else [self, receiver]
+        with scratch(self._workdir, "documents") as folder:
+            self._program.open_folder(folder)
+            for connector in users:
+                connector.staged_documents = folder
+            try:
+                yield folder
+            finally:
+                for connector in users:
+                    connector.staged_documents = None
+
+    @contextlib.contextmanager
     def read_within(self, seconds: float) -> Iterator[None]:
         """Limit the time of the verbs that are called in the context, all together.
 
@@ -424,7 +447,9 @@ class Connector:
         if deadline is None and limit is not None:
             deadline = time.monotonic() + limit
         folder = Path(arguments[1]).parent if arguments else None
-        launch = self._program.launch(self._verb_arguments(verb, arguments), folder, self.mask)
+        launch = self._program.launch(
+            self._verb_arguments(verb, arguments), folder, self.mask, self.staged_documents
+        )
         with Process(
             launch.command,
             environment=launch.environment,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elt_assets.protocol.airbyte.file_references import STAGING
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.process.account import Account
@@ -46,23 +47,43 @@ class Program:
     environment: Environment
     user: str | None
 
-    def launch(self, arguments: Sequence[str], folder: Path | None, mask: Masker) -> Launch:
+    def launch(
+        self,
+        arguments: Sequence[str],
+        folder: Path | None,
+        mask: Masker,
+        staging: Path | None = None,
+    ) -> Launch:
         """Prepare one start of the program.
 
         Args:
             arguments: the program's further arguments.
             folder: the folder of the private files in `arguments`. Its owner becomes `user`.
             mask: gets the secrets in the program's environment.
+            staging: the folder into which the program puts documents; see `open_folder`.
         """
         command: Sequence[str] = self.command()
         removal: Sequence[str] = ()
         account = None if self.user is None else Account.find(self.user)
         if account is not None and folder is not None:
             account.take_ownership(folder)
+        variables = self._variables(account, mask)
+        names = self.environment.names
+        if staging is not None:
+            variables[STAGING] = str(staging)
+            names = [*names, STAGING]
         if self.image is not None:
-            run = self.image.container(folder, self.environment.names)
+            run = self.image.container(folder, names, staging=staging)
             command, removal = run.command, run.removal
-        return Launch([*command, *arguments], self._variables(account, mask), removal, account)
+        return Launch([*command, *arguments], variables, removal, account)
+
+    def open_folder(self, folder: Path) -> None:
+        """Let the program write to a new folder: its owner becomes `user`.
+
+        Not at each start: a program could have put a second name of another's file there.
+        """
+        if self.user is not None:
+            Account.find(self.user).take_ownership(folder)
 
     def notices(self, name: str) -> list[tuple[str, str]]:
         """Return notices for the user about how the program runs, each a protocol log level and a text."""

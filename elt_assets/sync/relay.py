@@ -22,6 +22,11 @@ from msgspec import Raw
 from elt_assets.errors import EltError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
 from elt_assets.protocol.airbyte.codec import encode
+from elt_assets.protocol.airbyte.file_references import (
+    FileReference,
+    describe_unexpected_document,
+    parse_reference,
+)
 from elt_assets.protocol.airbyte.message_factory import stream_status
 from elt_assets.protocol.airbyte.messages import (
     COMPLETE,
@@ -236,12 +241,37 @@ class Relay:
         record.namespace = run.configured.id.namespace
         run.is_mentioned = True
         run.progress.records_read += 1
+        reference = self._take_reference(run, record)
         rules = self._rules.filters.get(run.configured.id)
         if rules is not None and not _filter_record(record, rules):
+            if reference is not None:
+                self._rules.documents[run.configured.id].skip(reference)
             run.progress.records_filtered += 1
             return False
         run.progress.bytes_read += len(record.data)
         return True
+
+    def _take_reference(self, run: StreamRun, record: Record) -> FileReference | None:
+        """Return the reference of a record to the document that goes to the destination; None if it has none.
+
+        Without `include_files`, the document of a record does not go there.
+
+        Raises:
+            ConfigError: the stream must not have documents.
+            SystemFailure: the reference cannot be read.
+        """
+        stream = run.configured.id
+        reference = parse_reference(record.file_reference, str(stream))
+        if reference is None:
+            return None
+        documents = self._rules.documents.get(stream)
+        if documents is None:
+            raise describe_unexpected_document(str(stream))
+        if run.configured.has_documents:
+            return reference
+        record.file_reference = None
+        documents.skip(reference)
+        return None
 
     def _accept_other(self, message: Message) -> bool:
         """Keep what a message other than a record or state reports; only a stream status is sent on."""

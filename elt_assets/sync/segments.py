@@ -19,6 +19,10 @@ from typing import IO, Literal
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.codec import decode
+from elt_assets.protocol.airbyte.file_references import (
+    describe_unexpected_document,
+    parse_reference,
+)
 from elt_assets.protocol.airbyte.messages import NULL, Form, RawRecord, RecordLines
 from elt_assets.protocol.singer.messages import decode_record
 from elt_assets.sync.open_files import OpenFiles
@@ -86,18 +90,29 @@ def refuse_foreign(segment: Segment, number: int, line: int) -> None:
     with segment.path.open("rb") as source:
         source.seek(piece.offset)
         text = next(itertools.islice(source, line, None))
-    _decode(piece.form, text[:-1], piece.stream, piece.namespace)
+    record = _decode(piece.form, text[:-1], piece.stream, piece.namespace)
+    refuse_document(record)
     raise SystemFailure(
         f"a RECORD line of stream {piece.stream!r} cannot be decoded: {text[:200]!r}",
         guidance="this is a defect of the connector; the sync stops so that no data is lost",
     )
 
 
+def refuse_document(record: RawRecord) -> None:
+    """Refuse a record that refers to a document.
+
+    Raises:
+        ConfigError: the record has a reference.
+    """
+    if parse_reference(record.file_reference, record.stream) is not None:
+        raise describe_unexpected_document(record.stream)
+
+
 def records(run: RecordLines) -> Iterator[RawRecord]:
     """Yield the records of a run.
 
     Raises:
-        SystemFailure, ConfigError: as `refuse_foreign`.
+        SystemFailure: a line is malformed, or it is not a record of the stream.
     """
     for line in run.lines.split(b"\n")[:-1]:
         record = _decode(run.form, line, run.sent_name, run.namespace)
@@ -188,7 +203,10 @@ class SegmentWriter:
 
         Raises:
             OSError: the disk is full or not available.
+            ConfigError: the record refers to a document.
         """
+        if record.file_reference is not NULL:
+            refuse_document(record)
         if not self._is_in_rows:
             self._begin(Piece(Form.ROWS, self.size, 0, self._next, 0))
         sequence = self._next
@@ -204,17 +222,19 @@ class SegmentWriter:
 
         Raises:
             OSError: as `append`.
-            SystemFailure, ConfigError: as `records`.
+            SystemFailure: as `records`.
+            ConfigError: as `append`.
         """
         if self._is_in_rows and (run.count < _MIN_RUN or len(self._pieces) >= _MAX_PIECES):
-            return self._append_records(run)
+            return self.append_records(run)
         taken, rest = _split(run, self._full_at - self._next, self._max_bytes - self.size)
         self._begin_messages(taken)
         self.size += self._write(taken.lines)
         self._next += taken.count
         return rest
 
-    def _append_records(self, run: RecordLines) -> RecordLines | None:
+    def append_records(self, run: RecordLines) -> RecordLines | None:
+        """Append like `append_run`, but record by record."""
         for number, record in enumerate(records(run), 1):
             if self.append(record):
                 return _split(run, number, sys.maxsize)[1]
@@ -266,44 +286,6 @@ class SegmentWriter:
         ):  # the buffered bytes are not needed; the disk may be full
             self._file.close()
         self.path.unlink(missing_ok=True)
-
-
-class FilteredSegmentWriter(SegmentWriter):
-    """A segment writer that filters each record first, and counts those that are not stored.
-
-    It is a separate class so that streams without a filter need no check for each record.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        first_sequence: int,
-        record_filter: Callable[[RawRecord], RawRecord | None],
-        limits: tuple[int, int] = UNBOUNDED,
-        open_files: OpenFiles | None = None,
-    ):
-        super().__init__(path, first_sequence, limits, open_files)
-        self._filter = record_filter
-        self._filtered_at_mark = 0
-
-    def append(self, record: RawRecord) -> bool:
-        stored = self._filter(record)
-        if stored is not None:
-            return super().append(stored)
-        self.filtered += 1
-        return False
-
-    def mark(self) -> None:
-        super().mark()
-        self._filtered_at_mark = self.filtered
-
-    def cut_to_mark(self) -> None:
-        super().cut_to_mark()
-        self.filtered = self._filtered_at_mark
-
-    def append_run(self, run: RecordLines) -> RecordLines | None:
-        """Append like `SegmentWriter.append_run`, but record by record: no unfiltered line is written."""
-        return self._append_records(run)
 
 
 def _is_continued(last: Piece, new: Piece, pieces: int) -> bool:

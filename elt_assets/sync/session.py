@@ -163,8 +163,15 @@ class Session:
             int(self._threshold.rows * OVERFLOW_FACTOR),
             int(self._threshold.bytes * OVERFLOW_FACTOR),
         )
-        filters = self._rules.filters.get(stream.id)
-        run = StreamRun(stream, sink, folder, filters, limits, self._open_files)
+        run = StreamRun(
+            stream,
+            sink,
+            folder,
+            self._rules.filters.get(stream.id),
+            self._rules.documents.get(stream.id),
+            limits,
+            self._open_files,
+        )
         self._streams.add(run)
         return run
 

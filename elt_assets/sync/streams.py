@@ -10,10 +10,12 @@ from pathlib import Path
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
+from elt_assets.sync.documents import Documents, SegmentDocuments
 from elt_assets.sync.events import Sink, StreamProgress
 from elt_assets.sync.open_files import OpenFiles
-from elt_assets.sync.segments import UNBOUNDED, FilteredSegmentWriter, Segment, SegmentWriter
+from elt_assets.sync.segments import UNBOUNDED, Segment, SegmentWriter
 from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.sync.selective_segments import SelectiveSegmentWriter
 from elt_assets.sync.slices import SliceGroup, SliceQueue
 from elt_assets.sync.states.pending import PendingState, PendingStates, Span
 
@@ -27,19 +29,22 @@ class StreamRules:
         shares_state: whether the streams may share a state.
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
         own_states: streams that start from a state of their own beside a shared one.
+        documents: the places of the documents of the streams that have some.
     """
 
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
     shares_state: bool = False
     is_only_stream: bool = False
     own_states: Collection[StreamId] = ()
+    documents: Mapping[StreamId, Documents] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class StreamRun:
     """One stream during a sync.
 
-    `sink`: belongs to the sinks' threads; None until one of them has opened it. `segment_limits`: maximum
+    `sink`: belongs to the sinks' threads; None until one of them has opened it. `documents`: the place of the
+    documents of its records; None if they must not have any. `segment_limits`: maximum
     records and bytes of a segment. `writer`: of the open segment. `slices`: those that are not read yet.
     `uncommitted_since`: monotonic time, in seconds, of the first uncommitted record or state.
     `has_overflowed`: a segment reached its limits since the last commit. `is_mentioned`: a record, state or
@@ -55,6 +60,7 @@ class StreamRun:
     sink: Sink | None
     staging: Path
     record_filter: RecordFilter | None = None
+    documents: Documents | None = None
     segment_limits: tuple[int, int] = UNBOUNDED
     open_files: OpenFiles = field(default_factory=OpenFiles)
     progress: StreamProgress = field(default_factory=StreamProgress)
@@ -115,21 +121,20 @@ class StreamRun:
         """Return the writer of the open segment; open a segment if there is none."""
         if self.writer is None:
             path = self.staging / f"{self.segment_count:08d}.jsonl"
-            self.writer = (
-                SegmentWriter(path, self.next_sequence, self.segment_limits, self.open_files)
-                if self.record_filter is None
-                else FilteredSegmentWriter(
-                    path,
-                    self.next_sequence,
-                    self.record_filter,
-                    self.segment_limits,
-                    self.open_files,
-                )
-            )
+            self.writer = self._make_writer(path)
             self.segment_count += 1
             self.is_mentioned = True
             self.start_commit_timer()
         return self.writer
+
+    def _make_writer(self, path: Path) -> SegmentWriter:
+        limits = (self.segment_limits, self.open_files)
+        if self.record_filter is None and self.documents is None:
+            return SegmentWriter(path, self.next_sequence, *limits)
+        documents = SegmentDocuments(str(self.configured.id), self.documents)
+        return SelectiveSegmentWriter(
+            path, self.next_sequence, self.record_filter, documents, *limits
+        )
 
     def start_commit_timer(self) -> None:
         """Record the time from which something is uncommitted."""
@@ -199,16 +204,18 @@ class StreamRun:
 
     def close_segment(self) -> Segment | None:
         """Close the open segment and return it; None if it is empty or there is none."""
-        writer, self.writer = self.writer, None
+        writer = self.writer
         if writer is None:
             return None
+        # If this fails, the writer stays: its records can still be cut to a state.
+        segment = writer.close() if writer.records else None
+        self.writer = None
         self.next_sequence = writer.next_sequence
         self.progress.records_read += writer.received
         self.progress.records_filtered += writer.filtered
-        if writer.records == 0:
+        if segment is None:
             writer.discard()
             return None
-        segment = writer.close()
         self.progress.bytes_read += segment.size
         return segment
 

@@ -311,7 +311,6 @@ def test_check_reports_its_result(shell: Shell) -> None:
         {"catalog": configured(sync_mode="full_refresh")},
         {"catalog": configured(sync_mode="INVALID", destination_sync_mode="append")},
         {"catalog": configured(sync_mode="full_refresh", destination_sync_mode="INVALID")},
-        {"catalog": configured(**WHOLE, include_files=True)},
         {"state": '{"a": 7}'},
         {"state": '[{"data": {"a": 7}}]'},
         {"state": '[{"type": "STREAM", "stream": {}}]'},

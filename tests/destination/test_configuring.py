@@ -140,7 +140,6 @@ REFUSED: list[tuple[list[Json], str, str | None]] = [
     ([stream(mode="soft_delete")], "'soft_delete' is not supported", "users"),
     ([stream(mode="update")], "'update' is not supported", "users"),
     ([stream(destination_object_name="Contact")], "`destination_object_name`", "users"),
-    ([stream(include_files=True)], "`include_files`", None),
     ([stream("a"), stream("a")], "'a' twice", "a"),
     ([{"stream": 5}], "not a configured catalog", None),
 ]

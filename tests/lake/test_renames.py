@@ -15,9 +15,11 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
-from elt_assets.sync.segments import FilteredSegmentWriter, Segment
+from elt_assets.sync.documents import SegmentDocuments
+from elt_assets.sync.segments import Segment
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.selection.renames import Renames
+from elt_assets.sync.selective_segments import SelectiveSegmentWriter
 from tests.examples import few
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, checkpoint, rows, stream, take_generations
@@ -40,7 +42,9 @@ batches = st.lists(
 def stage(folder: Path, batch: Batch, renames: Renames) -> Segment:
     folder.mkdir(parents=True, exist_ok=True)
     record_filter = RecordFilter(None, renames=renames)
-    writer = FilteredSegmentWriter(folder / f"{uuid4().hex}.jsonl", 0, record_filter)
+    writer = SelectiveSegmentWriter(
+        folder / f"{uuid4().hex}.jsonl", 0, record_filter, SegmentDocuments("users", None)
+    )
     for data in batch:
         writer.append(RawRecord("users", Raw(json.encode(data)), 1))
     return writer.close()

@@ -1,7 +1,8 @@
 """A destination that appends records to a file: `python -m tests.programs.file_destination VERB …`.
 
 Its config: `file` (and `<file>.catalogs`, the catalog of each write); `dies_after`: records after which
-it is killed, if it gets as far; `forgets`: sends no state back; `hangs`: never ends once its input has;
+it is killed, if it gets as far; `takes`: it takes the documents, whose contents it appends; `forgets`: sends
+no state back; `hangs`: never ends once its input has;
 `reports`: an error that it reports at its end, with exit code 0.
 """
 
@@ -40,7 +41,10 @@ def _write(config: dict[str, Any], catalog: dict[str, Any]) -> None:
         for line in sys.stdin.buffer:
             message = json.loads(line)
             if message["type"] == "RECORD":
-                file.write(json.dumps(message["record"]) + "\n")
+                record = message["record"]
+                if config.get("takes") and "file_reference" in record:
+                    _take(record)
+                file.write(json.dumps(record) + "\n")
                 sent, since = sent + 1, since + 1
                 if sent == config.get("dies_after"):
                     file.flush()
@@ -56,6 +60,14 @@ def _write(config: dict[str, Any], catalog: dict[str, Any]) -> None:
     if config.get("hangs"):
         time.sleep(600)
     _say("LOG", log={"level": "INFO", "message": f"wrote with {config.get('password')}"})
+
+
+def _take(record: dict[str, Any]) -> None:
+    """Remove the document of a record from the staging folder, and add its content to the record."""
+    document = Path(record["file_reference"]["staging_file_url"])
+    assert document.is_relative_to(os.environ["AIRBYTE_STAGING_DIRECTORY"])
+    record["content"] = document.read_text()
+    document.unlink()
 
 
 def main() -> None:

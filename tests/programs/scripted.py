@@ -2,12 +2,14 @@
 
 FOLDER holds `spec.json` (a connectionSpecification), `catalog.json` and `read.jsonl`, whose lines go
 out as they are; a line `!exit N`, `!kill` or `!sleep S` does that instead; `!once FILE` fails, for
-something that passes, if FILE is not there, and makes it.
+something that passes, if FILE is not there, and makes it; `!stage NAME TEXT` puts a document into the
+staging folder, whose path replaces `$STAGING` in other lines.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -28,9 +30,13 @@ def script(
     config: dict[str, Any] | None = None,
     schema: dict[str, Any] | None = None,
     command: list[str] | None = None,
+    described: dict[str, Any] | None = None,
     **stream: Any,
 ) -> None:
-    """A connection with one stream, `things`, whose source says `lines` (objects become JSON)."""
+    """A connection with one stream, `things`, whose source says `lines` (objects become JSON).
+
+    `described`: more of the stream in the catalog.
+    """
     folder = project.root / f"{name}-source"
     folder.mkdir(exist_ok=True)
     properties = (
@@ -42,6 +48,7 @@ def script(
         "supported_sync_modes": ["full_refresh", "incremental"],
         "source_defined_cursor": True,
         "default_cursor_field": ["id"],
+        **(described or {}),
     }
     (folder / "spec.json").write_text(json.dumps(specification or {"type": "object"}))
     (folder / "catalog.json").write_text(json.dumps({"streams": [things]}))
@@ -102,11 +109,17 @@ def _read(lines: list[str]) -> None:
                 trace = {"type": "ERROR", "emitted_at": 1.5, "error": error}
                 print(json.dumps({"type": "TRACE", "trace": trace}))
                 sys.exit(1)
+        elif command == "!stage":
+            name, _, text = argument.partition(" ")
+            path = Path(os.environ["AIRBYTE_STAGING_DIRECTORY"], name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         elif command == "!sleep":
             sys.stdout.flush()
             time.sleep(float(argument))
         elif line:
-            sys.stdout.write(line + "\n")
+            staging = os.environ.get("AIRBYTE_STAGING_DIRECTORY", "$STAGING")
+            sys.stdout.write(line.replace("$STAGING", staging) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,13 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec import structs as msgspec_structs
 
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.codec import decode, decode_blocks, encode
+from elt_assets.protocol.airbyte.file_references import (
+    FileReference,
+    add_stored_reference,
+    parse_reference,
+)
 from elt_assets.protocol.airbyte.lines import MAX_LOG_CHARACTERS
 from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord, State
 from elt_assets.protocol.airbyte.wire import MAX_TEXT, Wire
@@ -197,13 +202,37 @@ def test_emitted_at_may_be_a_float_and_unknown_properties_are_ignored() -> None:
 
 
 @pytest.mark.spec("protocol.79")
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_record_that_refers_to_a_file_is_refused(whole: bool) -> None:
-    line = record(b"{}", file_reference={"staging_file_url": "/tmp/x", "file_size_bytes": 1})
-    with pytest.raises(ConfigError, match="record of stream 'users' refers to a file"):
-        decode(line, whole=whole)
-    with pytest.raises(ConfigError):
-        list(decode_blocks([record(b"{}") + b"\n" + line]))
+def test_a_record_keeps_its_reference_to_a_file() -> None:
+    sent = {"staging_file_url": "/tmp/x", "file_size_bytes": 1, "new": [1]}
+    line = record(b"{}", file_reference=sent)
+    reference = parse_reference(raw(line).file_reference, "users")
+    assert reference == FileReference("/tmp/x", None, 1)
+    (_, received) = decode_blocks([record(b"{}") + b"\n" + line])
+    assert isinstance(received, RawRecord)
+    assert json.loads(bytes(received.file_reference)) == sent
+    message = decode(line, whole=True)
+    assert isinstance(message, Message)
+    assert json.loads(encode(message))["record"]["file_reference"] == sent
+
+
+@pytest.mark.spec("protocol.79")
+@pytest.mark.parametrize("reference", [{}, [], "x", {"staging_file_url": None}, {"url": "/tmp/x"}])
+def test_a_reference_that_cannot_be_read_is_an_error(reference: Any) -> None:
+    with pytest.raises(SystemFailure, match="`file_reference` of a record of stream 'users'"):
+        parse_reference(raw(record(b"{}", file_reference=reference)).file_reference, "users")
+
+
+@pytest.mark.spec("protocol.79")
+@given(st.dictionaries(st.text(), st.none() | st.integers() | st.text()), st.booleans())
+def test_a_stored_reference_is_a_field_of_the_record(data: dict[str, Any], is_spaced: bool) -> None:
+    text = json.dumps(data, indent=1 if is_spaced else None).encode()
+    stored = add_stored_reference(Raw(text), FileReference("/tmp/x", "a/é.txt", 1), "_files/x", 7)
+    place = {
+        "path": "_files/x",
+        "source_file_relative_path": "a/é.txt",
+        "file_size_bytes": 7,
+    }
+    assert json.loads(bytes(stored)) == {**data, "file_reference": place}
 
 
 def test_record_counts_may_be_doubles() -> None:

@@ -52,11 +52,10 @@ REFUSED = "refused, with an error that names it"
 HARMLESS = "not used: it describes user interfaces, logins of a platform, or a discarded feature"
 
 FIELDS = {
-    "AirbyteRecordMessage.file_reference": REFUSED,
     "ConnectorSpecification.authSpecification": HARMLESS,
     "AirbyteRecordMessageMeta": PASSED_ON,
     "AirbyteRecordMessageMetaChange": PASSED_ON,
-    "AirbyteRecordMessageFileReference": REFUSED,
+    "AirbyteRecordMessageFileReference": "read by `file_references`, and passed on byte for byte",
     "AirbyteStreamStatusRateLimitedReason": PASSED_ON,
     "AirbyteStateBlob": PASSED_ON,
     "AdvancedAuth": HARMLESS,

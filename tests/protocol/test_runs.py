@@ -44,6 +44,7 @@ AIRBYTE = [
     b'{"type":"RECORD","record":{"stream":"%s","data":%b,"emitted_at":%d,"meta":{"changes":[]}}}',
     b'{"type":"RECORD","record":{"stream":"%s","data":%b,"namespace":"public","emitted_at":%d}}',
     b' {"record":{"stream":"%s","data":%b,"emitted_at":%d},"type":"RECORD"}',
+    b'{"type":"RECORD","record":{"stream":"%s","data":%b,"emitted_at":%d,"file_reference":{"a":1}}}',
     b'{"type":"RECORD","record":{"stream":"%s","data":%b,"emitted_at":%d} }',
     b'\xef\xbb\xbf{"type":"RECORD","record":{"stream":"%s","data":%b,"emitted_at":%d}}',
 ]
@@ -78,7 +79,6 @@ BROKEN = [
     b'{"type":"RECORD","record":{"stream":"a","data":{"n":"\xff"},"emitted_at":1}}',
     b'{"type":"RECORD","record":{"stream":"a","data":{"n":1 1},"emitted_at":1}}',
     b'{"type":"RECORD","record":{"stream":"a","data":{"x":{"n":1},"emitted_at":1}}',
-    b'{"type":"RECORD","record":{"stream":"a","data":{"n":1},"emitted_at":1,"file_reference":{}}}',
 ]
 
 

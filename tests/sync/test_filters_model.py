@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.protocol.airbyte.messages import RawRecord
-from elt_assets.sync.segments import FilteredSegmentWriter
+from elt_assets.sync.documents import SegmentDocuments
 from elt_assets.sync.selection.fields import FieldSelection, Path
 from elt_assets.sync.selection.filters import RecordFilter, hashed
+from elt_assets.sync.selective_segments import SelectiveSegmentWriter
 from tests.examples import examples
 
 SALT = b"pepper"
@@ -95,7 +96,9 @@ def model(value: Any, rules: FieldSelection, at: Path = ()) -> list[Any]:
 
 def staged(data: str, rules: FieldSelection) -> bytes:
     with TemporaryDirectory() as folder:
-        writer = FilteredSegmentWriter(File(folder, "s"), 0, RecordFilter(rules, SALT))
+        writer = SelectiveSegmentWriter(
+            File(folder, "s"), 0, RecordFilter(rules, SALT), SegmentDocuments("s", None)
+        )
         writer.append(RawRecord("a", Raw(data.encode()), 1.0))
         return writer.close().path.read_bytes()
 

@@ -84,16 +84,20 @@ def _print_streams(streams: Sequence[Document], out: Output) -> None:
     """Print a table of the source's streams."""
     names = ["stream", "sync modes", "primary key", "cursor", "fields", "configured"]
     rows = [
-        (
+        [
             stream["stream"],
             ", ".join(stream["sync_modes"]),
             ", ".join(map(".".join, stream["primary_key"])),
             ".".join(stream["cursor_field"]),
             stream["fields"],
             "yes" if stream["configured"] else "",
-        )
+        ]
         for stream in streams
     ]
+    if any(stream["is_file_based"] for stream in streams):
+        names.append("files")
+        for row, stream in zip(rows, streams, strict=True):
+            row.append("yes" if stream["is_file_based"] else "")
     out.table(names, rows)
 
 
@@ -108,6 +112,7 @@ def _streams(catalog: Catalog, connection: Connection) -> list[Document]:
             "cursor_field": stream.default_cursor_field or [],
             "fields": len(stream.json_schema.get("properties") or {}),
             "configured": stream.id in configured,
+            "is_file_based": bool(stream.is_file_based),
         }
         for stream in catalog.streams
     ]

@@ -85,9 +85,12 @@ def _records(
         EltError: as for `Connector.read`; or no line of the connector's output is a message.
     """
     keep = stream.record_filter()
-    catalog = ConfiguredCatalog(streams=[stream.make_requested_stream()])
+    catalog = ConfiguredCatalog(streams=[stream.make_sampled_stream()])
     has_message, noise = False, 0
-    with contextlib.closing(connector.read(catalog, withhold=withhold)) as messages:
+    with (
+        connector.stage_documents(),  # a source may send some that it is not asked for
+        contextlib.closing(connector.read(catalog, withhold=withhold)) as messages,
+    ):
         for message in messages:
             if isinstance(message, Message):
                 noise += isinstance(message, PlainText)

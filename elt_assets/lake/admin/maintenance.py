@@ -1,4 +1,4 @@
-"""Compaction, clustering and vacuum: fewer and larger files, and no files that are not needed.
+"""Compaction, clustering and vacuum: fewer and larger files, and no files and documents that are not needed.
 
 Both are safe during a sync. A compaction changes no row, state or transaction id, and gives way to a sync
 that replaced its files. A vacuum removes only files that are older than the retention; the files that a
@@ -20,7 +20,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
@@ -28,6 +28,7 @@ from pyspark.sql import functions as f
 
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.admin.clustering import ColumnPath, cluster, list_sorted
+from elt_assets.lake.admin.documents import remove_unnamed_documents
 from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
@@ -62,6 +63,7 @@ class MaintenanceResult:
         removed: the number of files that vacuum removed.
         expired: the number of rejected records that were removed, because they were too old.
         clustered: the number of files that sorted ones have replaced.
+        documents: the number of documents that were removed, because no row names them.
     """
 
     table: str
@@ -70,6 +72,7 @@ class MaintenanceResult:
     removed: int
     expired: int = 0
     clustered: int = 0
+    documents: int = 0
 
 
 def maintain(
@@ -104,6 +107,9 @@ def maintain(
         removed = vacuum(table, retention) + remove_old_checkpoints(table, retention)
         after = len(table.files)
         maintained.append(MaintenanceResult(table.uri, before, after, removed, expired, clustered))
+    if maintained:
+        documents = remove_unnamed_documents(tables, retention)
+        maintained[0] = replace(maintained[0], documents=documents)
     return maintained
 
 

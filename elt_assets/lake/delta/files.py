@@ -35,6 +35,8 @@ from elt_assets.storage.location import Location
 
 VISIBLE = "data"
 HIDDEN = "_elt"
+DOCUMENTS = "_files"
+"""The folder of the documents that rows name: see `lake.write.documents`."""
 UNFINISHED = ".tmp"
 """Suffix of a file that is written before it gets its name."""
 _READERS = 8

@@ -30,7 +30,7 @@ from elt_assets.lake.delta.features import (
     refuse_unwritable,
     spark_schema,
 )
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, TableStorage
+from elt_assets.lake.delta.files import DOCUMENTS, HIDDEN, VISIBLE, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.moves import PROPERTY, Move
 from elt_assets.lake.delta.outcome import NAME
@@ -335,7 +335,7 @@ def _refuse_occupied(location: Location) -> None:
             "place",
         )
     infos = system.get_file_info(pafs.FileSelector(root, allow_not_found=True))
-    own_names = (VISIBLE, HIDDEN, LOG)
+    own_names = (VISIBLE, HIDDEN, DOCUMENTS, LOG)
     others = sorted(info.base_name for info in infos if info.base_name not in own_names)
     if others:
         raise ConfigError(

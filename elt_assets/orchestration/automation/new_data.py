@@ -125,7 +125,7 @@ def _read_start(
     seconds = end - time.monotonic()
     if seconds < _MIN_SECONDS:
         return None
-    state, stream = states[asset.stream.id], asset.make_requested_stream()
+    state, stream = states[asset.stream.id], asset.make_sampled_stream()
     stream.generation_id, stream.minimum_generation_id = 1, 0
     stream.sync_id = int(time.time() * 1000)
     catalog = ConfiguredCatalog(streams=[stream])
@@ -135,6 +135,7 @@ def _read_start(
         with (
             translated(),
             connector.read_within(seconds),
+            connector.stage_documents(),  # a source may send some that it is not asked for
             contextlib.closing(connector.read(catalog, state_messages, withhold=True)) as messages,
         ):
             for message in messages:

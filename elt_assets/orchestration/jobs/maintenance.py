@@ -115,7 +115,8 @@ def _maintain(
     for report in maintain(session, tables, retention, dead_letter_age, cluster_by):
         clustered = f"; {report.clustered} sorted" if report.clustered else ""
         expired = f"; {report.expired} rejected records expired" if report.expired else ""
+        documents = f"; {report.documents} documents removed" if report.documents else ""
         context.log.info(
             f"{report.table}: {report.files_before} files → {report.files_after}; {report.removed} removed"
-            f"{clustered}{expired}"
+            f"{clustered}{expired}{documents}"
         )

@@ -48,7 +48,7 @@ def load_catalog(path: str) -> ConfiguredCatalog:
     """Return the configured catalog of a file.
 
     Raises:
-        ConfigError: the file is not readable, is not a configured catalog, or requests file transfer.
+        ConfigError: the file is not readable, or is not a configured catalog.
     """
     data = shallow(read_file(path, "catalog"))
     try:
@@ -60,12 +60,6 @@ def load_catalog(path: str) -> ConfiguredCatalog:
             guidance="each stream needs `stream`, `sync_mode` and `destination_sync_mode`; "
             "docs/destination.md has an example",
         ) from error
-    for stream in catalog.streams:
-        if stream.include_files:
-            raise ConfigError(
-                f"stream {str(stream.id)!r}: `include_files` requests file transfer, which is not supported",
-                guidance="remove `include_files` from the catalog",
-            )
     return catalog
 
 

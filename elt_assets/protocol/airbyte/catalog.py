@@ -187,6 +187,14 @@ class ConfiguredStream(Wire):
         return self.sync_mode == INCREMENTAL or bool(self.stream.is_resumable)
 
     @property
+    def has_documents(self) -> bool:
+        """Return whether the files that records refer to are part of the sync.
+
+        Spec: ConfiguredAirbyteStream: `include_files` is ignored if the stream is not one of files.
+        """
+        return bool(self.include_files and self.stream.is_file_based)
+
+    @property
     def mode(self) -> SyncMode:
         """The properties of the destination sync mode; those of `append` if the mode is unknown."""
         return MODES.get(self.destination_sync_mode, MODES[APPEND])

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
-from msgspec import Raw
 
-from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.json_schema import shallow
 from elt_assets.protocol.airbyte.lines import LineProtocol, take_single, too_deep
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
@@ -69,15 +67,6 @@ _PROTOCOL = LineProtocol(
 )
 
 
-class _FileRecord(msgspec.Struct):
-    stream: str
-    file_reference: dict[str, Raw]
-
-
-class _FileEnvelope(msgspec.Struct):
-    record: _FileRecord
-
-
 class _Envelope(msgspec.Struct, gc=False):
     type: str
     record: RawRecord | None = None
@@ -85,14 +74,13 @@ class _Envelope(msgspec.Struct, gc=False):
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _decode_envelope = _ENVELOPE.decode
-_decode_file = msgspec.json.Decoder(_FileEnvelope).decode
 
 
 def decode(line: bytes, *, whole: bool = False) -> RawRecord | Message:
     """Decode a line that should be one message, as `decode_line`.
 
     Raises:
-        SystemFailure, ConfigError: as `decode_line`; or the line contains a message beside other text.
+        SystemFailure: as `decode_line`; or the line contains a message beside other text.
     """
     return take_single(decode_line(line, whole=whole))
 
@@ -113,12 +101,10 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
         SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
             CONNECTION_STATUS, CONTROL, PARTITION or SLICE), or contains a part of one, but is truncated,
             malformed, or nested too deeply.
-        ConfigError: the line is a record that refers to a file.
     """
     try:
         envelope = read(_decode_envelope, line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        _refuse_file(line)
         return _parts(line, error, whole=whole)
     except RecursionError:
         return [_shallow_catalog(line)]
@@ -131,7 +117,7 @@ def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
     """Decode blocks of whole lines, each line as in `decode_line`; twice as fast if all lines are valid.
 
     Raises:
-        SystemFailure, ConfigError: see `decode_line`.
+        SystemFailure: see `decode_line`.
     """
     for whole in blocks:
         block = whole.removesuffix(b"\n")
@@ -203,18 +189,3 @@ def _parts(line: bytes, error: object, *, whole: bool) -> Sequence[RawRecord | M
     for part in _PROTOCOL.parts(line, error, _decode_envelope):
         messages += [part] if isinstance(part, Message) else decode_line(part, whole=whole)
     return messages
-
-
-def _refuse_file(line: bytes) -> None:
-    """Raise ConfigError if a line is a record that refers to a file."""
-    if b'"file_reference"' not in line:
-        return
-    try:
-        record = read(_decode_file, line).record
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return
-    raise ConfigError(
-        f"a record of stream {record.stream!r} refers to a file (`file_reference`), but file transfer "
-        "is not supported",
-        guidance="remove the stream, or configure the source to send the contents of files as records",
-    )

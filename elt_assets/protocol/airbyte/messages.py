@@ -31,8 +31,7 @@ class RawRecord(msgspec.Struct, gc=False):
     """A RECORD for fast processing: it is routed by name, and its data is never decoded.
 
     It is not a `Wire`: collecting unknown properties would cost more than all other processing of a
-    record. `Message.from_json` returns the lossless `Record`. A record with a `file_reference` fails to
-    decode as a `RawRecord`, so that its file is not lost unnoticed.
+    record. `Message.from_json` returns the lossless `Record`. `file_reference`: see `file_references`.
     """
 
     stream: str
@@ -40,7 +39,7 @@ class RawRecord(msgspec.Struct, gc=False):
     emitted_at: Number | None = None
     namespace: str | None = None
     meta: Raw = NULL
-    file_reference: None = None
+    file_reference: Raw = NULL
 
 
 class Form(Enum):
@@ -82,6 +81,7 @@ class Record(Wire):
     emitted_at: Number | None = None
     namespace: str | None = None
     meta: Raw | None = None
+    file_reference: Raw | None = None
 
 
 class StateStats(Wire):

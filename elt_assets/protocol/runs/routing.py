@@ -153,7 +153,7 @@ class RecordRuns:
         """Yield the messages of whole lines; the last line may have no newline.
 
         Raises:
-            SystemFailure, ConfigError: as `decode`.
+            EltError: as `decode`.
         """
         if len(block) > _LONG and block.find(b"\n", 0, len(block) - 1) < 0:
             yield from self._decode_text(block)

@@ -1,8 +1,9 @@
 """Run connectors in containers, with `docker run` or a client with the same command line.
 
-The container sees the private files of its process, at the same path and read-only. It sees nothing else of
-this machine but the volumes in the connection's YAML. By default it has no capabilities, and it has limits of
-memory and processes. It has a name, so that it can be removed if its client could not remove it.
+The container sees the private files of its process, at the same path and read-only, and the staging folder
+of documents, if the sync has some. It sees nothing else of this machine but the volumes in the connection's
+YAML. By default it has no capabilities, and it has limits of memory and processes. It has a name, so that it
+can be removed if its client could not remove it.
 """
 
 from __future__ import annotations
@@ -139,7 +140,11 @@ class Image:
         return match["digest"] is None and match["tag"] in (None, "latest")
 
     def container(
-        self, folder: Path | None, variables: Sequence[str] = (), name: str | None = None
+        self,
+        folder: Path | None,
+        variables: Sequence[str] = (),
+        name: str | None = None,
+        staging: Path | None = None,
     ) -> Container:
         """Return the commands for a container that reads stdin and is removed when it ends.
 
@@ -149,11 +154,13 @@ class Image:
             folder: the directory of the private files.
             variables: the names of variables that the container gets from its client's environment.
             name: the name of the container; by default a new one.
+            staging: the directory into which the connector puts documents, or from which it takes them.
         """
         client = shlex.split(os.environ.get(CLIENT) or "docker")
         name = name or f"elt-{uuid.uuid4().hex[:16]}"
         user = ["--user", f"{os.getuid()}:{os.getgid()}", "--env", "HOME=/tmp"]
         mount = [] if folder is None else ["--volume", f"{folder}:{folder}:ro"]
+        mount += [] if staging is None else ["--volume", f"{staging}:{staging}"]
         passed = [word for variable in variables for word in ("--env", variable)]
         fixed = ["--rm", "--interactive", "--init", "--name", name, *user, *mount, *passed]
         options = [*fixed, *self.options.arguments()]

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.airbyte.file_references import FIELD, FIELD_SCHEMA
 
 Path = tuple[str, ...]
 UNDECLARED = "_extra"
@@ -199,6 +200,22 @@ def keep_undeclared(stream: ConfiguredStream) -> ConfiguredStream:
     return _replace_schema(
         stream, {**schema, "properties": {**(schema.get("properties") or {}), UNDECLARED: field}}
     )
+
+
+def declare_document(stream: ConfiguredStream) -> ConfiguredStream:
+    """Return the stream with the field for the place of each record's document, if its documents are stored.
+
+    The field takes the place of one of this name.
+    """
+    if not stream.has_documents:
+        return stream
+    schema = stream.stream.json_schema
+    others = {
+        name: field
+        for name, field in (schema.get("properties") or {}).items()
+        if name.lower() != FIELD
+    }
+    return _replace_schema(stream, {**schema, "properties": {**others, FIELD: FIELD_SCHEMA}})
 
 
 def _replace_schema(stream: ConfiguredStream, json_schema: dict[str, Any]) -> ConfiguredStream:

@@ -1,0 +1,120 @@
+"""The documents of a stream's records: files that its source transfers as they are.
+
+A document is in its place before the segment of its record is closed, so before any commit that names it. A
+kill leaves documents that no row names; maintenance removes them (`lake.admin.documents`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Raw
+
+from elt_assets.protocol.airbyte.file_references import (
+    FileReference,
+    add_stored_reference,
+    describe_unexpected_document,
+    parse_reference,
+)
+from elt_assets.protocol.airbyte.messages import NULL, RawRecord
+
+_OBJECT = ord("{")
+
+
+class Documents(Protocol):
+    """The place of the documents of one stream."""
+
+    def add(self, reference: FileReference) -> tuple[str, int] | None:
+        """Begin to copy a document. Return its path below the stream's table, and its bytes; None if the
+        stream's documents are not stored.
+
+        Raises:
+            EltError: the document cannot be used; or an earlier one could not be copied.
+        """
+
+    def skip(self, reference: FileReference) -> None:
+        """Remove the document of a record that is not stored from the staging folder."""
+
+    def finish(self, paths: Sequence[str]) -> None:
+        """Wait until documents are in their places.
+
+        Raises:
+            EltError: one could not be copied; and again when it is called again.
+        """
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove documents whose records are not stored after all."""
+
+
+class SegmentDocuments:
+    """The documents of the records of one segment.
+
+    Args:
+        stream: the name of the stream.
+        documents: None if a record of the stream must not have a document.
+    """
+
+    def __init__(self, stream: str, documents: Documents | None):
+        self._stream = stream
+        self._documents = documents
+        self._paths: list[str] = []
+        self._mark = 0
+
+    def attach(self, record: RawRecord) -> None:
+        """Begin to copy the document of a record, and write its place into the record's data.
+
+        A record that is no object is rejected by the lake, so its document is not stored.
+
+        Raises:
+            ConfigError: the stream must not have documents.
+            EltError: as `Documents.add`.
+        """
+        reference = self._take(record)
+        if reference is None or self._documents is None:
+            return
+        if memoryview(record.data)[0] != _OBJECT:
+            self._documents.skip(reference)
+            return
+        stored = self._documents.add(reference)
+        if stored is not None:
+            path, size = stored
+            self._paths.append(path)
+            record.data = add_stored_reference(record.data, reference, path, size)
+
+    def skip(self, reference: Raw) -> None:
+        """Remove the document of a record that is not stored from the staging folder."""
+        parsed = parse_reference(reference, self._stream)
+        if parsed is not None and self._documents is not None:
+            self._documents.skip(parsed)
+
+    def mark(self) -> None:
+        self._mark = len(self._paths)
+
+    def cut_to_mark(self) -> None:
+        """Remove the documents of the records after the last mark."""
+        self._remove(self._mark)
+
+    def finish(self) -> None:
+        """Wait until all documents are in their places.
+
+        Raises:
+            EltError: one could not be copied.
+        """
+        if self._documents is not None:
+            self._documents.finish(self._paths)
+
+    def discard(self) -> None:
+        self._remove(0)
+
+    def _remove(self, first: int) -> None:
+        paths, self._paths = self._paths[first:], self._paths[:first]
+        if paths and self._documents is not None:
+            self._documents.remove(paths)
+
+    def _take(self, record: RawRecord) -> FileReference | None:
+        reference = parse_reference(record.file_reference, self._stream)
+        record.file_reference = NULL
+        if reference is not None and self._documents is None:
+            raise describe_unexpected_document(self._stream)
+        return reference
