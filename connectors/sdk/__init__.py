@@ -4,6 +4,7 @@ from connectors.sdk.cli import run
 from connectors.sdk.items import (
     Checkpoint,
     Context,
+    Document,
     Estimate,
     Item,
     Page,
@@ -22,6 +23,7 @@ __all__ = [
     "Checkpoint",
     "ConfigError",
     "Context",
+    "Document",
     "Estimate",
     "InvalidStreamSortException",
     "Item",

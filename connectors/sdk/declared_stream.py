@@ -59,6 +59,7 @@ class DeclaredStream:
         of a
             partition keep their order; those of several are interleaved.
         is_resumable: whether an interrupted full refresh may resume from its states.
+        is_file_based: whether records are a `Document`, with the file that they describe.
         parent: the stream whose records define the partitions of this one: `get_child_context` of the parent
             returns the context for each of its records.
         only_changed_parents: whether an incremental read has only the partitions whose parent's record is new
@@ -87,6 +88,7 @@ class DeclaredStream:
     missing_keys: str | None = None
     concurrency: int = 1
     is_resumable: bool = False
+    is_file_based: bool = False
     parent: DeclaredStream | None = None
     only_changed_parents: bool = False
     parent_fields: Mapping[str, str] = MappingProxyType({})

@@ -21,6 +21,32 @@ Change = dict[str, str]
 Spec: AirbyteRecordMessageMetaChange."""
 
 
+class Document(dict[str, Any]):
+    """A record with the file that it describes, which is transferred as it is.
+
+    The file is written only if the reader asks for the files of the stream (`Stream.is_file_based`).
+
+    Args:
+        record: the record.
+        path: the path of the file in the source, relative to its root, such as `2026/report.pdf`.
+        content: the bytes of the file, in pieces; or all of them. It is consumed at most once, when the
+            record is sent: so a generator opens the file only if it is needed.
+    """
+
+    def __init__(self, record: Record, path: str, content: Iterable[bytes] | bytes):
+        super().__init__(record)
+        self.path = path
+        self.content = content
+
+
+def complete_record(record: Record, before: Record, after: Record) -> Record:
+    """Return a record with values that it lacks (`before`), and values in place of its own (`after`)."""
+    merged = {**before, **record, **after}
+    if isinstance(record, Document):
+        return Document(merged, record.path, record.content)
+    return merged
+
+
 @dataclass(frozen=True)
 class Page:
     """Several records. Each one costs less than a record that is yielded alone.

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Raw
 
 from connectors.sdk.intervals import IntervalEnd
-from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn
+from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn, complete_record
 from connectors.sdk.missing_keys import MissingKeys
 from connectors.sdk.state.bookmark import Bookmark
 from connectors.sdk.state.parents import parent_values
@@ -136,7 +136,7 @@ class RecordRules:
             return None
 
         def complete(record: Record) -> Record | None:
-            completed = {**declared, **record, **of_parent}
+            completed = complete_record(record, declared, of_parent)
             return None if missing is not None and missing.leaves_out(completed) else completed
 
         return complete
@@ -209,13 +209,15 @@ class BookmarkedRead:
     def _records(self, batch: Batch) -> Iterator[Item]:
         state, context, bookmark = self._state, batch.partition.context, batch.partition.bookmark
         assert bookmark is not None
-        complete, observe = self._rules.completer(context), self._observe
-        frequency, since = self._frequency, self._since
+        complete, observe, frequency = (
+            self._rules.completer(context),
+            self._observe,
+            self._frequency,
+        )
         for item in batch.items:
             if isinstance(item, IntervalEnd):
-                if state.end_interval(bookmark, item.bookmark) and self._is_due(context):
+                if state.complete_before(bookmark, item.value) and self._is_due(context):
                     yield self._send()
-                    since = 0
                 continue
             record = item if complete is None else complete(item)
             if record is None:
@@ -226,11 +228,9 @@ class BookmarkedRead:
             if is_left_out:
                 continue
             yield record
-            since += 1
-            if since >= frequency and self._is_due(context):
+            self._since += 1
+            if self._since >= frequency and self._is_due(context):
                 yield self._send()
-                since = 0
-        self._since = since
 
     def _end(self, partition: Partition) -> Iterator[Item]:
         """Take notice that all records of a partition were yielded."""

@@ -58,7 +58,7 @@ class Stream(DeclaredStream):
         Raises:
             EltError: the read fails; its class names who must act. The other streams are still read.
         """
-        return read_stream(self, configured, state)
+        yield from read_stream(self, configured, state)
 
     def schema_to_check(self, configured: ConfiguredStream) -> Mapping[str, Any]:
         """Return the schema against which the first records of a read are checked."""
@@ -97,4 +97,5 @@ class Stream(DeclaredStream):
             default_cursor_field=cursor or None,
             source_defined_primary_key=self.key_paths() or None,
             is_resumable=self.is_resumable,
+            is_file_based=True if self.is_file_based else None,
         )

@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Raw
 
+from connectors.sdk.airbyte.staging import DocumentStaging
 from connectors.sdk.encoding import encode
-from connectors.sdk.items import Change, Page, Record, Slice
+from connectors.sdk.items import Change, Document, Page, Record, Slice
 from connectors.sdk.output import TimedOutput, encode_record, encode_records
 from connectors.sdk.reports import RATE_LIMITED
 from connectors.sdk.slices import reader_name
@@ -33,6 +34,10 @@ RECORDS_AT_ONCE = 1000
 class SourceOutput(TimedOutput):
     """The buffered messages of a source."""
 
+    def __init__(self, stream: BinaryIO):
+        super().__init__(stream)
+        self.staging = DocumentStaging()
+
     def record(self, head: bytes, data: Record) -> None:
         """Send a record. This is the hot path: the bytes before the data are made once per stream
         (`record_head`), so a record needs one encoding and one copy. The data is encoded first, so that
@@ -50,6 +55,17 @@ class SourceOutput(TimedOutput):
         body = (head, encode_record(data), emitted_at, meta)
         self._buffer += b'%b%b,"emitted_at":%d,"meta":%b}}\n' % body
         self.flush_if_due(emitted_at)
+
+    def record_with_document(self, head: bytes, document: Document) -> None:
+        """Send a record with the reference to its file, which is written first.
+
+        It is sent at once, so that the reader can take the file.
+        """
+        reference = encode(self.staging.write(document))
+        emitted_at = time.time_ns() // 1_000_000
+        body = (head, encode_record(document), emitted_at, reference)
+        self._buffer += b'%b%b,"emitted_at":%d,"file_reference":%b}}\n' % body
+        self.flush()
 
     def barrier(self) -> None:
         """Ask the reader to read all slices so far, and wait until it has done so.
@@ -141,6 +157,7 @@ class AirbyteStreamOutput(StreamOutput):
         self._output = output
         self._source = source
         self.takes_slices = bytes(configured.extra.get(wire.SLICES, b"")) == b"true"
+        self._takes_documents = configured.has_documents
         self._stream = configured.id.descriptor
         self._head = record_head(self._stream)
         self._is_running = False
@@ -151,7 +168,10 @@ class AirbyteStreamOutput(StreamOutput):
 
     def record(self, record: Record) -> None:
         self._run()
-        self._output.record(self._head, record)
+        if self._takes_documents and isinstance(record, Document):
+            self._output.record_with_document(self._head, record)
+        else:
+            self._output.record(self._head, record)
 
     def page(self, page: Page) -> None:
         if page.records:

@@ -51,8 +51,7 @@ class Kit:
         processes: Processes = Processes(),  # noqa: B008 - it is frozen
     ):
         if options.removal:
-            execute = Containers(options.removal).run
-            processes = replace(processes, execute=execute, stop=None, converse=None)
+            processes = replace(processes, execute=Containers(options.removal).run, stop=None)
         self.rules = select_rules(options.rules, options.skip)
         self.protocol = Singer() if options.tap else Airbyte()
         self._connector = Connector(self.protocol, command, config, options, processes)
