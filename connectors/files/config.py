@@ -75,6 +75,19 @@ class ExcelOptions(_Options):
     skip_rows: int = Field(0, ge=0, description="Number of rows before the header, or first row.")
 
 
+class DocumentOptions(_Options):
+    """How the files of a stream are to be transferred as they are."""
+
+    max_bytes: int = Field(
+        1_500_000_000, ge=1, description="Largest size of a file that is transferred, in bytes."
+    )
+    too_large: Literal["reject", "error"] = Field(
+        "reject",
+        description="What becomes of a larger file: a rejected record, or an error. Other destinations than "
+        "the lake need `error`.",
+    )
+
+
 class S3Options(_Options):
     """Access to S3. What is not set is taken from the environment, as AWS's own programs do."""
 
@@ -116,10 +129,13 @@ class FileStreamConfig(_Options):
     glob: Text | list[Text] = Field(
         description="Paths below the location: `*` and `?` in a name, `**` for folders, `[a-z]`, `{a,b}`."
     )
-    format: Literal["csv", "jsonl", "parquet", "excel"]
+    format: Literal["csv", "jsonl", "parquet", "excel", "documents"] = Field(
+        description="What the files are; documents: files that are transferred as they are."
+    )
     csv: CsvOptions | None = None
     jsonl: JsonLinesOptions | None = None
     excel: ExcelOptions | None = None
+    documents: DocumentOptions | None = None
     compression: Literal["auto", "none", "gzip", "zstd", "bz2", "lz4"] = Field(
         "auto", description="Of CSV and JSON lines; auto: by the ending of the name."
     )
@@ -136,12 +152,19 @@ class FileStreamConfig(_Options):
 
     @model_validator(mode="after")
     def _check_options(self) -> FileStreamConfig:
-        options = {"csv": self.csv, "jsonl": self.jsonl, "excel": self.excel}
+        options = {
+            "csv": self.csv,
+            "jsonl": self.jsonl,
+            "excel": self.excel,
+            "documents": self.documents,
+        }
         for name, value in options.items():
             if value is not None and name != self.format:
                 raise ValueError(f"`{name}` has no effect with `format: {self.format}`")
         if self.compression != "auto" and self.format not in ("csv", "jsonl"):
             raise ValueError(f"`compression` has no effect with `format: {self.format}`")
+        if self.columns and self.format == "documents":
+            raise ValueError("`columns` has no effect with `format: documents`")
         return self
 
     @property

@@ -37,9 +37,7 @@ class FileRows:
 
     @property
     def _values(self) -> dict[str, Any]:
-        micros = self.file.modified // 1000
-        moment = (_EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
-        return {PATH: self.file.path, MODIFIED: moment.replace("+00:00", "Z")}
+        return {PATH: self.file.path, MODIFIED: describe_time(self.file)}
 
     @property
     def head(self) -> bytes:
@@ -96,6 +94,12 @@ class FileRows:
             text = text.decode("utf-8", "backslashreplace")
         line = {"file": self.file.path, unit: number, "error": reason, "text": text[:MAX_TEXT]}
         return encode([line])
+
+
+def describe_time(file: FileVersion) -> str:
+    """Return the time of modification of a file, as JSON has it."""
+    moment = _EPOCH + timedelta(microseconds=file.modified // 1000)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _is_empty(text: bytes) -> bool:

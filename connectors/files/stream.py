@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,19 +16,19 @@ from connectors.files.config import (
     FileStreamConfig,
     JsonLinesOptions,
 )
+from connectors.files.documents import DocumentStream
 from connectors.files.formats.delimited import Delimited
 from connectors.files.formats.excel import Excel
 from connectors.files.formats.file_format import PART_BYTES, FileFormat, FilePart
 from connectors.files.formats.json_lines import JsonLines
 from connectors.files.formats.parquet import Parquet
-from connectors.files.globs import parse_glob
-from connectors.files.read_files import LIMIT, FileVersion, ReadProgress, read_state
+from connectors.files.listing import FileListing
+from connectors.files.read_files import LIMIT, FileVersion
 from connectors.files.rows import FileRows
 from connectors.files.schema import kind_of_schema, make_schema, merge_shapes
 from connectors.files.storage import Storage
-from connectors.sdk import Checkpoint, Estimate, Slice, SlicedStream, Warn
+from connectors.sdk import Checkpoint, Estimate, Slice, SlicedStream
 from connectors.sdk.slices import Part
-from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 _PACK_BYTES = PART_BYTES // 2
@@ -39,10 +38,15 @@ _STATES = 200
 """The entries of a state are sent at most about this often: a state may have a megabyte."""
 
 
-def open_streams(config: FilesConfig) -> list[FileStream]:
+def open_streams(config: FilesConfig) -> list[FileStream | DocumentStream]:
     """Return the streams of a config."""
     storage = Storage(config)
-    return [FileStream(config, stream, storage) for stream in config.streams]
+    return [
+        DocumentStream(config, stream, storage)
+        if stream.format == "documents"
+        else FileStream(config, stream, storage)
+        for stream in config.streams
+    ]
 
 
 class FileStream(SlicedStream):
@@ -57,7 +61,7 @@ class FileStream(SlicedStream):
         self.primary_key = tuple(stream.primary_key)
         self._config, self._stream, self._storage = config, stream, storage
         self._format = _make_format(stream)
-        self._globs = [parse_glob(pattern) for pattern in stream.globs]
+        self._listing = FileListing(config, stream, storage)
         self._schema: Mapping[str, Any] | None = None
 
     @property
@@ -83,11 +87,11 @@ class FileStream(SlicedStream):
         return configured.stream.json_schema
 
     def has_new_data(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> bool:
-        return bool(self._begin(configured, state).pending)
+        return bool(self._listing.begin(configured, state).pending)
 
     def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
         self._schema = configured.stream.json_schema
-        progress = self._begin(configured, state)
+        progress = self._listing.begin(configured, state)
         columns = self._list_kinds()
         packs = _Packs(self._storage, self._format, progress.pending)
         done, unsaved = 0, 0
@@ -104,10 +108,7 @@ class FileStream(SlicedStream):
         if not progress.pending:
             yield Checkpoint(progress.after(0).to_json())
         if progress.deferred:
-            yield Warn(
-                f"{len(progress.deferred):,} of the newest files are left to a later sync: the state has "
-                f"place for {LIMIT:,} files within `look_back_seconds` ({self._config.look_back_seconds})"
-            )
+            yield self._listing.warn_of_deferred(progress)
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         self._schema = {
@@ -121,21 +122,11 @@ class FileStream(SlicedStream):
             with self._storage.guard_read(file):
                 yield from self._format.read(self._storage, rows, part, data["kinds"])
 
-    def _begin(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> ReadProgress:
-        origin = f"{self._config.location}: {' '.join(self._stream.globs)}"
-        earlier = read_state(state, origin)
-        # Before the list: a file that is not in it became visible later.
-        settled = time.time_ns() - self._config.look_back_seconds * 1_000_000_000
-        limit = LIMIT if configured.sync_mode == INCREMENTAL else None
-        return ReadProgress(earlier, self._storage.list_files(self._globs), settled, limit=limit)
-
     def _infer(self, most: int | None = None) -> Mapping[str, Any]:
-        files = sorted(self._storage.list_files(self._globs), reverse=True)
+        files = self._listing.list_newest()
         if not files and not self._stream.columns:
-            raise ConfigError(
-                f"stream {self.name!r}: no file of {self._config.location} matches "
-                f"{' or '.join(map(repr, self._stream.globs))}",
-                guidance="correct `glob`, or name the `columns` of files that are to come",
+            raise self._listing.no_file(
+                "correct `glob`, or name the `columns` of files that are to come"
             )
         shapes = []
         for file in files[: most or self._stream.sample_files]:
