@@ -162,13 +162,19 @@ class Project:
         )
 
 
-def environment_with(folder: Path, *requirements: str) -> Path:
-    """Install packages from PyPI into an environment of their own, once, and return its Python."""
+def environment_with(folder: Path, *requirements: str, alone: str | None = None) -> Path:
+    """Install packages from PyPI into an environment of their own, once, and return its Python.
+
+    `alone`: a package that is installed without what it requires.
+    """
     environment = folder / "+".join(requirements)
     found = environment / "bin" / "python"
     if not (environment / ".installed").exists():
         venv.create(environment)
         pip = [sys.executable, "-m", "pip", "--python", str(found), "--disable-pip-version-check"]
         subprocess.run([*pip, "install", *requirements], check=True, capture_output=True)
+        if alone is not None:
+            command = [*pip, "install", "--no-deps", alone]
+            subprocess.run(command, check=True, capture_output=True)
         (environment / ".installed").touch()
     return found
