@@ -2,9 +2,11 @@
 
 An interval is `[start, end)`, and begins where the one before it ends: the two have the same value, so
 there is no gap between them whatever the precision of an API's values is. A record is of the interval in
-which its value is, also if the API returns it for another one, so none comes twice. After each interval but
-the last one, its end is the bookmark. After the last one, which ends at the present, it is the greatest
-value of a record: a record that the API shows late is then read as in a stream without intervals.
+which its value is, also if the API returns it for another one, so none comes twice.
+
+The end of an interval is the bookmark after it, if a whole step comes between it and the end of the read,
+which is mostly the present. Otherwise it is the greatest value of a record: a record that the API shows
+late is then read as in a stream without intervals.
 
 Test: `tests/connectors/test_ranges.py`.
 """
@@ -38,9 +40,13 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class IntervalEnd:
-    """The records before a value were yielded, and none that has it."""
+    """The records of an interval were yielded.
 
-    value: Any
+    Attributes:
+        bookmark: the value before which nothing will be missing; None if that is only what was yielded.
+    """
+
+    bookmark: Any
 
 
 RecordsBetween = Callable[[Context | None, Any, Any], Iterable[Record]]
@@ -71,13 +77,14 @@ class Intervals:
         """Return the function that reads a partition from a start on, interval by interval."""
 
         def read_intervals(context: Context | None, start: Any) -> Iterator[Record | IntervalEnd]:
-            end = self._find_end(context)
-            for interval in self.split(start, end):
+            previous = None
+            for interval in self.split(start, self._find_end(context)):
+                if previous is not None:
+                    yield IntervalEnd(None if interval.is_last else previous.end)
                 for record in read(context, interval.start, interval.end):
                     if self.has(interval, record.get(self._key.field)):
                         yield record
-                if not interval.is_last:
-                    yield IntervalEnd(interval.end)
+                previous = interval
 
         return read_intervals
 

@@ -209,15 +209,13 @@ class BookmarkedRead:
     def _records(self, batch: Batch) -> Iterator[Item]:
         state, context, bookmark = self._state, batch.partition.context, batch.partition.bookmark
         assert bookmark is not None
-        complete, observe, frequency = (
-            self._rules.completer(context),
-            self._observe,
-            self._frequency,
-        )
+        complete, observe = self._rules.completer(context), self._observe
+        frequency, since = self._frequency, self._since
         for item in batch.items:
             if isinstance(item, IntervalEnd):
-                if state.complete_before(bookmark, item.value) and self._is_due(context):
+                if state.end_interval(bookmark, item.bookmark) and self._is_due(context):
                     yield self._send()
+                    since = 0
                 continue
             record = item if complete is None else complete(item)
             if record is None:
@@ -228,9 +226,11 @@ class BookmarkedRead:
             if is_left_out:
                 continue
             yield record
-            self._since += 1
-            if self._since >= frequency and self._is_due(context):
+            since += 1
+            if since >= frequency and self._is_due(context):
                 yield self._send()
+                since = 0
+        self._since = since
 
     def _end(self, partition: Partition) -> Iterator[Item]:
         """Take notice that all records of a partition were yielded."""

@@ -58,7 +58,7 @@ class Stream(DeclaredStream):
         Raises:
             EltError: the read fails; its class names who must act. The other streams are still read.
         """
-        yield from read_stream(self, configured, state)
+        return read_stream(self, configured, state)
 
     def schema_to_check(self, configured: ConfiguredStream) -> Mapping[str, Any]:
         """Return the schema against which the first records of a read are checked."""

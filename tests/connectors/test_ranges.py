@@ -397,10 +397,24 @@ def test_too_many_intervals_are_an_error_before_they_are_all_read(
         read(Times(step="PT1S", end_date="2024-01-02"), {"at": "2024-01-01"})
 
 
-def test_the_end_of_each_interval_is_the_bookmark_after_it() -> None:
-    stream = Times(step="P1D", end_date="2024-01-04", start_date="2024-01-01")
-    values = [state.get("replication_key_value") for state in states(read(stream))]
-    assert values == ["2024-01-02", "2024-01-03"]
+@pytest.mark.parametrize(
+    ("values", "bookmarks"),
+    [
+        ([], ["2024-01-02", "2024-01-03"]),
+        (["2024-01-01T05:00:00Z"], ["2024-01-02", "2024-01-03"]),
+        (["2024-01-03T05:00:00Z"], ["2024-01-02", "2024-01-03", "2024-01-03T05:00:00Z"]),
+        (
+            ["2024-01-03T05:00:00Z", "2024-01-04T07:00:00Z"],
+            ["2024-01-02", "2024-01-03", "2024-01-03T05:00:00Z", "2024-01-04T07:00:00Z"],
+        ),
+    ],
+)
+def test_a_whole_step_before_the_end_the_end_of_an_interval_is_the_bookmark(
+    values: list[str], bookmarks: list[str]
+) -> None:
+    stream = Times(*values, step="P1D", end_date="2024-01-05", start_date="2024-01-01")
+    reached = [state["replication_key_value"] for state in states(read(stream))]
+    assert list(dict.fromkeys(reached)) == bookmarks
 
 
 def test_the_end_is_the_present_whatever_the_end_date_says() -> None:

@@ -145,12 +145,21 @@ class StreamState:
                 self._open[of_context] = self._bookmark(entry, context, of_context)
             return self._open[of_context]
 
-    def complete_before(self, bookmark: Bookmark, value: Any) -> bool:
-        """Take notice that all records of a context before a value were sent, and return whether the state
-        says so: a bookmark that contexts share does not."""
-        if not self.is_coarse:
+    def end_interval(self, bookmark: Bookmark, value: Any) -> bool:
+        """Take notice that all records of an interval of a context were sent, and return whether the state
+        says so: a bookmark that contexts share does not.
+
+        Args:
+            bookmark: the bookmark of the context.
+            value: the value up to which it moves; None for the greatest one of a record.
+        """
+        if self.is_coarse:
+            return False
+        if value is None:
+            bookmark.complete()
+        else:
             bookmark.complete_before(value)
-        return not self.is_coarse
+        return True
 
     def end(self, bookmark: Bookmark) -> None:
         """Take notice that all records of a context were read."""

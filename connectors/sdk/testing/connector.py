@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import json
 import os
@@ -12,13 +13,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Raw
+
 from connectors.sdk.testing.comparison import value_at
 from connectors.sdk.testing.options import KitOptions
-from connectors.sdk.testing.process import Ended, Stopped, run_process, stop_process
+from connectors.sdk.testing.process import (
+    Ended,
+    Listener,
+    Stopped,
+    converse,
+    run_process,
+    stop_process,
+)
 from connectors.sdk.testing.protocols.protocol import Protocol
 from connectors.sdk.testing.protocols.transcript import SeenRecord, Transcript
+from connectors.sdk.testing.slices import SliceReads
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.airbyte.messages import SLICES, State
 from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.specification import secret_places
 
@@ -30,6 +41,8 @@ SUCCESS, FAILURE, ANY = "success", "failure", "any"
 
 Execute = Callable[[Sequence[str], Path, Path, float], Ended]
 """Function with the arguments of `run_process`."""
+Converse = Callable[[Sequence[str], Path, Path, float, Listener], Ended]
+"""Function with the arguments of `converse`."""
 Stop = Callable[[Sequence[str], Path, float], Stopped | None]
 """Function with the arguments of `stop_process`."""
 
@@ -74,10 +87,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Read:
-    """A process and the records that it sent."""
+    """A process and the records that it sent.
+
+    Args:
+        slices: how its slices were read, whose records are among these; None if it was not asked for slices.
+    """
 
     run: Run
     records: list[SeenRecord] = field(default_factory=list)
+    slices: SliceReads | None = None
 
 
 @dataclass(frozen=True)
@@ -89,11 +107,14 @@ class Processes:
         execute: runs a command; see `run_process`.
         stop: starts a command and stops it; see `stop_process`. None if its output does not reach this
             process directly, so that the command cannot be kept from its end.
+        converse: runs a command that waits for its slices to be read; see `converse`. None if its stdin is
+            not reached either.
     """
 
     on_run: Callable[[Run], None] = lambda _: None
     execute: Execute = run_process
     stop: Stop | None = stop_process
+    converse: Converse | None = converse
 
 
 class Connector:
@@ -126,6 +147,7 @@ class Connector:
         self._seconds = options.seconds
         self._processes = processes
         self.can_be_stopped = processes.stop is not None
+        self.can_converse = processes.converse is not None
         self._schema: Mapping[str, Any] = {}
         self._places = [tuple(place.split(".")) for place in options.secrets]
         self.learn_secrets({})
@@ -149,6 +171,7 @@ class Connector:
         states: Sequence[State] = (),
         expected_end: str = SUCCESS,
         without_file: bool = False,
+        by_slices: bool = False,
     ) -> Read:
         """Start the connector and wait for its end.
 
@@ -159,18 +182,25 @@ class Connector:
             streams: the streams to read, from `states` on.
             expected_end: SUCCESS, FAILURE or ANY.
             without_file: whether the config file does not exist.
+            by_slices: whether the streams that have slices are read by them, as tasks do.
 
         Raises:
             ConfigError: the connector cannot be started, or a stream cannot be selected.
         """
-        contents = self._contents(verb, config, streams, states)
+        reads = SliceReads(self.config, streams, self._seconds) if by_slices else None
+        asked = [*map(_ask_for_slices, streams)] if by_slices else streams
+        contents = self._contents(verb, config, asked, states)
         started = dt.datetime.now(dt.timezone.utc)
         with _files(contents) as (folder, files):
             if without_file:
                 files["config"].unlink()
             stdout, stderr = folder / "stdout", folder / "stderr"
             command = [*self._command, *self.protocol.arguments(verb, files)]
-            ended = self._processes.execute(command, stdout, stderr, self._seconds)
+            if reads is None:
+                ended = self._processes.execute(command, stdout, stderr, self._seconds)
+            else:
+                assert self._processes.converse is not None
+                ended = self._processes.converse(command, stdout, stderr, self._seconds, reads)
             transcript, records = self.protocol.output(verb, stdout, streams)
             leaks = [*self._leaks(stdout), *self._leaks(stderr)]
             if config is None and "config" in files:
@@ -178,7 +208,9 @@ class Connector:
         run = Run(verb, purpose, started, ended, transcript, streams, expected_end, leaks)
         self.runs.append(run)
         self._processes.on_run(run)
-        return Read(run, records)
+        if reads is not None:
+            records = sorted([*records, *reads.records()], key=lambda record: record.line)
+        return Read(run, records, reads)
 
     def stop(self, streams: Sequence[ConfiguredStream], after: float) -> Stopped | None:
         """Start a read, and send it SIGTERM while it waits for a reader of its output.
@@ -240,6 +272,12 @@ class Connector:
         for update in (new_config if isinstance(new_config, dict) else {}, *updates):
             self.config |= update
         self.learn_secrets(self._schema)
+
+
+def _ask_for_slices(stream: ConfiguredStream) -> ConfiguredStream:
+    asked = copy.copy(stream)
+    asked.extra = {**stream.extra, SLICES: Raw(b"true")}
+    return asked
 
 
 class SecretSearch:

@@ -51,7 +51,8 @@ class Kit:
         processes: Processes = Processes(),  # noqa: B008 - it is frozen
     ):
         if options.removal:
-            processes = replace(processes, execute=Containers(options.removal).run, stop=None)
+            execute = Containers(options.removal).run
+            processes = replace(processes, execute=execute, stop=None, converse=None)
         self.rules = select_rules(options.rules, options.skip)
         self.protocol = Singer() if options.tap else Airbyte()
         self._connector = Connector(self.protocol, command, config, options, processes)

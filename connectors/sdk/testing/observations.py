@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from connectors.sdk.testing.commands import Commands
 from connectors.sdk.testing.comparison import difference, evenly_spread
-from connectors.sdk.testing.connector import ANY, Connector, Read, Run
+from connectors.sdk.testing.connector import ANY, SUCCESS, Connector, Read, Run
 from connectors.sdk.testing.findings import Blocked
 from connectors.sdk.testing.options import KitOptions
 from connectors.sdk.testing.process import Stopped
@@ -16,18 +17,20 @@ from connectors.sdk.testing.scopes import (
     Cut,
     Scope,
     SingleStream,
+    SliceCut,
+    SlicedRead,
     configure,
-    make_shared_scope,
-    own_scope,
+    list_incremental_scopes,
+    list_resumable_scopes,
     remove_field,
 )
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.airbyte.states import STREAM, kind_of
 
 SPEC, CHECK, BAD_CHECKS, DISCOVER, NO_FILE = "spec", "check", "bad checks", "discover", "no file"
 READ, REFRESH, REFRESH_WITH_STATES = "read", "refresh", "refresh with states"
 CUTS, REFRESH_CUTS, FINAL = "cuts", "refresh cuts", "final"
+SLICES, SLICE_CUTS = "slices", "slice cuts"
 DISCOVER_AGAIN, SINGLE, STOP = "discover again", "single stream", "stop"
 """The stages: groups of processes that rules need."""
 
@@ -65,6 +68,8 @@ class Observations(Commands):
             REFRESH_CUTS: lambda: self.refresh_cuts,
             FINAL: lambda: [self.final(scope) for scope in self.incremental_scopes],
             SINGLE: lambda: self.single_stream,
+            SLICES: lambda: self.sliced_reads,
+            SLICE_CUTS: lambda: self.slice_cuts,
         }
         for stage, action in actions.items():
             if stage in self._stages:
@@ -136,12 +141,7 @@ class Observations(Commands):
         Raises:
             Blocked: the read failed.
         """
-        read = _successful(self.first_read)
-        incremental = [s for s in read.run.streams if s.sync_mode == INCREMENTAL]
-        states = read.run.transcript.states
-        if incremental and any(kind_of(state) != STREAM for state, _ in states):
-            return [make_shared_scope(read)]
-        return [own_scope(read, stream) for stream in incremental]
+        return list_incremental_scopes(_successful(self.first_read))
 
     @cached_property
     def resumable_scopes(self) -> list[Scope]:
@@ -150,9 +150,51 @@ class Observations(Commands):
         Raises:
             Blocked: the full refresh failed.
         """
-        read = _successful(self.refresh)
-        resumable = [stream for stream in read.run.streams if stream.stream.is_resumable]
-        return [own_scope(read, stream) for stream in resumable]
+        return list_resumable_scopes(_successful(self.refresh))
+
+    @cached_property
+    def sliced_reads(self) -> list[SlicedRead]:
+        """The read of all streams by slices, and the full refresh; none if the connector has no slices.
+
+        Raises:
+            Blocked: the read as records failed.
+        """
+        plain = _successful(self.first_read)
+        if not (self.protocol.has_spec and self.connector.can_converse):
+            return []
+        read = self._read_slices(plain, "`read` of all streams by slices")
+        if not read.has_slices and read.by_slices.run.succeeded:
+            return []
+        if all(stream.sync_mode == FULL_REFRESH for stream in plain.run.streams):
+            return [read]
+        whole = _successful(self.refresh)
+        return [read, self._read_slices(whole, "`read` of all streams in full by slices")]
+
+    def _read_slices(self, plain: Read, purpose: str) -> SlicedRead:
+        streams = plain.run.streams
+        read = self.connector.run(
+            "read", purpose, streams=streams, expected_end=ANY, by_slices=True
+        )
+        return SlicedRead(plain, read)
+
+    @cached_property
+    def slice_cuts(self) -> list[SliceCut]:
+        """Reads from the states of all reads, each by slices and as records.
+
+        Raises:
+            Blocked: a read failed.
+        """
+        if not self.sliced_reads:
+            return []
+        reads = [_successful(sliced.by_slices) for sliced in self.sliced_reads]
+        scopes = [*list_incremental_scopes(reads[0]), *list_resumable_scopes(reads[-1])]
+        of_slices = [cut for scope in scopes for cut in self._cut(scope)]
+        cuts = {cut.key: cut for cut in (*of_slices, *self.cuts, *self.refresh_cuts)}
+        return [self._cut_slices(cut) for cut in cuts.values()]
+
+    def _cut_slices(self, cut: Cut) -> SliceCut:
+        read = self._resume(cut.scope, cut.number, by_slices=True)
+        return SliceCut(cut, read, Counter(self._identify(cut.scope, read)))
 
     @cached_property
     def refresh_with_states(self) -> Read | None:
@@ -205,17 +247,28 @@ class Observations(Commands):
             is_last = number == len(scope.states)
             read = self.final(scope) if is_last else self._resume(scope, number)
             assert read is not None
-            ids = {stream.id for stream in scope.streams}
-            resumed = [identity(record) for record in read.records if record.stream in ids]
+            resumed = self._identify(scope, read)
             deviation = difference(whole, whole[: state.records_before], resumed)
-            yield Cut(scope, number, state.line, read.run, deviation)
+            yield Cut(scope, number, state.line, read.run, Counter(resumed), deviation)
 
-    def _resume(self, scope: Scope, number: int) -> Read:
+    def _identify(self, scope: Scope, read: Read) -> list[str]:
+        """Return the identities of the records of a scope in a read."""
+        identity = scope.identity(self.options.ignore)
+        ids = {stream.id for stream in scope.streams}
+        return [identity(record) for record in read.records if record.stream in ids]
+
+    def _resume(self, scope: Scope, number: int, *, by_slices: bool = False) -> Read:
         is_refresh = all(stream.sync_mode == FULL_REFRESH for stream in scope.streams)
         what = f"{scope.name}{' in full' if is_refresh else ''}"
         purpose = f"`read` of {what} from state {number} of {len(scope.states)}"
-        states = scope.states[number - 1].states
-        return self.connector.run("read", purpose, streams=scope.streams, states=states)
+        return self.connector.run(
+            "read",
+            f"{purpose} by slices" if by_slices else purpose,
+            streams=scope.streams,
+            states=scope.states[number - 1].states,
+            expected_end=ANY if by_slices else SUCCESS,
+            by_slices=by_slices,
+        )
 
 
 def _successful(read: Read) -> Read:

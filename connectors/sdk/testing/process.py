@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Protocol
 
 from elt_assets.errors import ConfigError
 
@@ -73,6 +74,74 @@ def run_process(command: Sequence[str], stdout: Path, stderr: Path, seconds: flo
             _signal(process.pid, signal.SIGKILL)  # what it has started and left
             process.wait()
     return Ended(None if expired.is_set() else code, time.monotonic() - begin)
+
+
+class Listener(Protocol):
+    """What answers a process that waits for lines on its stdin."""
+
+    def take(self, line: bytes) -> bool:
+        """Take a line of its output; return whether it waits for an answer now."""
+
+    def read(self) -> None:
+        """Do what it waits for."""
+
+    def note_haste(self) -> None:
+        """Take notice that it has written more without an answer."""
+
+
+def converse(
+    command: Sequence[str], stdout: Path, stderr: Path, seconds: float, listener: Listener
+) -> Ended:
+    """Run a command to its end; answer with an empty line wherever it waits.
+
+    Args:
+        stdout, stderr, seconds: as for `run_process`.
+
+    Raises:
+        ConfigError: the command cannot be started.
+    """
+    begin = time.monotonic()
+    expired = threading.Event()
+    with stdout.open("wb") as out, stderr.open("wb") as log:
+        process = _start(command, subprocess.PIPE, log.fileno(), subprocess.PIPE)
+        assert process.stdin is not None and process.stdout is not None
+
+        def stop() -> None:
+            expired.set()
+            _signal(process.pid, signal.SIGKILL)
+
+        limit = threading.Timer(seconds, stop)
+        limit.daemon = True
+        limit.start()
+        try:
+            for line in process.stdout:
+                out.write(line)
+                if listener.take(line):
+                    listener.read()
+                    if _has_more(process.stdout):
+                        listener.note_haste()
+                    with contextlib.suppress(BrokenPipeError):
+                        process.stdin.write(b"\n")
+                        process.stdin.flush()
+            code = process.wait()
+            listener.read()
+        finally:
+            limit.cancel()
+            _signal(process.pid, signal.SIGKILL)
+            process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            process.stdout.close()
+    return Ended(None if expired.is_set() else code, time.monotonic() - begin)
+
+
+def _has_more(output: IO[bytes]) -> bool:
+    """Return whether a process has written more than the lines that were read."""
+    os.set_blocking(output.fileno(), False)
+    try:
+        return bool(output.peek(1))  # type: ignore[attr-defined]  # of a buffered reader
+    finally:
+        os.set_blocking(output.fileno(), True)
 
 
 @dataclass(frozen=True)
@@ -146,11 +215,13 @@ def _has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
     return True
 
 
-def _start(command: Sequence[str], stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], stdout: int, stderr: int, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,

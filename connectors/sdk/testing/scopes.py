@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from elt_assets.protocol.airbyte.catalog import (
     StreamId,
 )
 from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.airbyte.states import LEGACY, kind_of
+from elt_assets.protocol.airbyte.states import LEGACY, STREAM, kind_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Cut:
 
     Args:
         number: the number of the state in the scope, from 1; `line`: its line in the whole read.
-        run: the process that resumed it.
+        run: the process that resumed it; `resumed`: the identities of its records.
         difference: the difference between the whole read and both parts.
     """
 
@@ -90,7 +91,25 @@ class Cut:
     number: int
     line: int
     run: Run
+    resumed: Counter[str]
     difference: Difference
+
+    @property
+    def key(self) -> tuple[bytes | int, ...]:
+        """What is equal for equal cuts of two reads: the modes, the state, and the records before it."""
+        state = self.scope.states[self.number - 1]
+        modes = (stream.sync_mode.encode() for stream in self.scope.streams)
+        return *modes, *(part.to_json() for part in state.states), state.records_before
+
+
+@dataclass(frozen=True)
+class SliceCut:
+    """A read that was cut at a state and resumed both ways. `resumed`: the identities of the records of its
+    slices, as `cut` has those of its records."""
+
+    cut: Cut
+    read: Read
+    resumed: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -144,14 +163,42 @@ def configure(
     )
 
 
-def own_scope(read: Read, stream: ConfiguredStream) -> Scope:
+@dataclass(frozen=True)
+class SlicedRead:
+    """A read that was made twice: as records, and by slices."""
+
+    as_records: Read
+    by_slices: Read
+
+    @property
+    def has_slices(self) -> bool:
+        """Return whether the connector has sent slices."""
+        return self.by_slices.slices is not None and bool(self.by_slices.slices.slices)
+
+
+def list_incremental_scopes(read: Read) -> list[Scope]:
+    """Return the streams that were read incrementally: each one alone, unless they share their states."""
+    incremental = [stream for stream in read.run.streams if stream.sync_mode == INCREMENTAL]
+    states = read.run.transcript.states
+    if incremental and any(kind_of(state) != STREAM for state, _ in states):
+        return [_make_shared_scope(read)]
+    return [_own_scope(read, stream) for stream in incremental]
+
+
+def list_resumable_scopes(read: Read) -> list[Scope]:
+    """Return the streams whose full refresh can be resumed."""
+    resumable = [stream for stream in read.run.streams if stream.stream.is_resumable]
+    return [_own_scope(read, stream) for stream in resumable]
+
+
+def _own_scope(read: Read, stream: ConfiguredStream) -> Scope:
     """Return what a read yielded of one stream, with the states of this stream."""
     states = read.run.transcript.states
     own = [([state], line) for state, line in states if _stream_of(state) == stream.id]
     return _scope(read, [stream], own)
 
 
-def make_shared_scope(read: Read) -> Scope:
+def _make_shared_scope(read: Read) -> Scope:
     """Return what a read yielded, if the streams share states."""
     return _scope(read, read.run.streams, _hold(read.run.transcript.states))
 

@@ -17,19 +17,24 @@ from connectors.sdk.testing import RULES, Kit, KitOptions, Report
 from connectors.sdk.testing.cli import main
 from connectors.sdk.testing.connector import Processes
 from connectors.sdk.testing.findings import FAILED, NOT_CHECKED, PASSED
-from connectors.sdk.testing.process import Ended, Stopped
+from connectors.sdk.testing.process import Ended, Listener, Stopped
 from elt_assets.errors import ConfigError
 from tests.programs.broken import base
 from tests.programs.broken.base import CONFIG
 from tests.programs.broken.cursor import CursorSource
+from tests.programs.broken.sliced import DEFECTS
 
 pytestmark = pytest.mark.process
 
 FOLDER = Path(__file__).parents[2] / "programs" / "broken"
 BROKEN = sorted(
-    path.stem for path in FOLDER.glob("*.py") if path.stem not in ("base", "cursor", "tap")
+    path.stem
+    for path in FOLDER.glob("*.py")
+    if path.stem not in ("base", "cursor", "sliced", "tap")
 )
 """The programs: each is named by the rule that it violates, and a word more if it is not the only one."""
+OF_SLICES = set.union(*DEFECTS.values())
+"""The rules about slices: see `test_slices`."""
 
 
 def program(name: str, *words: str) -> list[str]:
@@ -63,7 +68,14 @@ def stopped_at_once(command: Sequence[str], _: Path, after: float) -> Stopped:
     return Stopped(Ended(None if is_stubborn else -15, after), 0)
 
 
-HERE = Processes(execute=in_this_process, stop=stopped_at_once)
+def run_without_slices(
+    command: Sequence[str], stdout: Path, stderr: Path, seconds: float, _: Listener
+) -> Ended:
+    """Run a source that has no slices."""
+    return in_this_process(command, stdout, stderr, seconds)
+
+
+HERE = Processes(execute=in_this_process, stop=stopped_at_once, converse=run_without_slices)
 STOPPED = Processes(stop=stopped_at_once)
 
 
@@ -81,7 +93,7 @@ def rule_of(name: str) -> str:
 
 
 def test_each_rule_has_a_source_that_violates_it() -> None:
-    assert {rule_of(name) for name in BROKEN} == set(RULES)
+    assert {rule_of(name) for name in BROKEN} | OF_SLICES == set(RULES)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -101,7 +113,7 @@ def test_a_source_that_follows_all_rules_passes(state: str) -> None:
     found = report(*program("base", state), processes=HERE)
     assert found.passed, "\n".join(found.lines())
     unused = {each.rule for each in found.outcomes if each.status != PASSED}
-    expected = {"chosen-cursor-is-used"}
+    expected = {"chosen-cursor-is-used"} | OF_SLICES
     assert unused == (expected if state == "STREAM" else {*expected, "refresh-resumes-exactly"})
 
 

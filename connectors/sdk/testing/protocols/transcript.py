@@ -129,6 +129,11 @@ class Transcript:
         traces = ((seen.message.trace, seen.line) for seen in self.messages)
         return [(t.estimate, line) for t, line in traces if t is not None and t.estimate]
 
+    @property
+    def has_barriers(self) -> bool:
+        """Return whether the process has waited for its slices to be read."""
+        return any(seen.message.barrier is not None for seen in self.messages)
+
     def add_message(self, message: Message, line: int, missing: Sequence[str]) -> None:
         """Add a message. `missing`: the required properties that it lacks."""
         if message.record is None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from connectors.sdk.testing.rules import answers, bookmarks, output, progress, records, states
+from connectors.sdk.testing.rules import (
+    answers,
+    bookmarks,
+    output,
+    progress,
+    records,
+    slices,
+    states,
+)
 from connectors.sdk.testing.rules.rule import Rule
 from elt_assets.errors import ConfigError
 
@@ -33,6 +41,11 @@ _ALL = (
     records.states_are_of_configured_streams,
     states.full_refresh_ignores_state,
     states.refresh_resumes_exactly,
+    slices.slices_are_read_elsewhere,
+    slices.slices_are_read_again_alike,
+    slices.slices_have_the_same_records,
+    slices.slices_and_records_share_states,
+    slices.waits_end_when_slices_are_read,
     progress.statuses_are_complete,
     progress.estimates_are_plausible,
     progress.record_counts_match_states,

@@ -83,7 +83,7 @@ def _round_trips(seen: Observations, scopes: Sequence[Scope], cuts: Sequence[Cut
             seen_end = f"the read from {place} {cut.run.ended.text}"
             yield _cut_finding(cut, seen_end, "accept each state that the connector has sent")
         elif cut.difference:
-            text = f"with the read from {place}, {_difference(cut.difference)}"
+            text = f"with the read from {place}, {describe_difference(cut.difference)}"
             yield _cut_finding(
                 cut,
                 text,
@@ -103,7 +103,8 @@ def _cut_finding(cut: Cut, seen: str, advice: str) -> Finding:
     )
 
 
-def _difference(difference: Difference) -> str:
+def describe_difference(difference: Difference) -> str:
+    """Return a difference in words; empty if there is none."""
     parts = []
     if difference.missing:
         parts.append(
@@ -212,7 +213,7 @@ def full_refresh_ignores_state(seen: Observations) -> Results:
             end = "" if read.run.succeeded else f"the process {read.run.ended.text}; "
             yield Finding(
                 f"the {whole.total():,} records of a full refresh without a state",
-                f"{end}{_difference(difference) or 'the same records'}",
+                f"{end}{describe_difference(difference) or 'the same records'}",
                 "ignore the state of a stream that is read with `full_refresh`; " + NEW_DATA,
                 str(stream.id),
                 read.run.purpose,
