@@ -13,9 +13,9 @@ from connectors.declarative.manifest import components
 from connectors.declarative.readers import AnyStream, Readers
 from connectors.declarative.reading import read_slices
 from connectors.sdk.items import Context, Item
+from connectors.sdk.named_partitions import find_named_partitions
 from connectors.sdk.reports import report_warning
 from connectors.sdk.stream import Stream
-from connectors.sdk.stream_read import find_named_partitions
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 _LOCAL = (components.InlineSchemaLoader, components.JsonFileSchemaLoader)

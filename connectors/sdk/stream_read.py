@@ -10,7 +10,6 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from connectors.sdk.declared_stream import DeclaredStream
@@ -20,6 +19,7 @@ from connectors.sdk.filters import records_since
 from connectors.sdk.intervals import Intervals, RecordsBetween
 from connectors.sdk.items import Checkpoint, Context, Estimate, Item, Record, Warn
 from connectors.sdk.missing_keys import MissingKeys
+from connectors.sdk.named_partitions import find_named_partitions, select_partitions
 from connectors.sdk.reading import (
     Batch,
     BookmarkedRead,
@@ -40,10 +40,10 @@ from connectors.sdk.state.parents import (
     fields_for_children,
     share_contexts,
 )
-from connectors.sdk.state.partitions import distinct, identity
+from connectors.sdk.state.partitions import distinct
 from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import PARENT_STATE, StreamState
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 
 MAX_SENT, MAX_SENT_IN_PARTITION = 1_000, 20
@@ -182,7 +182,7 @@ class StreamRead:
     def _list_contexts(self, named: list[Context] | None) -> Iterable[Context] | None:
         """Return the contexts to read; None for a stream without partitions."""
         if named is not None:
-            return _find_named(self._stream, named)
+            return select_partitions(self._stream, named)
         if self._changed is not None:
             return self._changed.contexts()
         return self._stream.partitions()
@@ -347,43 +347,3 @@ def _child_context(
     if child is None or not fields:
         return child
     return ParentContext(child, {field: record.get(field) for field in fields})
-
-
-def _find_named(stream: DeclaredStream, named: list[Context]) -> Iterable[Context]:
-    """Return the partitions that the configured stream names. If records get values of the parent, the
-    parent is read for them.
-
-    Raises:
-        ConfigError: partitions are named that cannot be read alone, or that the stream does not have.
-    """
-    contexts = stream.separate_partitions()
-    return _select(contexts, named) if stream.parent_fields else named
-
-
-def _select(contexts: Iterable[Context], named: list[Context]) -> Iterator[Context]:
-    missing = {identity(context): context for context in named}
-    for context in contexts:
-        if missing.pop(identity(context), None) is not None:
-            yield context
-        if not missing:
-            return
-    raise ConfigError(
-        f"the stream has no partition {next(iter(missing.values()))!r}",
-        guidance="run `partitions` to see its partitions",
-    )
-
-
-def find_named_partitions(configured: ConfiguredStream) -> list[Context] | None:
-    """Return the partitions that the configured stream names, which are to be read alone; None for all.
-
-    Raises:
-        ConfigError: what it names is not a list of contexts.
-    """
-    partitions = configured.extra.get("partitions")
-    try:
-        return msgspec.json.decode(partitions or b"null", type=list[Context] | None)
-    except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"`partitions` of stream {str(configured.id)!r} is not a list of contexts: {error}",
-            guidance='write a list of objects, as in [{"store": 1}]',
-        ) from error

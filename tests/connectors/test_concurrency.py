@@ -125,6 +125,27 @@ def test_an_error_in_one_partition_stops_the_others() -> None:
     assert THREAD not in [thread.name for thread in threading.enumerate()]
 
 
+def test_a_broken_partition_has_no_bookmark() -> None:
+    stream = Numbered(9, 5, failing=3, concurrency=3, replication_key="number")
+    stream.json_schema = {"properties": {"n": {}, "number": {"type": "integer"}}}
+    items: list[Any] = []
+    with pytest.raises(SystemFailure):
+        items.extend(iter(stream.read(configure(stream), None)))
+    complete = [
+        entry["context"]["n"]
+        for item in items
+        if isinstance(item, Checkpoint)
+        for entry in state_of(item)["partitions"]
+        if "replication_key_value" in entry
+    ]
+    assert 3 not in complete
+
+
+def test_many_partitions_need_few_threads() -> None:
+    stream = Numbered(5_000, 1, concurrency=2)
+    assert len(read(stream, mode=FULL_REFRESH)) == 5_000
+
+
 def test_what_a_broken_partition_had_is_sent_first() -> None:
     stream = Numbered(1, 5, failing=0, concurrency=3)
     items = stream.read(configure(stream, FULL_REFRESH), None)

@@ -537,6 +537,13 @@ def test_the_greatest_value_is_the_bookmark_also_if_it_is_not_the_first() -> Non
     assert last_state(read(stream))["replication_key_value"] == 4
 
 
+def test_values_of_the_future_are_read_and_move_no_bookmark_there() -> None:
+    values = ["2999-01-01T00:00:00Z", "2024-01-02T00:00:00Z", "2023-01-01T00:00:00Z"]
+    items = read(Times(*values, is_descending=True), {"at": "2024-01-01T00:00:00Z"})
+    assert ids(items) == [0, 1]
+    assert last_state(items)["replication_key_value"] < values[0]
+
+
 def test_values_that_are_missing_end_no_descending_read() -> None:
     stream = Numbers(9, None, 8, "x", 1, 0, is_descending=True)
     assert ids(read(stream, {"at": 7})) == [0, 1, 2, 3]
