@@ -596,6 +596,27 @@ def test_a_token_endpoint_that_fails_is_retried(
     assert waits[0] == 3.0 and len(waits) == 2
 
 
+def test_the_time_of_a_request_is_reserved_when_its_token_is_there(
+    api: JsonApi, connect: Connect
+) -> None:
+    """Threads that wait for a new token would otherwise send later than they reserved, too many at once."""
+    api.tokens = Tokens()
+
+    class Limit:
+        def reserve(self, request: httpx.Request) -> float:
+            assert request.headers["authorization"] == "Bearer access-1"
+            return 0.0
+
+        def observe(self, response: httpx.Response) -> None:
+            assert response.status_code == 200
+
+    token = OAuth2ClientCredentials(
+        f"{api.url}/token", client_id="client", client_secret="client-secret"
+    )
+    client = connect(authenticator=token, rate_limit=Limit())
+    assert client.get("all/orders").json() == ORDERS
+
+
 def test_token_requests_do_not_count_for_the_rate_limit(
     api: JsonApi, connect: Connect, waits: list[float]
 ) -> None:

@@ -264,10 +264,11 @@ class HttpClient:
         headers = _headers(self._headers, call.headers) if is_trusted else _headers()
         request = self._request(call, url, headers)
         note_credentials(request, are_sent=is_trusted)
-        if self._rate_limit is not None:
-            self._wait(self._rate_limit.reserve(request), RATE_LIMITED)
         if is_trusted and self._authenticator is not None:
             self._authenticator.authenticate(request, self.send_for_credentials)
+        # After the credentials: threads that wait for a new token would all send later than they reserved.
+        if self._rate_limit is not None:
+            self._wait(self._rate_limit.reserve(request), RATE_LIMITED)
         return request
 
     def _request(self, call: _Call, url: httpx.URL, headers: httpx.Headers) -> httpx.Request:

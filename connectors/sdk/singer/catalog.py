@@ -43,7 +43,7 @@ class SelectedStream:
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the selected fields."""
-        return _schema_without(self.stream.json_schema, self.excluded)
+        return _schema_without(self.stream.make_schema(), self.excluded)
 
     @property
     def key_properties(self) -> list[str]:
@@ -62,7 +62,7 @@ def stream_name(stream: Stream) -> str:
 
 def catalog_entry(stream: Stream) -> Entry:
     """Return a stream's entry of the catalog that `--discover` prints. Everything is selected by default."""
-    name, schema = stream_name(stream), dict(stream.json_schema)
+    name, schema = stream_name(stream), dict(stream.make_schema())
     key, cursor = _key_properties(stream), _cursor(stream)
     root: dict[str, Any] = {"inclusion": "available", "selected-by-default": True}
     root["table-key-properties"] = key
@@ -126,7 +126,7 @@ def _select(
         )
     configured = ConfiguredStream(stream=stream.describe(), sync_mode=_METHODS[method])
     always_kept = {*_key_properties(stream), cursor}
-    excluded = _find_excluded(stream.json_schema, metadata, ())
+    excluded = _find_excluded(stream.make_schema(), metadata, ())
     return SelectedStream(
         stream,
         configured,

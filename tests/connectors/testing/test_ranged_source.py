@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from connectors.sdk import run
 from connectors.sdk.testing import Kit, KitOptions, Report
 from connectors.sdk.testing.connector import Processes
@@ -25,12 +27,13 @@ def stop_here(_command: Sequence[str], _: Path, after: float) -> Stopped:
 
 
 def check(config: dict[str, Any], **options: Any) -> Report:
-    processes = Processes(execute=run_here, stop=stop_here)
+    processes = Processes(execute=run_here, stop=stop_here, converse=None)
     return Kit(["ranged"], config, KitOptions(**options), processes).report()
 
 
-def test_streams_that_say_what_is_read_follow_all_rules() -> None:
-    outcome = check({})
+@pytest.mark.parametrize("tap", [False, True], ids=["Airbyte", "Singer"])
+def test_streams_that_say_what_is_read_follow_all_rules(tap: bool) -> None:
+    outcome = check({}, tap=tap)
     assert outcome.passed, "\n".join(outcome.lines())
 
 
