@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from connectors.files.config import CsvOptions
+from connectors.files.formats.blocks import BlockStream
 from connectors.files.formats.file_format import (
     SAMPLE_BYTES,
     SAMPLE_ROWS,
@@ -33,6 +34,8 @@ _ROW_BYTES = 100
 _BATCH_ROWS = 1 << 16
 _EMPTY = ("Empty CSV file", "Could not skip initial")
 """What pyarrow says of a file without rows."""
+_LARGE = 4 << 20
+"""Size of a block in bytes from which the memory of each is given back: it costs time to get it again."""
 _FEW_MISFITS = 50
 """A batch with more misfits becomes records as a whole; otherwise only their rows do."""
 
@@ -81,6 +84,7 @@ class Delimited:
                 named = pa.RecordBatch.from_arrays(batch.columns, names=head.names)
                 for start in range(0, len(named), _BATCH_ROWS):
                     yield from converter.convert(named.slice(start, _BATCH_ROWS))
+                del batch, named
             if bad_rows:
                 yield rows.make_records([_reject(rows, row) for row in bad_rows])
 
@@ -92,9 +96,10 @@ class Delimited:
             bad_rows.append(row)
             return "skip"
 
+        blocks = BlockStream(stream)
         try:
             reader = pacsv.open_csv(
-                stream,
+                pa.PythonFile(blocks, mode="r"),
                 read_options=pacsv.ReadOptions(
                     use_threads=False,
                     block_size=max(options.max_row_bytes, 1 << 20),
@@ -116,7 +121,15 @@ class Delimited:
                     quoted_strings_can_be_null=False,
                 ),
             )
-            yield from reader
+            while True:
+                with blocks.allow_reads():
+                    batch = reader.read_next_batch()
+                yield batch
+                del batch  # its memory is free while the next one is read
+                if options.max_row_bytes > _LARGE:
+                    pa.default_memory_pool().release_unused()
+        except StopIteration:
+            return
         except pa.ArrowInvalid as error:
             if not any(mark in str(error) for mark in _EMPTY):
                 raise self._describe(error, head.file) from error
