@@ -156,7 +156,7 @@ class BookmarkedRead:
         rules: what becomes of the records.
         frequency: the number of records between two states.
         with_progress: whether states have the progress so far, which no sync resumes from.
-        observe: called for each record; None to call nothing.
+        observers: called for each record.
     """
 
     def __init__(
@@ -167,14 +167,14 @@ class BookmarkedRead:
         *,
         frequency: int,
         with_progress: bool,
-        observe: Observe | None = None,
+        observers: Sequence[Observe] = (),
     ):
         self._state = state
         self._schedule = schedule
         self._rules = rules
         self._frequency = frequency
         self._with_progress = with_progress
-        self._observe = observe
+        self._observers = observers
         self._sent: Checkpoint | None = None
         self._since = self._nulls = self._bad_values = 0
         self._first_bad_value: Any = None
@@ -206,10 +206,15 @@ class BookmarkedRead:
         if since or last != previous:
             yield last
 
+    @property
+    def last_state(self) -> dict[str, Any] | Raw | None:
+        """The state that was sent last; None if there is none."""
+        return None if self._sent is None else self._sent.state
+
     def _records(self, batch: Batch) -> Iterator[Item]:
         state, context, bookmark = self._state, batch.partition.context, batch.partition.bookmark
         assert bookmark is not None
-        complete, observe = self._rules.completer(context), self._observe
+        complete, observers = self._rules.completer(context), self._observers
         frequency, since = self._frequency, self._since
         for item in batch.items:
             if isinstance(item, IntervalEnd):
@@ -221,7 +226,7 @@ class BookmarkedRead:
             if record is None:
                 continue
             is_left_out = bookmark.see(record)
-            if observe is not None:
+            for observe in observers:
                 observe(record, context, is_left_out)
             if is_left_out:
                 continue

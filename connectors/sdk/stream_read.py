@@ -6,7 +6,7 @@ Spec: SDK Implementation Details - Stream State.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -23,7 +23,6 @@ from connectors.sdk.named_partitions import find_named_partitions, select_partit
 from connectors.sdk.reading import (
     Batch,
     BookmarkedRead,
-    Observe,
     Partition,
     RecordRules,
     Steps,
@@ -36,8 +35,11 @@ from connectors.sdk.state.bookmark import BookmarkRules
 from connectors.sdk.state.lengths import parse_length
 from connectors.sdk.state.parents import (
     ContextCollector,
+    Observer,
     ParentContext,
     fields_for_children,
+    is_tracked,
+    key_of_changed,
     share_contexts,
 )
 from connectors.sdk.state.partitions import distinct
@@ -61,15 +63,15 @@ def read_stream(
     named = find_named_partitions(configured)
     saved = {} if state is None or not has_states else stream.load_state(state)
     read = StreamRead(stream, saved, has_states=has_states, named=named)
-    collector = read.make_collector()
+    collectors = read.make_collectors()
     if has_states and stream.replication_key is not None:
         # In the middle of a partition, a state of the newest records covers nothing: `descending` says why.
         frequency = _NEVER if stream.is_descending else stream.STATE_MSG_FREQUENCY
-        yield from read.items_with_states(frequency, collector)
+        yield from read.items_with_states(frequency, collectors)
     else:
-        yield from read.items_in_full(collector)
-    if collector is not None:
-        collector.finish()
+        yield from read.items_in_full(collectors)
+    for collector in collectors:
+        collector.finish(read.state)
 
 
 class StreamRead:
@@ -80,6 +82,9 @@ class StreamRead:
         saved: its state; empty to read from the beginning.
         has_states: whether the read has states.
         named: the contexts of the partitions that are read alone; None for all.
+
+    Attributes:
+        state: the state at the end of the read; None before that, or without states.
     """
 
     def __init__(
@@ -92,7 +97,9 @@ class StreamRead:
     ):
         self._stream = stream
         self._saved = saved
+        self._has_states = has_states and stream.replication_key is not None
         self._is_partial = named is not None
+        self.state: dict[str, Any] | Raw | None = None
         # Before the partitions are listed: a record of one that is new then may be older than now.
         self._key = stream.begin_read()
         self._limits = stream.date_limits()
@@ -103,30 +110,36 @@ class StreamRead:
         )
         self._contexts = self._list_contexts(named)
 
-    def make_collector(self) -> ContextCollector | None:
-        """Return what collects the contexts of child streams in this read; None if it cannot have them
-        all."""
+    def make_collectors(self) -> list[ContextCollector]:
+        """Return what collects the contexts of child streams in this read: of all records, if it has them
+        all, and of those that have changed."""
         stream = self._stream
-        is_limited = self._is_partial or self._limits is not None or self._intervals is not None
-        if is_limited or not stream.may_have_children() or self._changed is not None:
-            return None
+        if self._is_partial or not stream.may_have_children():
+            return []
         fields = fields_for_children(stream)
-        return ContextCollector(
-            stream, lambda record, context: _child_context(stream, record, context, fields)
-        )
 
-    def items_in_full(self, collector: ContextCollector | None = None) -> Iterator[Item]:
+        def context_of(record: Record, context: Context | None) -> Context | None:
+            return _child_context(stream, record, context, fields)
+
+        collectors = []
+        if self._limits is None and self._intervals is None and self._changed is None:
+            collectors.append(ContextCollector(stream, context_of))
+        if self._has_states and is_tracked(stream):
+            key = key_of_changed(stream, self._saved)
+            collectors.append(ContextCollector(key, context_of, only_new=True))
+        return collectors
+
+    def items_in_full(self, collectors: Sequence[ContextCollector] = ()) -> Iterator[Item]:
         """Yield the records without states; only that of the parent, if changed parents are read."""
         contexts, start = self._contexts, self._stream.start_date
         if contexts is None:
             yield from self._estimate(start)
-        if collector is not None and start is not None:
-            collector.stop()
+        _stop_if_begun(collectors, start)
         listed = [None] if contexts is None else distinct(contexts)
         partitions = (Partition(context, start) for context in listed)
         with closing(self._batches(partitions)) as batches:
             for record, context in read_in_full(batches, self._rules):
-                if collector is not None:
+                for collector in collectors:
                     collector.see(record, context)
                 yield record
         yield from self._warnings()
@@ -134,38 +147,32 @@ class StreamRead:
             yield Checkpoint(Raw(encode({**self._saved, PARENT_STATE: self._changed.state})))
 
     def items_with_states(
-        self,
-        frequency: int = _NEVER,
-        collector: ContextCollector | None = None,
-        observe: Observe | None = None,
+        self, frequency: int = _NEVER, collectors: Sequence[Observer] = ()
     ) -> Iterator[Item]:
         """Yield the records, and checkpoints.
 
         Args:
             frequency: the number of records between two states.
-            collector: collects the contexts of child streams.
-            observe: called for each record, before it is yielded; not with a collector.
+            collectors: see each record before it is yielded.
         """
         state = self._make_state()
         contexts, first = peek(self._contexts)
         has_many = state.bookmarks_with(first) > MANY_PARTITIONS
-        schedule = StateSchedule(has_many=has_many, size=state.size)
-        if collector is not None:
-            observe = lambda record, context, _: collector.see(record, context)  # noqa: E731
         read = BookmarkedRead(
             state,
-            schedule,
+            StateSchedule(has_many=has_many, size=state.size),
             self._rules,
             frequency=frequency,
             with_progress=not has_many,
-            observe=observe,
+            observers=[collector.see for collector in collectors],
         )
         if self._contexts is None:
             yield from self._estimate(state.begin(None).start)
-        partitions = (_begin(state, context, collector) for context in contexts)
+        partitions = (_begin(state, context, collectors) for context in contexts)
         with closing(self._batches(partitions)) as batches:
             yield from read.items(batches)
         yield from read.finish(None if self._changed is None else self._changed.state)
+        self.state = read.last_state
         yield from self._warnings()
 
     def child_contexts(self, fields: Iterable[str]) -> Iterator[Context]:
@@ -278,28 +285,42 @@ class ChangedParents:
 
     def contexts(self) -> Iterator[Context]:
         """Yield the contexts. The state is the one after them when all were yielded."""
-        key = (self._parent, encode(self._saved))
+        key = key_of_changed(self._parent, self._saved)
         yield from share_contexts(key, self._read, lambda: self.state, self._keep)
 
     def _read(self) -> Iterator[Context]:
-        children: list[Context] = []
-
-        def observe(record: Record, context: Context | None, is_left_out: bool) -> None:
-            child = _child_context(self._parent, record, context, self._fields)
-            if child is not None and not is_left_out:
-                children.append(child)
-
+        children = _Children(self._parent, self._fields)
         read = StreamRead(self._parent, self._saved, has_states=True)
-        for item in read.items_with_states(observe=observe):
-            if isinstance(item, Checkpoint):
-                self.state = item.state
-            elif isinstance(item, Warn):
+        for item in read.items_with_states(collectors=[children]):
+            if isinstance(item, Warn):
                 report_warning(f"parent stream {str(self._parent.id)!r}: {item.text}")
-            yield from children
-            children.clear()
+            yield from children.take()
+        self.state = read.state
 
     def _keep(self, state: Any) -> None:
         self.state = state
+
+
+class _Children:
+    """The contexts of child streams for the records that were seen last."""
+
+    def __init__(self, parent: DeclaredStream, fields: Collection[str]):
+        self._parent = parent
+        self._fields = fields
+        self._contexts: list[Context] = []
+
+    def see(self, record: Record, context: Context | None, is_left_out: bool = False) -> None:
+        child = _child_context(self._parent, record, context, self._fields)
+        if child is not None and not is_left_out:
+            self._contexts.append(child)
+
+    def stop(self) -> None:
+        """Go on: the contexts are not those of all records."""
+
+    def take(self) -> list[Context]:
+        """Return the contexts, and forget them."""
+        contexts, self._contexts = self._contexts, []
+        return contexts
 
 
 def _find_changed_parents(
@@ -322,12 +343,18 @@ def _find_changed_parents(
 
 
 def _begin(
-    state: StreamState, context: Context | None, collector: ContextCollector | None
+    state: StreamState, context: Context | None, collectors: Sequence[Observer]
 ) -> Partition:
     bookmark = state.begin(context)
-    if collector is not None and bookmark.start is not None:
-        collector.stop()
+    _stop_if_begun(collectors, bookmark.start)
     return Partition(context, bookmark.start, bookmark)
+
+
+def _stop_if_begun(collectors: Sequence[Observer], start: Any) -> None:
+    """Tell collectors that a partition is not read from its beginning, if it is so."""
+    if start is not None:
+        for collector in collectors:
+            collector.stop()
 
 
 def _rules_of(stream: DeclaredStream) -> RecordRules:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Raw
@@ -79,7 +79,9 @@ def read_streams(jobs: Iterable[Job], output: Callable[[ConfiguredStream], Strea
         OutputClosedError: the reader of the messages has closed the output.
     """
     ordered = sorted(jobs, key=lambda job: len(_ancestors(job[0])))
-    with share_parents(_fields_of_parents(job[0] for job in ordered)):
+    streams = [job[0] for job in ordered]
+    tracked = {stream.parent for stream in _with_ancestors(streams) if stream.only_changed_parents}
+    with share_parents(_fields_of_parents(streams), tracked):
         return sum(not _read(job, output(job[1])) for job in ordered)
 
 
@@ -92,15 +94,17 @@ def _ancestors(stream: Stream) -> list[Stream]:
     return ancestors
 
 
+def _with_ancestors(streams: Iterable[Stream]) -> Iterator[Stream]:
+    for stream in streams:
+        yield from (stream, *_ancestors(stream))
+
+
 def _fields_of_parents(streams: Iterable[Stream]) -> dict[object, frozenset[str]]:
     """Return the fields of each parent that records of its child streams get."""
     fields: dict[object, frozenset[str]] = {}
-    for stream in streams:
-        for child in (stream, *_ancestors(stream)):
-            if child.parent is not None:
-                fields[child.parent] = fields.get(child.parent, frozenset()) | {
-                    *child.parent_fields
-                }
+    for child in _with_ancestors(streams):
+        if child.parent is not None:
+            fields[child.parent] = fields.get(child.parent, frozenset()) | {*child.parent_fields}
     return fields
 
 

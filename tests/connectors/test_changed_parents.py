@@ -193,8 +193,9 @@ def test_grandchildren_are_read_for_changed_parents_too() -> None:
     assert (orders.shops_read, [row["id"] for row in rows(items)]) == ([2], [3])
 
 
-def test_children_that_continue_from_one_state_share_the_read_of_their_parent(
-    tmp_path: Path,
+@pytest.mark.parametrize("names", [["orders", "visits"], ["visits", "shops", "orders"]])
+def test_streams_that_continue_from_one_state_share_the_read_of_a_parent(
+    names: list[str], tmp_path: Path
 ) -> None:
     data = Shops()
     data.change(1)
@@ -204,15 +205,31 @@ def test_children_that_continue_from_one_state_share_the_read_of_their_parent(
         OrderStream(data, parent, name="orders"),
         OrderStream(data, parent, name="visits", parent_fields={"city": "shop_city"}),
     ]
-    source = Shop(parent, *children)
-    files: Json = {"config": {}, "catalog": catalog("orders", "visits", mode=INCREMENTAL)}
-    code, messages = call(source, tmp_path, "read", **files)
-    assert (code, parent.reads, len(records(messages))) == (0, 1, 4)
-    given_states = [m["state"] for m in messages if m["type"] == "STATE"]
-    data.change(2)
-    code, messages = call(source, tmp_path, "read", **files, state=given_states)
-    assert (code, parent.reads, len(records(messages))) == (0, 2, 4)
-    assert [row.get("shop_city") for row in records(messages)] == [None, None, "Bonn", "Bonn"]
+    saved: Json = {"state": []}
+    for reads, changes in ((1, []), (2, [2, 3]), (3, [])):
+        for shop in changes:
+            data.change(shop)
+        files: Json = {"config": {}, "catalog": catalog(*names, mode=INCREMENTAL), **saved}
+        code, messages = call(Shop(parent, *children), tmp_path, "read", **files)
+        assert (code, parent.reads) == (0, reads)
+        saved = {"state": [m["state"] for m in messages if m["type"] == "STATE"]}
+        cities = [row["shop_city"] for row in records(messages) if "shop_city" in row]
+        assert cities == ["Bonn"] * {1: 2, 2: 3, 3: 0}[reads]
+
+
+def test_a_parent_of_another_state_is_read_for_itself(tmp_path: Path) -> None:
+    data = Shops()
+    data.change(1)
+    parent = ShopStream(data)
+    files: Json = {"config": {}, "catalog": catalog("shops", "orders", mode=INCREMENTAL)}
+    _, messages = call(Shop(parent, OrderStream(data, parent)), tmp_path, "read", **files)
+    states_of_all = [m["state"] for m in messages if m["type"] == "STATE"]
+    of_shops = [
+        state for state in states_of_all if state["stream"]["stream_descriptor"]["name"] == "shops"
+    ]
+    orders = OrderStream(data, parent)
+    call(Shop(parent, orders), tmp_path, "read", **files, state=of_shops)
+    assert orders.shops_read == [1]  # the state of the orders was reset, that of the shops was not
 
 
 def test_a_stream_without_a_suitable_parent_is_an_error() -> None:

@@ -7,21 +7,24 @@ and no start date. Contexts of a parent that failed, or was not read to its end,
 for the next child stream.
 
 Child streams that are read for changed parents only share the contexts if they continue from the same state
-of the parent.
+of the parent, with each other and with the read of the parent for itself.
 """
 
 from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
+
+import msgspec
 
 from connectors.sdk.items import Context, Record
 from connectors.sdk.reports import hold_value
 
+_encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 MEMORY = 8 << 20
 """Size in bytes of the contexts of one parent that are kept in memory; more of them are in a file."""
 Fields = Mapping[object, frozenset[str]]
@@ -81,35 +84,47 @@ class _Spool:
         self._file.close()
 
 
+class Observer(Protocol):
+    """Sees the records of a parent while it is read."""
+
+    def see(self, record: Record, context: Context | None, is_left_out: bool = False) -> None:
+        """Take notice of a record; `is_left_out`: it was sent before, and has not changed."""
+
+    def stop(self) -> None:
+        """Take notice that the parent is not read as a whole."""
+
+
 class ContextCollector:
     """Collects the contexts of a parent's child streams while the parent is read for itself.
 
     Args:
-        parent: the parent.
+        key: the parent, and what the contexts depend on: see `share_contexts`.
         context_of: returns the context for a record of the parent in a partition of it.
+        only_new: whether records that were sent before are left out.
     """
 
     def __init__(
-        self, parent: object, context_of: Callable[[Record, Context | None], Context | None]
+        self,
+        key: Hashable,
+        context_of: Callable[[Record, Context | None], Context | None],
+        *,
+        only_new: bool = False,
     ):
-        self._parent = parent
+        self._key = key
         self._context_of = context_of
+        self._only_new = only_new
         shared = _SHARED.get()
-        self._shared = None if shared is None or parent in shared.lists else shared
+        self._shared = None if shared is None or key in shared.lists else shared
         self._spool = None if self._shared is None else self._shared.spool()
 
-    @property
-    def is_active(self) -> bool:
-        """Whether contexts are collected still."""
-        return self._shared is not None
-
     def stop(self) -> None:
-        """Forget the contexts: the parent is not read as a whole."""
-        self._shared = None
+        """Take notice that the parent is not read as a whole."""
+        if not self._only_new:
+            self._shared = None
 
-    def see(self, record: Record, context: Context | None) -> None:
+    def see(self, record: Record, context: Context | None, is_left_out: bool = False) -> None:
         """Collect the context for a record."""
-        if self._shared is None:
+        if self._shared is None or (is_left_out and self._only_new):
             return
         try:
             child = self._context_of(record, context)
@@ -119,17 +134,18 @@ class ContextCollector:
         if child is not None and self._spool is not None:
             self._spool.add(child)
 
-    def finish(self) -> None:
-        """Keep the contexts: the parent was read to its end."""
+    def finish(self, result: Any = None) -> None:
+        """Keep the contexts, and the result of the read: the parent was read to its end."""
         if self._shared is not None and self._spool is not None:
-            self._shared.lists[self._parent] = (self._spool, None)
+            self._shared.lists[self._key] = (self._spool, result)
 
 
 class _Shared:
     """The contexts of the parents that were read in a scope, by the parent and where its read began."""
 
-    def __init__(self, fields: Fields) -> None:
+    def __init__(self, fields: Fields, tracked: Collection[object]) -> None:
         self.fields = fields
+        self.tracked = tracked
         self.lists: dict[Hashable, tuple[_Spool, Any]] = {}
         self.files = ExitStack()
 
@@ -142,13 +158,14 @@ _SHARED: ContextVar[_Shared | None] = ContextVar("parents", default=None)
 
 
 @contextmanager
-def share_parents(fields: Fields | None = None) -> Iterator[None]:
+def share_parents(fields: Fields | None = None, tracked: Collection[object] = ()) -> Iterator[None]:
     """Let each parent stream be read once for all of its child streams while the scope is open.
 
     Args:
         fields: the fields of parents that child streams need.
+        tracked: the parents with child streams that are read for changed parents only.
     """
-    shared = _Shared(fields or {})
+    shared = _Shared(fields or {}, tracked)
     with shared.files, hold_value(_SHARED, shared):
         yield
 
@@ -157,6 +174,17 @@ def fields_for_children(parent: object) -> frozenset[str]:
     """Return the fields of a parent that the child streams of the open scope need."""
     shared = _SHARED.get()
     return frozenset() if shared is None else shared.fields.get(parent, frozenset())
+
+
+def is_tracked(parent: object) -> bool:
+    """Return whether the open scope has child streams that are read for changed records of a parent only."""
+    shared = _SHARED.get()
+    return shared is not None and parent in shared.tracked
+
+
+def key_of_changed(parent: object, saved: Mapping[str, Any]) -> Hashable:
+    """Return the key of the contexts of records that have changed since a state of the parent."""
+    return parent, _encode_sorted(saved)
 
 
 def share_contexts(
