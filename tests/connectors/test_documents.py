@@ -169,3 +169,15 @@ def test_a_source_waits_for_a_reader_that_is_slower(
     code, messages = read(Reports(), tmp_path)
     assert code == 0 and len(records(messages)) == 6
     assert most and max(most) == 2
+
+
+def test_a_source_does_not_wait_for_a_reader_that_takes_nothing(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("connectors.sdk.airbyte.staging._MAX_STAGED", 10)
+    monkeypatch.setattr("connectors.sdk.airbyte.staging._PATIENCE", 0)
+    waits: list[float] = []
+    monkeypatch.setattr("connectors.sdk.airbyte.staging.time.sleep", waits.append)
+    code, messages = read(Reports(), tmp_path)
+    assert code == 0 and len(records(messages)) == 6 and len(list(folder.iterdir())) == 4
+    assert len(waits) == 1

@@ -20,10 +20,12 @@ from elt_assets.errors import EltError, SystemFailure
 from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.moving import move_tables
+from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta.files import DOCUMENTS
 from elt_assets.lake.delta.moves import Move
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.documents import DocumentTransfer, clean_name
+from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
@@ -221,6 +223,15 @@ def test_a_transfer_survives_a_kill_at_any_point(
 
 def read_rejected(lake: Lake) -> list[Any]:
     return list(lake.dead_letter.dataframe(lake.spark).select("record").collect())
+
+
+def test_a_replayed_record_has_its_document(lake: Lake) -> None:
+    sync(lake, [[document(None, 1)]], APPEND_DEDUP)
+    assert lake.table.records == 0 and len(read_rejected(lake)) == 1
+    stream = make_stream(lake, APPEND)
+    spec = WriteSpec(declare_document(stream), "run-2")
+    replay(lake.provider, lake.tables(), spec, lake.scratch)
+    assert list(read_named(lake).values()) == ["None at 1"]
 
 
 # What fails

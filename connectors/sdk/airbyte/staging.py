@@ -19,7 +19,7 @@ from elt_assets.protocol.airbyte.file_references import DEFAULT_STAGING, STAGING
 _MAX_STAGED = 2 << 30
 """Bytes of documents that the reader has not taken, after which the source waits."""
 _PATIENCE = 300.0
-"""Seconds for which it waits for a reader that takes none."""
+"""Seconds after which it no longer waits for a reader that takes none."""
 _POLL = 0.05
 
 
@@ -34,6 +34,7 @@ class DocumentStaging:
         self._folder: Path | None = None
         self._staged: deque[tuple[Path, int]] = deque()
         self._bytes = 0
+        self._has_slow_reader = True
 
     def write(self, document: Document) -> dict[str, Any]:
         """Write the file of a document, and return the reference to it.
@@ -58,16 +59,21 @@ class DocumentStaging:
         }
 
     def _wait(self) -> None:
-        """Wait until the reader has taken enough of the documents, or for `_PATIENCE` seconds."""
+        """Wait until the reader has taken enough of the documents.
+
+        A reader that takes none for `_PATIENCE` seconds leaves them there, so it is never waited for again.
+        """
         end = time.monotonic() + _PATIENCE
-        while self._staged:
+        while self._staged and self._has_slow_reader:
             path, size = self._staged[0]
             if not path.exists():
                 self._staged.popleft()
                 self._bytes -= size
-            elif self._bytes <= _MAX_STAGED or time.monotonic() >= end:
+                end = time.monotonic() + _PATIENCE
+            elif self._bytes <= _MAX_STAGED:
                 return
             else:
+                self._has_slow_reader = time.monotonic() < end
                 time.sleep(_POLL)
 
     def _find_folder(self) -> Path:

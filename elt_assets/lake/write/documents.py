@@ -117,7 +117,7 @@ class DocumentFolder:
     def add(self, reference: FileReference) -> tuple[str, int]:
         """Begin to copy a document, as `Documents.add`."""
         while len(self._waiting) >= _MAX_WAITING:
-            wait([self._waiting.popleft()])
+            self._waiting.popleft().result()
         url = reference.staging_file_url
         source = self.staged.open(url, reference.file_size_bytes)
         size = os.fstat(source.fileno()).st_size
