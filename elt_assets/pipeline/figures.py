@@ -15,7 +15,8 @@ class SyncFigures:
     """The figures of one sync of one stream, summed over its commits.
 
     Counts are of records. `filtered`: read, but not stored because of the conditions of `filter`. `bytes`: as
-    read. `undeclared`: number of records by field that the catalog does not declare.
+    read. `documents`, `document_bytes`: files that records have beside their data. `undeclared`: number of
+    records by field that the catalog does not declare.
     """
 
     read: int = 0
@@ -24,6 +25,8 @@ class SyncFigures:
     rejected: int = 0
     changed: int = 0
     bytes: int = 0
+    documents: int = 0
+    document_bytes: int = 0
     seconds: float = 0.0
     undeclared: Mapping[str, int] = field(default_factory=dict)
 
@@ -47,6 +50,8 @@ class SyncFigures:
             rejected=self.rejected + other.rejected,
             changed=self.changed + other.changed,
             bytes=self.bytes + other.bytes,
+            documents=self.documents + other.documents,
+            document_bytes=self.document_bytes + other.document_bytes,
             seconds=self.seconds + other.seconds,
             undeclared=limit_counts(Counter(self.undeclared) + Counter(other.undeclared)),
         )

@@ -106,6 +106,8 @@ class ReadRun:
             progress = self.progress(stream)
             figures.read, figures.bytes = progress.records_read, progress.bytes_read
             figures.filtered = progress.records_filtered
+            figures.documents = progress.documents
+            figures.document_bytes = progress.document_bytes
             figures.seconds = time.monotonic() - self._started
         if isinstance(event, Acknowledged):
             self.figures[event.stream].add(event.commit)

@@ -59,7 +59,18 @@ class SegmentDocuments:
         self._stream = stream
         self._documents = documents
         self._paths: list[str] = []
+        self._sizes: list[int] = []
         self._mark = 0
+
+    @property
+    def count(self) -> int:
+        """The number of documents of the records that are stored."""
+        return len(self._paths)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of these documents."""
+        return sum(self._sizes)
 
     def attach(self, record: RawRecord) -> None:
         """Begin to copy the document of a record, and write its place into the record's data.
@@ -80,6 +91,7 @@ class SegmentDocuments:
         if stored is not None:
             path, size = stored
             self._paths.append(path)
+            self._sizes.append(size)
             record.data = add_stored_reference(record.data, reference, path, size)
 
     def skip(self, reference: Raw) -> None:
@@ -109,6 +121,7 @@ class SegmentDocuments:
 
     def _remove(self, first: int) -> None:
         paths, self._paths = self._paths[first:], self._paths[:first]
+        del self._sizes[first:]
         if paths and self._documents is not None:
             self._documents.remove(paths)
 

@@ -145,7 +145,8 @@ NOT_AMONG_RECORDS = (
 class StreamProgress:
     """The figures of one stream, updated while the session runs.
 
-    `records_filtered`: records among those read that a filter kept from being stored. `counted`: records that
+    `records_filtered`: records among those read that a filter kept from being stored. `documents`,
+    `document_bytes`: the documents of records that are stored, and their bytes. `counted`: records that
     the source reports it sent; None if it reports none. `estimate`: records that the source expects to send.
     Set when the read has ended: `ignored`, the number of records that the source
     sent of streams that are not configured; `unmentioned`, QUIET, NOT_AMONG_STATUSES or NOT_AMONG_RECORDS
@@ -155,6 +156,8 @@ class StreamProgress:
     records_read: int = 0
     records_filtered: int = 0
     bytes_read: int = 0
+    documents: int = 0
+    document_bytes: int = 0
     status: str | None = None
     counted: int | None = None
     estimate: int | None = None

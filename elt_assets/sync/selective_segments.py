@@ -35,6 +35,10 @@ class SelectiveSegmentWriter(SegmentWriter):
         self._documents = documents
         self._filtered_at_mark = 0
 
+    @property
+    def documents(self) -> tuple[int, int]:
+        return self._documents.count, self._documents.bytes
+
     def append(self, record: RawRecord) -> bool:
         reference = record.file_reference
         stored = record if self._filter is None else self._filter(record)

@@ -217,6 +217,9 @@ class StreamRun:
             writer.discard()
             return None
         self.progress.bytes_read += segment.size
+        documents, size = writer.documents
+        self.progress.documents += documents
+        self.progress.document_bytes += size
         return segment
 
 

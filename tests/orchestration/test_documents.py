@@ -81,8 +81,9 @@ def test_documents_are_stored_and_replaced(own: Project, data: Path) -> None:
     assert materialize(own, KEY).success
     contents = {"a.pdf": b"%PDF", "2026/Bericht 1.txt": "über".encode(), "empty": b""}
     assert read_documents(own) == contents
-    before = list_stored_files(own)
-    assert len(before) == 3
+    assert len(list_stored_files(own)) == 3
+    metadata = own.metadata("archive", "docs")
+    assert (metadata["elt/documents"], metadata["elt/document_bytes"]) == (3, 9)
 
     put(data, "a.pdf", b"%PDF-2", 40)
     assert materialize(own, KEY).success

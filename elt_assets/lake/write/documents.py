@@ -171,6 +171,7 @@ class DocumentFolder:
         with self.table.system.open_output_stream(target, compression=None) as sink:
             while chunk := source.read(_CHUNK):
                 sink.write(chunk)
+                sink.flush()  # a store gets parts in the background: without a limit they fill the memory
                 copied += len(chunk)
         return copied
 

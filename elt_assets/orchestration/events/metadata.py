@@ -24,6 +24,8 @@ STATE = "elt/state"
 RECORDS_READ = "elt/records_read"
 RECORDS_FILTERED = "elt/records_filtered"
 """Number of records that the conditions of `filter` kept from being stored; absent if zero."""
+DOCUMENTS, DOCUMENT_BYTES = "elt/documents", "elt/document_bytes"
+"""Number and bytes of the files that records have beside their data; absent if there are none."""
 RATE = "elt/records_per_second"
 TABLE_PATH = "elt/table_path"
 """Metadata key of a definition: the path of the table under the root of the lake, by the streams' names."""
@@ -61,6 +63,8 @@ TABLE_ROWS = "elt/table_rows"
 _FIGURES = {
     "read": RECORDS_READ,
     "filtered": RECORDS_FILTERED,
+    "documents": DOCUMENTS,
+    "document_bytes": DOCUMENT_BYTES,
     "committed": "elt/records_committed",
     "rejected": "elt/records_rejected",
     "changed": "elt/records_changed",
@@ -88,10 +92,11 @@ def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
 def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
     """Return the metadata of a sync's figures."""
     values = {key: getattr(figures, name) for name, key in _FIGURES.items()}
-    undeclared, filtered = values.pop(UNDECLARED), values.pop(RECORDS_FILTERED)
+    undeclared = values.pop(UNDECLARED)
+    optional = {key: values.pop(key) for key in (RECORDS_FILTERED, DOCUMENTS, DOCUMENT_BYTES)}
     return {
         **values,
-        **({RECORDS_FILTERED: filtered} if filtered else {}),
+        **{key: number for key, number in optional.items() if number},
         "elt/seconds": round(figures.seconds, 3),
         RATE: round(figures.rate, 1),
         **({UNDECLARED: dg.MetadataValue.json(undeclared)} if undeclared else {}),

@@ -154,6 +154,7 @@ class ReportedRead:
             "filtered out": figures.filtered,
             "committed": figures.committed,
             "rejected": figures.rejected,
+            "documents": figures.documents,
         }
         self._log_progress(", ".join([text, *(f"{n:,} {name}" for name, n in counts.items() if n)]))
         if figures.undeclared:
