@@ -146,6 +146,44 @@ def test_a_manifest_with_python_works_as_any_other(
     assert "401" in json.dumps(answer) and "a-test-key" not in json.dumps(answer)
 
 
+def test_a_manifest_with_files_has_documents(
+    own: Project, elt: Elt, engine: Path, api: JsonApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own.home / "packages").symlink_to(engine)
+    monkeypatch.setenv("SHOP_API_KEY", "a-test-key")
+    for store in api.resources["stores"]:
+        store["plan"] = f"{api.url}/all/stores/{store['id']}/orders"
+    document = yaml.safe_load(manifest_text("stores"))
+    requester = document["definitions"]["stores"]["retriever"]["requester"]
+    document["definitions"]["stores"]["file_uploader"] = {
+        "type": "FileUploader",
+        "requester": {**requester, "url_base": "{{ download_target }}", "path": ""},
+        "download_target_extractor": {"type": "DpathExtractor", "field_path": ["plan"]},
+        "filename_extractor": "plans/{{ record['id'] }}.json",
+    }
+    folder = own.connection(
+        "shop",
+        source={
+            "manifest": "manifest.yaml",
+            "engine": "airbyte",
+            "config": {**settings(api), "api_key": {"env": "SHOP_API_KEY"}},
+        },
+        streams=[{"name": "stores"}],
+    )
+    (folder / "manifest.yaml").write_text(yaml.safe_dump(document))
+    (described,) = elt.json("discover", "shop")["streams"]
+    assert described["is_file_based"] is True
+    assert materialize(own, 'key:"shop/stores"').success
+    table = own.home / "lake" / "shop" / "stores"
+    places = {row["id"]: row["file_reference"] for row in own.rows("shop", "stores")}
+    names = {place["source_file_relative_path"] for place in places.values()}
+    assert names == {f"stores/plans/{name}.json" for name in "abc"}
+    plans = {
+        name: json.loads((table / place["path"]).read_text()) for name, place in places.items()
+    }
+    assert {name: len(plan) for name, plan in plans.items()} == {"a": 3, "b": 4, "c": 5}
+
+
 def test_a_read_resumes_from_its_state(source: Source) -> None:
     write_manifest(source.folder)
     records, states = source.read("visits")
