@@ -16,7 +16,7 @@ STORES = ("a", "b", "c")
 ORDERS: list[Record] = [
     {
         "id": number,
-        "store": STORES[number * number % 3],
+        "store": STORES[number % 7 % 3],
         "at": f"2024-01-{number + 1:02}T{number % 24:02}:00:00Z",
         "day": f"2024-01-{number + 1:02}",
     }
@@ -32,7 +32,7 @@ class Orders(Stream):
 
     name = "unsorted"
     primary_key = ("id",)
-    replication_key = "at"
+    replication_key: str | None = "at"
     json_schema = {  # noqa: RUF012 - as the SDK has it
         "type": "object",
         "properties": {
@@ -71,7 +71,7 @@ class Days(Stepped):
 
 
 class NewestSteps(Newest):
-    name, step, start_date, end_date = "newest_steps", "P10D", "2024-01-01T00:00:00Z", "2024-01-30"
+    name, step, start_date, end_date = "newest_steps", "P10D", "2024-01-01T00:00:00Z", "2024-01-31"
 
 
 class ByStore(Sorted):
@@ -109,15 +109,22 @@ class OfStores(Orders):
     partitions = Stream.partitions
 
 
+class AllOfStores(OfStores):
+    """The orders of changed stores, all of them: they have no time that a sync could begin at."""
+
+    name, replication_key, filters_records, is_resumable = "all_of_stores", None, False, False
+
+
 class Ranged(SimpleSource):
     name = "ranged"
 
     def streams(self, config: Mapping[str, Any]) -> list[Stream]:
-        children = OfStores()
-        children.parent = Stores()
+        stores, children = Stores(), [OfStores(), AllOfStores()]
+        for child in children:
+            child.parent = stores
         kinds = [Orders, Sorted, Newest, Stepped, Days, NewestSteps, ByStore]
         late = [Late()] if config.get("lookback") else []
-        return [*(kind() for kind in kinds), *late, children.parent, children]
+        return [*(kind() for kind in kinds), *late, stores, *children]
 
 
 if __name__ == "__main__":
