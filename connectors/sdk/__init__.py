@@ -1,6 +1,7 @@
 """Building blocks of a source. `run` makes a source a program that uses the Airbyte Protocol."""
 
 from connectors.sdk.cli import run
+from connectors.sdk.declared_stream import DeclaredStream
 from connectors.sdk.items import (
     Checkpoint,
     Context,
@@ -23,6 +24,7 @@ __all__ = [
     "Checkpoint",
     "ConfigError",
     "Context",
+    "DeclaredStream",
     "Document",
     "Estimate",
     "InvalidStreamSortException",

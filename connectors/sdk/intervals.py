@@ -61,12 +61,21 @@ class Intervals:
         key: the replication key.
         step: the length of an interval; None for one that is the whole range.
         find_end: returns the value before which a partition is read; None for no end.
+        is_sorted: whether records come in the order of the key. An interval then ends at its first record
+        that is
+            after it.
     """
 
     def __init__(
-        self, key: ReplicationKey, step: Length | None, find_end: Callable[[Context | None], Any]
+        self,
+        key: ReplicationKey,
+        step: Length | None,
+        find_end: Callable[[Context | None], Any],
+        *,
+        is_sorted: bool = False,
     ):
         self._key = key
+        self._is_sorted = is_sorted
         self._step = step
         self._find_end = find_end
         self._warning: str | None = None
@@ -82,8 +91,11 @@ class Intervals:
                 if previous is not None:
                     yield IntervalEnd(None if interval.is_last else previous.end)
                 for record in read(context, interval.start, interval.end):
-                    if self.has(interval, record.get(self._key.field)):
+                    value = record.get(self._key.field)
+                    if self.has(interval, value):
                         yield record
+                    elif self._is_sorted and not self._key.is_before(value, interval.end):
+                        break
                 previous = interval
 
         return read_intervals

@@ -227,7 +227,8 @@ class StreamRead:
         stream, key = self._stream, self._key
         if key is None or (stream.step is None and not stream.has_end()):
             return None
-        return Intervals(key, parse_length(stream.step, "step"), stream.get_end_value)
+        step = parse_length(stream.step, "step")
+        return Intervals(key, step, stream.get_end_value, is_sorted=stream.is_sorted)
 
     def _make_state(self) -> StreamState:
         stream = self._stream

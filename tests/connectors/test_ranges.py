@@ -274,7 +274,7 @@ class Times(Stream):
         self.asked.append((start, None))
         return ({"id": number, "at": value} for number, value in enumerate(self.values))
 
-    def records_between(self, context: Context | None, start: Any, end: Any) -> Iterator[Record]:
+    def records_between(self, context: Context | None, start: Any, end: Any) -> Iterable[Record]:
         self.asked.append((start, end))
         return ({"id": number, "at": value} for number, value in enumerate(self.values))
 
@@ -459,13 +459,30 @@ def test_an_interval_leaves_out_what_the_api_returns_beyond_it() -> None:
     ]  # one without a value comes as often as the API returns it
 
 
+def test_a_sorted_stream_is_read_up_to_the_end() -> None:
+    """An API that cannot be asked for an end would be read to its own end for each interval."""
+    taken: list[int] = []
+
+    class Sorted(Numbers):
+        def records(self, context: Context | None, start: Any) -> Iterator[Record]:
+            for value in range(start, 100):
+                taken.append(value)
+                yield {"id": value, "at": value}
+
+        records_between = Stream.records_between
+
+    stream = Sorted(is_sorted=True, step=3, end_date=7)
+    assert ids(read(stream, {"at": 2})) == [2, 3, 4, 5, 6]
+    assert taken == [2, 3, 4, 5, 5, 6, 7]
+
+
 def test_a_leap_second_at_the_end_of_an_interval_is_not_lost() -> None:
     values = ["2016-12-31T23:59:60.5Z", "2015-06-30T23:59:60Z"]
 
     class Leaps(Times):
         def records_between(
             self, context: Context | None, start: Any, end: Any
-        ) -> Iterator[Record]:
+        ) -> Iterable[Record]:
             """The API compares texts."""
             return (
                 row
