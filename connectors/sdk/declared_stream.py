@@ -52,12 +52,10 @@ class DeclaredStream:
             with others, such as an empty text among date-times: KEEP, it is read and moves no bookmark; SKIP,
             it is left out; both are counted in a warning; ERROR, it ends the read of the stream.
         missing_keys: what becomes of a record that lacks a value of the primary key or of the replication
-        key:
-            KEEP, SKIP or ERROR; the number of those kept or skipped is in a warning. None: a record without
-            the field of the replication key is an error, and a null there moves no bookmark.
+            key: KEEP, SKIP or ERROR; the number of those kept or skipped is in a warning. None: a record
+            without the field of the replication key is an error, and a null there moves no bookmark.
         concurrency: the number of partitions that are read at the same time, each by a thread. The records
-        of a
-            partition keep their order; those of several are interleaved.
+            of a partition keep their order; those of several are interleaved.
         is_resumable: whether an interrupted full refresh may resume from its states.
         is_file_based: whether records are a `Document`, with the file that they describe.
         parent: the stream whose records define the partitions of this one: `get_child_context` of the parent

@@ -28,8 +28,7 @@ def stop_at_start(
         read: returns the records of a partition.
         key: the replication key.
         ends_by_page: whether `read` ends itself after the page with the first record before the start. The
-        rest
-            of that page then shows whether the order is as declared.
+            rest of that page then shows whether the order is as declared.
     """
 
     def records(context: Context | None, start: Any, end: Any) -> Iterator[Record]:

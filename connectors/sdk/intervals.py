@@ -62,8 +62,7 @@ class Intervals:
         step: the length of an interval; None for one that is the whole range.
         find_end: returns the value before which a partition is read; None for no end.
         is_sorted: whether records come in the order of the key. An interval then ends at its first record
-        that is
-            after it.
+            that is after it.
     """
 
     def __init__(

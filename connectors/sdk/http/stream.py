@@ -45,8 +45,7 @@ class HttpStream(Stream):
         paginator: says which request follows a page; None if one response has all records.
         start_parameter: the parameter of the query that has `start`; None if the API cannot filter.
         end_parameter: the parameter of the query that has the end of an interval or of the read; None if
-        the API
-            cannot filter by it. Whether the API counts the end in does not matter.
+            the API cannot filter by it. Whether the API counts the end in does not matter.
     """
 
     client: HttpClient
