@@ -6,12 +6,13 @@ Spec: SDK Implementation Details - Stream State.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 from msgspec import Raw
 
+from connectors.sdk.changed_parents import ChangedParents, make_child_context
 from connectors.sdk.declared_stream import DeclaredStream
 from connectors.sdk.descending import stop_at_start
 from connectors.sdk.encoding import encode
@@ -30,17 +31,14 @@ from connectors.sdk.reading import (
     read_batches,
     read_in_full,
 )
-from connectors.sdk.reports import report_warning
 from connectors.sdk.state.bookmark import BookmarkRules
 from connectors.sdk.state.lengths import parse_length
 from connectors.sdk.state.parents import (
     ContextCollector,
     Observer,
-    ParentContext,
     fields_for_children,
     is_tracked,
     key_of_changed,
-    share_contexts,
 )
 from connectors.sdk.state.partitions import distinct
 from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
@@ -119,7 +117,7 @@ class StreamRead:
         fields = fields_for_children(stream)
 
         def context_of(record: Record, context: Context | None) -> Context | None:
-            return _child_context(stream, record, context, fields)
+            return make_child_context(stream, record, context, fields)
 
         collectors = []
         if self._limits is None and self._intervals is None and self._changed is None:
@@ -182,7 +180,7 @@ class StreamRead:
         partitions = (Partition(context, None) for context in listed)
         batches = read_batches(self._stream.records, partitions, 1)
         for record, context in read_in_full(batches, self._rules):
-            child = _child_context(self._stream, record, context, fields)
+            child = make_child_context(self._stream, record, context, fields)
             if child is not None:
                 yield child
 
@@ -266,64 +264,6 @@ class StreamRead:
             yield from self._intervals.warnings()
 
 
-class ChangedParents:
-    """The contexts of the partitions whose parent's record is new or has changed since a state of the parent.
-
-    The state of the parent moves only when all these partitions were read. It never passes the time at which
-    they were listed, so that a parent that changes after that is listed again.
-
-    Args:
-        parent: the parent.
-        saved: the state of the parent; empty for all of its records.
-        fields: the fields of the parent that the records of the partitions get.
-    """
-
-    def __init__(self, parent: DeclaredStream, saved: dict[str, Any], fields: Iterable[str]):
-        self._parent = parent
-        self._saved = saved
-        self._fields = {*fields, *fields_for_children(parent)}
-        self.state: Any = saved
-
-    def contexts(self) -> Iterator[Context]:
-        """Yield the contexts. The state is the one after them when all were yielded."""
-        key = key_of_changed(self._parent, self._saved)
-        yield from share_contexts(key, self._read, lambda: self.state, self._keep)
-
-    def _read(self) -> Iterator[Context]:
-        children = _Children(self._parent, self._fields)
-        read = StreamRead(self._parent, self._saved, has_states=True)
-        for item in read.items_with_states(collectors=[children]):
-            if isinstance(item, Warn):
-                report_warning(f"parent stream {str(self._parent.id)!r}: {item.text}")
-            yield from children.take()
-        self.state = read.state
-
-    def _keep(self, state: Any) -> None:
-        self.state = state
-
-
-class _Children:
-    """The contexts of child streams for the records that were seen last."""
-
-    def __init__(self, parent: DeclaredStream, fields: Collection[str]):
-        self._parent = parent
-        self._fields = fields
-        self._contexts: list[Context] = []
-
-    def see(self, record: Record, context: Context | None, is_left_out: bool = False) -> None:
-        child = _child_context(self._parent, record, context, self._fields)
-        if child is not None and not is_left_out:
-            self._contexts.append(child)
-
-    def stop(self) -> None:
-        """Go on: the contexts are not those of all records."""
-
-    def take(self) -> list[Context]:
-        """Return the contexts, and forget them."""
-        contexts, self._contexts = self._contexts, []
-        return contexts
-
-
 def _find_changed_parents(
     stream: DeclaredStream, saved: Mapping[str, Any]
 ) -> ChangedParents | None:
@@ -338,8 +278,9 @@ def _find_changed_parents(
             guidance="set `parent`, and the parent's `replication_key`; or leave out `only_changed_parents`",
         )
     before = saved.get(PARENT_STATE)
+    start = dict(before) if isinstance(before, Mapping) else {}
     return ChangedParents(
-        parent, dict(before) if isinstance(before, Mapping) else {}, stream.parent_fields
+        parent, start, stream.parent_fields, lambda: StreamRead(parent, start, has_states=True)
     )
 
 
@@ -365,13 +306,3 @@ def _rules_of(stream: DeclaredStream) -> RecordRules:
     policy = stream.missing_keys
     missing = None if policy is None else MissingKeys(policy, paths)
     return RecordRules(stream.make_schema().get("properties") or {}, stream.parent_fields, missing)
-
-
-def _child_context(
-    parent: DeclaredStream, record: Record, context: Context | None, fields: Iterable[str]
-) -> Context | None:
-    """Return the context of child streams for a record, with the values that their records get."""
-    child = parent.get_child_context(record, context)
-    if child is None or not fields:
-        return child
-    return ParentContext(child, {field: record.get(field) for field in fields})
