@@ -50,6 +50,32 @@ def daemon(
         process.wait(timeout=30)
 
 
+@contextmanager
+def run_connect_server(work: Path, python: str, path: str = "") -> Iterator[str]:
+    """Run a server of Spark Connect with two cores; yield its URL.
+
+    Args:
+        python: of its workers; `path`: their PYTHONPATH.
+    """
+    (port,) = free_ports(1)
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.ui.enabled": "false",
+    }
+    options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    server = ["--master", "local[2]", *options, *main]
+    with daemon(work, "SparkSubmit", *server, PYSPARK_PYTHON=python, PYTHONPATH=path):
+        wait(lambda: _answers(port), "the server to listen")
+        yield f"sc://127.0.0.1:{port}"
+
+
+def _answers(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+
+
 def python_of_executors(folder: Path) -> Path:
     """One with pyarrow, numpy and msgspec and nothing else: neither pandas nor this project."""
     venv.create(folder)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.conftest import SHORT_LIVED
-from tests.e2e.daemons import daemon, free_ports, python_of_executors, wait
+from tests.e2e.standalone import Cluster, check_work, cluster, configure
 from tests.object_store import new_bucket, s3_server
 from tests.programs.scripted import record, script, state
 from tests.project import Project
+
+__all__ = ["cluster"]
 
 pytestmark = pytest.mark.external
 
@@ -37,7 +34,6 @@ CONNECTIONS: dict[str, list[dict[str, Any]]] = {
 }
 STREAMS = [(name, stream["name"]) for name, streams in CONNECTIONS.items() for stream in streams]
 TABLES = [*STREAMS, ("increments", "users_history")]
-WORKERS = 2
 LOADED = """
 import dagster as dg
 
@@ -48,69 +44,16 @@ def loaded(rows):
 """
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A standalone master and its workers, from the installed package, on loopback.
-
-    `hidden`: a folder that is empty for the workers, if this user can hide it. `processes`: of the workers.
-    """
-
-    url: str
-    master: int
-    workers: list[int]
-    work: Path
-    hidden: Path
-    processes: list[int]
-
-    def list_finished(self) -> list[dict[str, Any]]:
-        """The applications that have ended, each with the `hosts` (worker ports) of its executors."""
-        applications: list[dict[str, Any]] = _json(self.master)["completedapps"]
-        # A worker may list an executor as running for a moment after the master has ended its application.
-        executors = {port: _executors(port) for port in self.workers}
-        for application in applications:
-            application["hosts"] = [
-                port
-                for port, ran in executors.items()
-                if application["id"] in {e["appid"] for e in ran}
-            ]
-        return applications
-
-    def tasks(self, application: str) -> dict[str, int]:
-        """Return the number of tasks that each worker's executor has finished, by its own log."""
-        logs = self.work.glob(f"*/{application}/*/stderr")
-        worker = len(self.work.parts)
-        return {log.parts[worker]: log.read_text().count("Finished task") for log in logs}
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    work, hidden = tmp_path_factory.mktemp("cluster"), tmp_path_factory.mktemp("hidden")
-    port, master, *workers = free_ports(2 + WORKERS)
-    url = f"spark://127.0.0.1:{port}"
-    processes: list[int] = []
-    with ExitStack() as stack:
-        place = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(master)]
-        stack.enter_context(daemon(work, "master.Master", *place))
-        for worker_port in workers:
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(work / str(worker_port))]
-            place = ["--host", "127.0.0.1", "--webui-port", str(worker_port)]
-            unseen = hidden if os.geteuid() == 0 else None
-            worker = daemon(work, "worker.Worker", *size, *place, url, hidden=unseen)
-            processes.append(stack.enter_context(worker))
-        wait(lambda: _json(master)["aliveworkers"] == WORKERS, "the workers to register")
-        yield Cluster(url, master, workers, work, hidden, processes)
-
-
 @pytest.mark.long
 def test_syncs_and_merges_run_on_both_workers(cluster: Cluster, tmp_path: Path) -> None:
     remote = Project(tmp_path / "remote")
     _connect(remote)
-    _configure(remote, cluster, tmp_path)
+    configure(remote, cluster, tmp_path)
     earlier = cluster.list_finished()
     first = _sync_twice(remote, "group:increments")
     assert _merge(first, remote.rows("increments", "users"))
     assert all(remote.rows(*table) for table in TABLES if table[0] == "increments")
-    _check_work(cluster, earlier)
+    check_work(cluster, earlier)
 
 
 @pytest.mark.long
@@ -120,7 +63,7 @@ def test_every_policy_gives_the_same_tables_as_a_local_run(
     local, remote = Project(tmp_path / "local"), Project(tmp_path / "remote")
     _connect(local)
     shutil.copytree(local.root / "defs", remote.root / "defs")
-    _configure(remote, cluster, tmp_path)
+    configure(remote, cluster, tmp_path)
     with ThreadPoolExecutor() as both:
         list(both.map(_sync_twice, (local, remote)))
     _check_maintenance(remote)
@@ -137,7 +80,7 @@ def test_syncs_run_on_both_workers_and_need_no_file_system_that_they_share(
     """The lake and staging are in a store. The folder of the project, with local staging, is empty for the
     executors, if this user can hide it."""
     project = Project(cluster.hidden / tmp_path.name)
-    _configure(project, cluster, tmp_path)
+    configure(project, cluster, tmp_path)
     earlier = cluster.list_finished()
     folder = project.root / "defs"
     folder.mkdir()
@@ -175,28 +118,7 @@ def test_syncs_run_on_both_workers_and_need_no_file_system_that_they_share(
             request.startswith("PUT ") and "/staging/" in request for request in store.requests()
         )
         assert not [name for name in store.objects() if "/staging/" in name]
-    _check_work(cluster, earlier, syncs)
-
-
-def _executors(port: int) -> list[dict[str, Any]]:
-    answer = _json(port)
-    return [*answer["executors"], *answer["finishedexecutors"]]
-
-
-def _configure(remote: Project, cluster: Cluster, tmp_path: Path) -> None:
-    remote.home.mkdir(parents=True, exist_ok=True)
-    (remote.home / "spark-defaults.conf").write_text(
-        f"""# the driver is this machine's, so that nothing listens on others' addresses
-        spark.master            {cluster.url}
-        spark.driver.bindAddress 127.0.0.1
-        spark.driver.host=127.0.0.1
-        spark.executor.memory   512m
-        spark.executor.defaultJavaOptions {SHORT_LIVED}
-        spark.executor.cores    1
-        spark.cores.max         {WORKERS}
-        spark.pyspark.python    {python_of_executors(tmp_path / "executors")}
-        """
-    )
+    check_work(cluster, earlier, syncs)
 
 
 def _check_maintenance(remote: Project) -> None:
@@ -204,21 +126,6 @@ def _check_maintenance(remote: Project) -> None:
     assert len(remote.table("increments", "orders").file_uris()) > 1
     remote.run_job("elt_maintenance")
     assert len(remote.table("increments", "orders").file_uris()) == 1
-
-
-def _check_work(cluster: Cluster, earlier: list[dict[str, Any]], runs: int = 2) -> None:
-    """Check that so many runs, besides earlier ones, had tasks, and executors on both workers."""
-    wait(lambda: len(cluster.list_finished()) == len(earlier) + runs, "the applications to end")
-    earlier_ids = {entry["id"] for entry in earlier}
-    tasks = []
-    for application in cluster.list_finished():
-        if application["id"] not in earlier_ids:
-            assert application["state"] == "FINISHED"
-            assert sorted(application["hosts"]) == sorted(cluster.workers)
-            tasks.append(cluster.tasks(application["id"]))
-    assert all(len(counts) == WORKERS and sum(counts.values()) > 0 for counts in tasks)
-    # Of one run alone the faster worker may have taken them all.
-    assert runs == 1 or all(sum(counts[worker] for counts in tasks) > 0 for worker in tasks[0])
 
 
 def _connect(project: Project) -> None:
@@ -249,8 +156,3 @@ def _merge(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
     old, new = ({row["id"]: row for row in rows} for rows in (before, after))
     replaced = [key for key in old if new[key] != old[key]]
     return len(after) == len(new) > len(old) and bool(replaced)
-
-
-def _json(port: int) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=10) as answer:
-        return json.load(answer)

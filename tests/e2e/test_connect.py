@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.e2e.daemons import daemon, free_ports, python_of_executors, wait
+from tests.e2e.daemons import python_of_executors, run_connect_server
 from tests.programs.scripted import record, script, state
 from tests.project import Project
 
@@ -34,19 +33,8 @@ ALL = "group:append or group:append_dedup or key:counts"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server whose Python workers have no package of this project."""
     work = tmp_path_factory.mktemp("server")
-    (port,) = free_ports(1)
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": port,
-        "spark.ui.enabled": "false",
-    }
-    options = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    python = str(python_of_executors(work / "executors"))
-    server = ["--master", "local[2]", *options, *main]
-    with daemon(work, "SparkSubmit", *server, PYSPARK_PYTHON=python):
-        wait(lambda: _answers(port), "the server to listen")
-        yield f"sc://127.0.0.1:{port}"
+    with run_connect_server(work, str(python_of_executors(work / "executors"))) as url:
+        yield url
 
 
 def test_a_connect_server_syncs_merges_and_loads(server: str, project: Project) -> None:
@@ -80,8 +68,3 @@ def _sync(project: Project, lines: list[Any]) -> None:
         script(project, lines, name=policy, destination_sync_mode=policy, **settings)
     done = project.materialize(ALL, JAVA_HOME=str(project.root / "no-java"))
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _answers(port: int) -> bool:
-    with socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True

@@ -2,7 +2,8 @@
 
 `slices`, `rows`: the number of slices, and of the rows of each; `estimate`: what it says of them. `fails_at`:
 a slice that cannot be read while there is no file `failed`, which is made then; with `dies` its process is
-killed. `odd`: whether some rows have values that no column holds.
+killed: 1 is that of the worker, 3 that of the executor, two parents above. `odd`: whether some rows have
+values that no column holds.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Numbers(SlicedStream):
             if not failed.exists():
                 failed.touch()
                 if self._config.get("dies"):
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    os.kill(_find_parent(self._config["dies"] - 1), signal.SIGKILL)
                 raise TransientError("the source is away", guidance="wait")
         count = int(self._config["rows"])
         rows = [self._row(n) for n in range(number * count, (number + 1) * count)]
@@ -103,6 +104,14 @@ class Numbers(SlicedStream):
         lists = [[change] if row == 1 else [] for row in range(len(batch))]
         kind = pa.list_(pa.struct([(name, pa.string()) for name in change]))
         return batch.append_column("_elt_changes", pa.array(lists, kind))
+
+
+def _find_parent(distance: int) -> int:
+    """Return the id of a process above this one."""
+    process = os.getpid()
+    for _ in range(distance):
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return process
 
 
 class Sliced(SimpleSource):
