@@ -8,9 +8,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Raw
 
@@ -35,8 +34,7 @@ Observe = Callable[[Record, Context | None, bool], None]
 before."""
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(NamedTuple):
     """A partition to read.
 
     Attributes:
@@ -50,8 +48,7 @@ class Partition:
     bookmark: Bookmark | None = None
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Records of a partition, in order; with all of them, or the last of them, if `is_last`."""
 
     partition: Partition

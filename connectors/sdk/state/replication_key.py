@@ -151,7 +151,7 @@ def instant(text: str) -> int:
         ValueError: it is not a date or date-time.
         TypeError: it is not a text.
     """
-    match = match_instant(text)
+    match = _ISO.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a date-time")
     year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = match.groups()

@@ -30,13 +30,8 @@ class SentRecords:
 
     def __init__(self, text: Any, limit: int):
         self._limit = limit
-        try:
-            joined = base64.b64decode(text or "", validate=True) if limit else b""
-        except (ValueError, TypeError):  # a state that was edited: records are sent again
-            joined = b""
-        steps = range(0, len(joined), _HASH_BYTES)
-        self.hashes = {joined[step : step + _HASH_BYTES] for step in steps}
         self._is_open = limit > 0
+        self.hashes: set[bytes] = _decode(text) if text and limit else set()
 
     def __contains__(self, record: Record) -> bool:
         return bool(self.hashes) and _hash(record) in self.hashes
@@ -59,6 +54,14 @@ class SentRecords:
         """Return the property of a state; nothing if there are no hashes."""
         joined = b"".join(sorted(self.hashes))
         return {name: base64.b64encode(joined).decode()} if joined else {}
+
+
+def _decode(text: Any) -> set[bytes]:
+    try:
+        joined = base64.b64decode(text, validate=True)
+    except (ValueError, TypeError):  # a state that was edited: records are sent again
+        return set()
+    return {joined[step : step + _HASH_BYTES] for step in range(0, len(joined), _HASH_BYTES)}
 
 
 def _hash(record: Record) -> bytes:
