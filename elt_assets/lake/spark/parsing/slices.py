@@ -23,6 +23,7 @@ from elt_assets.lake.spark.parsing.task import (
     run_in_batches,
     set_files,
     set_limits,
+    write_rows,
 )
 from elt_assets.lake.spark.task_io import discard_on_error
 
@@ -165,13 +166,7 @@ def read_slice(job: ParseJob, reader: Reader, task: SliceTask) -> SliceResult:
             for start in range(0, len(batch), _MAX_ROWS):
                 part = batch.slice(start, _MAX_ROWS)
                 for rows in converter.convert(part, result.read):
-                    writer.write(rows.batch)
-                    if rows.dead is not None:
-                        result.rejected_sequence.extend(rows.dead.column("place").to_pylist())
-                        dead_writer.write(rows.dead)
-                    result.changed += rows.changed
-                    result.unchanged += rows.unchanged
-                    result.undeclared.update(rows.undeclared)
+                    write_rows(rows, result, writer, dead_writer)
                 result.read += len(part)
                 if result.read > POSITIONS:
                     raise ValueError(f"it has more than {POSITIONS:,} rows: make smaller slices")

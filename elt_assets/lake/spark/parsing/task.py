@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from elt_assets.lake.spark.parsing.blocks import BlockParser
+from elt_assets.lake.spark.parsing.blocks import BlockParser, BlockRows
 from elt_assets.lake.spark.parsing.job import (
     LineRange,
     ParseJob,
@@ -104,13 +104,7 @@ def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
                     parsers[stream] = BlockParser(job, part)
                 for block, numbers in _blocks(source, part):
                     rows = parsers[stream].parse(block, numbers, part)
-                    writer.write(rows.batch)
-                    if rows.dead is not None:
-                        result.rejected_sequence.extend(rows.dead.column("place").to_pylist())
-                        dead_writer.write(rows.dead)
-                    result.changed += rows.changed
-                    result.unchanged += rows.unchanged
-                    result.undeclared.update(rows.undeclared)
+                    write_rows(rows, result, writer, dead_writer)
                     for number in rows.foreign_lines:
                         result.foreign_lines.extend((part.number, number))
         writer.close()
@@ -132,6 +126,19 @@ def open_writers(job: ParseJob) -> tuple[FileWriter, FileWriter]:
     return writer, FileWriter(
         dead.root, dead.folder, group_bytes=_GROUP_BYTES, options=_encodings("")
     )
+
+
+def write_rows(
+    rows: BlockRows, result: ParseResult, writer: FileWriter, dead_writer: FileWriter
+) -> None:
+    """Write rows and rejected records, and count them in a result."""
+    writer.write(rows.batch)
+    if rows.dead is not None:
+        result.rejected_sequence.extend(rows.dead.column("place").to_pylist())
+        dead_writer.write(rows.dead)
+    result.changed += rows.changed
+    result.unchanged += rows.unchanged
+    result.undeclared.update(rows.undeclared)
 
 
 def set_files(result: ParseResult, writer: FileWriter, dead_writer: FileWriter) -> None:
