@@ -28,6 +28,7 @@ from tests.benchmarks import (
     report,
     routing,
     sdk,
+    slices,
     soak,
     start,
 )
@@ -50,6 +51,7 @@ SIZES = {
     "files": 100_000,
     "emitted": 10_000_000,
     "fetched": 1_000_000,
+    "sliced": 4_000_000,
     "soaked": 100_000_000,
 }
 QUICK = {
@@ -66,11 +68,12 @@ QUICK = {
     "files": 3_000,
     "emitted": 200_000,
     "fetched": 100_000,
+    "sliced": 200_000,
     "soaked": 3_000_000,
 }
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
-    *("log", "log_scale", "sdk", "manifest", "loading"),
+    *("log", "log_scale", "sdk", "manifest", "slices", "loading"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -95,6 +98,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=int, help="of a table, to which commits are measured")
     parser.add_argument("--emitted", type=int, help="records of a source on the SDK")
     parser.add_argument("--fetched", type=int, help="records that a manifest reads")
+    parser.add_argument("--sliced", type=int, help="rows that executors read by slices")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -123,6 +127,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "log_scale": partial(log_scale.run, work, args.files),
         "sdk": partial(sdk.run, work, args.emitted, folder),
         "manifest": partial(manifest.run, work, args.fetched, folder),
+        "slices": partial(slices.run, work, args.sliced),
         "loading": partial(loading.run, work),
         "soak": partial(soak.run, work, args.soaked),
     }
