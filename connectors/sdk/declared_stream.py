@@ -79,7 +79,7 @@ class DeclaredStream:
     is_descending: bool = False
     state_partitioning_keys: Sequence[str] | None = None
     start_date: str | None = None
-    end_date: str | None = None
+    end_date: Any = None
     lookback: Any = None
     step: Any = None
     bad_replication_key: str = KEEP

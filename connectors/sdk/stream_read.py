@@ -41,6 +41,7 @@ from connectors.sdk.state.parents import (
     key_of_changed,
 )
 from connectors.sdk.state.partitions import distinct
+from connectors.sdk.state.replication_key import DATE
 from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import PARENT_STATE, StreamState
 from elt_assets.errors import SystemFailure
@@ -225,7 +226,7 @@ class StreamRead:
         stream, key = self._stream, self._key
         if key is None or (stream.step is None and not stream.has_end()):
             return None
-        step = parse_length(stream.step, "step")
+        step = parse_length(stream.step, "step", of_days=key.kind == DATE)
         return Intervals(key, step, stream.get_end_value, is_sorted=stream.is_sorted)
 
     def _make_state(self) -> StreamState:
@@ -237,7 +238,7 @@ class StreamRead:
             named_by=[path[0] for path in stream.key_paths()],
             on_bad_value=stream.bad_replication_key,
             max_sent=MAX_SENT if self._contexts is None else MAX_SENT_IN_PARTITION,
-            lookback=parse_length(stream.lookback, "lookback"),
+            lookback=parse_length(stream.lookback, "lookback", of_days=self._key.kind == DATE),
             keeps_missing=stream.missing_keys is not None,
         )
         return StreamState(

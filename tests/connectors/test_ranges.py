@@ -440,6 +440,18 @@ def test_the_present_day_is_read() -> None:
     assert last_state(items)["replication_key_value"] == today.isoformat()
 
 
+@pytest.mark.parametrize("attribute", ["step", "lookback"])
+def test_dates_are_read_by_whole_days(attribute: str) -> None:
+    class Days(Times):
+        json_schema: Json = {"properties": {"at": {"type": "string", "format": "date"}}}  # noqa: RUF012
+
+    for length in ("PT6H", "P1M1DT1S", timedelta(hours=36)):
+        with pytest.raises(SystemFailure, match="the values of the replication key are dates"):
+            read(Days(**{attribute: length}), {"at": "2024-01-01"})
+    for length in ("PT48H", "P1Y", timedelta(days=2)):
+        read(Days(**{attribute: length}), {"at": "2024-01-01"})
+
+
 def test_a_stream_without_a_start_is_one_interval() -> None:
     stream = Times("1999-01-01T00:00:00Z", step="P1D")
     assert ids(read(stream)) == [0]

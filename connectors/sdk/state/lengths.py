@@ -20,19 +20,21 @@ Length = timedelta | Duration | int | Decimal
 
 _REFERENCE = datetime(2001, 1, 1)  # noqa: DTZ001 - only compared with others
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_DAY = timedelta(days=1)
 _PICOSECONDS = 10**12
 _MICROSECONDS = 10**6
 
 
-def parse_length(text_or_number: Any, name: str) -> Length | None:
+def parse_length(text_or_number: Any, name: str, *, of_days: bool = False) -> Length | None:
     """Return a length that an author or a config wrote; None if there is none.
 
     Args:
         text_or_number: an ISO 8601 duration such as "P1D", a `timedelta`, or a number.
         name: what it is the length of, for an error.
+        of_days: whether a duration must be of whole days, because values have no time of day.
 
     Raises:
-        SystemFailure: it is not a length, or not a positive one.
+        SystemFailure: it is not a length, not a positive one, or not of whole days.
     """
     if text_or_number is None:
         return None
@@ -44,6 +46,12 @@ def parse_length(text_or_number: Any, name: str) -> Length | None:
         raise SystemFailure(
             f"`{name}` is {text_or_number!r}, which is no length of more than 0",
             guidance='write an ISO 8601 duration, such as "P1D" or "PT30M"; for a key of numbers, a number',
+        )
+    rest = length.rest if isinstance(length, Duration) else length
+    if of_days and isinstance(rest, timedelta) and rest % _DAY:
+        raise SystemFailure(
+            f"`{name}` is {text_or_number!r}, and the values of the replication key are dates",
+            guidance='write a duration of whole days, such as "P1D"',
         )
     return length
 
