@@ -1,20 +1,22 @@
-"""`read_table`: the table of any asset as a data frame, for a notebook or a script."""
+"""`read_table` and `open_document`: the table of any asset as a data frame, and its documents, for a notebook
+or a script."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, TypeAlias, TypeVar, cast, overload
 
 import dagster as dg
 
 from elt_assets.errors import ConfigError
+from elt_assets.lake.admin.documents import find_document
 from elt_assets.lake.admin.snapshots import scan, snapshot
 from elt_assets.lake.frames.frame_types import find_frame_type
 from elt_assets.lake.spark.session import DataFrame, SparkSession
 from elt_assets.lake.write.stream_tables import app_id
 from elt_assets.orchestration.io_manager import project_lake, resources
 from elt_assets.orchestration.resources import SPARK_KEY, spark_provider
-from elt_assets.pipeline.table_reader import table_of
+from elt_assets.pipeline.table_reader import table_of, tables_with_documents
 
 Frame = TypeVar("Frame")
 AnyKey: TypeAlias = str | Sequence[str] | dg.AssetKey
@@ -91,6 +93,30 @@ def read_table(
         partitions=partitions,
         columns=columns,
     )
+
+
+def open_document(key: AnyKey, reference: Mapping[str, Any] | str) -> BinaryIO:
+    """Open the document of a row for reading, from the lake of the project.
+
+    The file is a context manager, and can be read at any place.
+
+    Args:
+        key: the key of the asset that has the row, as for `read_table`.
+        reference: the row's `file_reference`, or its `path`.
+
+    Raises:
+        ConfigError: the reference is none of a document, or the document is not there.
+    """
+    path = reference if isinstance(reference, str) else str(reference["path"])
+    levels = asset_levels(key)
+    document = find_document(tables_with_documents(project_lake(), levels), path)
+    if document is None:
+        raise ConfigError(
+            f"there is no document {path} of {'/'.join(levels)}",
+            guidance="read the row again: maintenance removes a document when no row of a kept version names "
+            "it",
+        )
+    return document
 
 
 def asset_levels(key: AnyKey) -> list[str]:

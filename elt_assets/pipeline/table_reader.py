@@ -23,6 +23,16 @@ def table_of(lake: Location, key: Sequence[str]) -> Location:
     return place
 
 
+def tables_with_documents(lake: Location, key: Sequence[str]) -> list[Location]:
+    """Return the locations of the tables that may have the documents of an asset's rows.
+
+    Those of a companion's rows are below the stream's own table.
+    """
+    stem, suffix = _companion(key[-1])
+    places = [table_of(lake, key)]
+    return [*places, table_of(lake, [*key[:-1], stem])] if suffix and stem else places
+
+
 def _find(lake: Location, key: Sequence[str]) -> Location:
     own = lake.child(*key)
     if len(key) < 2:

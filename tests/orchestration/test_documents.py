@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
-from elt_assets import read_table
+from elt_assets import open_document, read_table
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
@@ -90,6 +91,31 @@ def test_documents_are_stored_and_replaced(own: Project, data: Path) -> None:
     assert read_documents(own) == {**contents, "a.pdf": b"%PDF-2"}
     assert len(list_stored_files(own)) == 4  # the former one until maintenance
     assert not list((own.home / "staging").iterdir())
+
+
+def test_documents_of_rows_are_opened(own: Project, data: Path, spark: Any) -> None:
+    put(data, "a.pdf", b"%PDF", 10)
+    connect(own, str(data), destination_sync_mode="append_dedup", history=True)
+    assert materialize(own, KEY).success
+    put(data, "a.pdf", b"%PDF-2", 20)
+    assert materialize(own, KEY).success
+    for name, contents in (("docs", [b"%PDF-2"]), ("docs_history", [b"%PDF", b"%PDF-2"])):
+        rows = read_table(f"archive/{name}", form=pl.DataFrame).rows(named=True)
+        opened = []
+        for row in rows:
+            for reference in (row["file_reference"], row["file_reference"]["path"]):
+                with open_document(["archive", name], reference) as file:
+                    assert file.read(1) == b"%" and file.seek(0) == 0
+                    opened.append(file.read())
+        assert sorted(opened) == sorted(contents * 2)
+    (spark_row,) = read_table(spark, "archive/docs").collect()
+    with open_document("archive/docs", spark_row.file_reference) as file:
+        assert file.read() == b"%PDF-2"
+    for path in ("../../secret", "/etc/passwd", "data/x.parquet", f"_files/{'0' * 32}/../x"):
+        with pytest.raises(ConfigError, match="is not the path of a document"):
+            open_document("archive/docs", path)
+    with pytest.raises(ConfigError, match="there is no document"):
+        open_document("archive/docs", f"_files/{'0' * 32}/0000-x")
 
 
 def test_without_documents_the_rows_are_stored_alone(own: Project, data: Path) -> None:

@@ -1,4 +1,4 @@
-"""Removal of documents that no row names: of runs that were killed, and of rows that are no longer kept.
+"""Documents below a table: opened for a reader, and removed when no row names them any more.
 
 A document stays if any Parquet file of the stream's table or of its companions names it, whether or not a
 version has that file: so a document is removed only after vacuum has removed the last file with its rows.
@@ -10,25 +10,50 @@ A kill while documents are removed leaves some of them; the next maintenance rem
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.files import DOCUMENTS, DataFile, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.write.stream_tables import SUFFIXES, StreamTables
 from elt_assets.protocol.airbyte.file_references import FIELD
+from elt_assets.storage.location import Location
 
 _REJECTED = "record"
 """The column of a dead letter with a record as JSON."""
 _PATH = re.compile(rf"{DOCUMENTS}/[0-9a-f]{{32}}/\d+-[A-Za-z0-9._-]+")
 _READERS = 8
+
+
+def find_document(tables: Iterable[Location], path: str) -> BinaryIO | None:
+    """Open a document for reading, of the first of some tables that has it; None if none has it.
+
+    Args:
+        path: as rows name it.
+
+    Raises:
+        ConfigError: no document has such a path.
+    """
+    if not _PATH.fullmatch(path):
+        raise ConfigError(
+            f"{path!r} is not the path of a document",
+            guidance="give the `file_reference` of a row, or its `path`",
+        )
+    for table in tables:
+        with contextlib.suppress(FileNotFoundError):
+            document: BinaryIO = TableStorage(table).open_path(path)
+            return document
+    return None
 
 
 def remove_unnamed_documents(tables: StreamTables, retention: dt.timedelta) -> int:
