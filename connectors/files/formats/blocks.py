@@ -13,9 +13,9 @@ from typing import Any
 
 _AHEAD = 2
 """Number of blocks that are read before they are wanted. The first batch needs so many."""
-_SECONDS = 0.25
-"""Time after which further blocks are read if the reader waits. It needs more of them for a batch if a block
-has no good row."""
+_SECONDS = 2.0
+"""Time after which another block is read if the reader waits. Each block gives a batch, so this is only for a
+reader that needs more than is known."""
 
 
 class BlockStream:
@@ -29,7 +29,7 @@ class BlockStream:
     def __init__(self, stream: Any):
         self._stream = stream
         self._blocks = Semaphore(_AHEAD)
-        self._is_wanted, self._is_starved = True, False
+        self._is_wanted = True
         self._has_ended = False
 
     @contextmanager
@@ -39,7 +39,7 @@ class BlockStream:
         try:
             yield
         finally:
-            self._is_wanted = self._is_starved = False
+            self._is_wanted = False
             self._blocks.release()
 
     def read(self, size: int) -> bytes:
@@ -48,8 +48,9 @@ class BlockStream:
 
     def read_buffer(self, size: int) -> Any:
         """Return the next bytes, at most so many, without a copy."""
-        while not (self._has_ended or self._is_starved or self._blocks.acquire(timeout=_SECONDS)):
-            self._is_starved = self._is_wanted
+        while not (self._has_ended or self._blocks.acquire(timeout=_SECONDS)):
+            if self._is_wanted:
+                break
         block = self._stream.read_buffer(size)
         self._has_ended = block.size == 0
         return block

@@ -96,6 +96,8 @@ class Delimited:
             bad_rows.append(row)
             return "skip"
 
+        if options.encoding != "utf-8":  # here, so that each read of a block gives one
+            stream = pa.transcoding_input_stream(stream, options.encoding, "utf-8")
         blocks = BlockStream(stream)
         try:
             reader = pacsv.open_csv(
@@ -103,7 +105,6 @@ class Delimited:
                 read_options=pacsv.ReadOptions(
                     use_threads=False,
                     block_size=max(options.max_row_bytes, 1 << 20),
-                    encoding=options.encoding,
                     column_names=raw_names,
                     skip_rows=head.skipped_lines,
                 ),

@@ -30,7 +30,7 @@ class CountedStream:
 
 @pytest.mark.parametrize("bad_rows", [False, True])
 def test_blocks_are_read_when_they_are_wanted(bad_rows: bool) -> None:
-    """Blocks of which no row is good give no batch; the reader then needs more of them."""
+    """Also blocks of which no row is good."""
     row = b"1," + b"2" * 500 + b"\n" if bad_rows else b"1\n"
     data = b"n\n" + b"0\n" * BLOCK + row * (BLOCK * (BLOCKS - 2) // len(row))
     stream = CountedStream(data)
