@@ -1,7 +1,8 @@
 """Slices on executors: the time of two executors of one core beside that of one, and the memory of a reader.
 
 The slices are files of CSV: what they cost is nearly all processor time. Each number of executors has
-processes of its own, on a cluster of Spark in this machine.
+processes of its own, on a cluster of Spark in this machine. Their Python processes have so many cores: a
+thread of pyarrow would use another one.
 """
 
 from __future__ import annotations
@@ -107,9 +108,13 @@ def _read_alone(folder: Path, name: str, executors: int, rows: int) -> Reading:
 def _read(folder: Path, name: str, executors: int, rows: int) -> Reading:
     home = folder / f"{name}-{executors}"
     home.mkdir()
+    python = home / "python"
+    cores = ",".join(map(str, range(executors)))
+    python.write_text(f'#!/bin/sh\nexec taskset -c {cores} {sys.executable} "$@"\n')
+    python.chmod(0o700)
     (home / "spark-defaults.conf").write_text(
         f"spark.master local-cluster[{executors},1,1024]\n"
-        f"spark.pyspark.python {sys.executable}\nspark.executorEnv.PYTHONPATH {REPOSITORY}\n"
+        f"spark.pyspark.python {python}\nspark.executorEnv.PYTHONPATH {REPOSITORY}\n"
     )
     group, source, configured = _list_slices(folder / "data", name)
     with session(home) as provider:
