@@ -12,7 +12,8 @@ from connectors.declarative.cursors.settings import text_of
 from connectors.declarative.manifest import components
 from connectors.declarative.readers import AnyStream, Readers
 from connectors.declarative.reading import read_slices
-from connectors.sdk.items import Context, Item
+from connectors.declarative.requests.files import FileDownloads
+from connectors.sdk.items import Context, Item, Page
 from connectors.sdk.named_partitions import find_named_partitions
 from connectors.sdk.reports import report_warning
 from connectors.sdk.stream import Stream
@@ -38,6 +39,7 @@ class ManifestStream(Stream):
         self._readers = readers
         self._threads = threads
         self.primary_key = _key(self._described.primary_key)
+        self.is_file_based = self._described.file_uploader is not None
         cursor = self._cursor_component
         if cursor is not None:
             self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
@@ -80,7 +82,7 @@ class ManifestStream(Stream):
         )
         progress = cursor.begin(remaining)
         retriever = self._readers.retriever(stream)
-        yield from read_slices(
+        items = read_slices(
             progress,
             progress.slices(partitions),
             lambda stream_slice: retriever.pages(stream_slice, progress.options(stream_slice)),
@@ -88,6 +90,10 @@ class ManifestStream(Stream):
             sends_states=is_incremental,
             report=self._readers.environment.report,
         )
+        if configured.has_documents and stream.file_uploader is not None:
+            downloads = FileDownloads(stream.file_uploader, self._readers.environment, self.name)
+            items = _attach_files(items, downloads)
+        yield from items
 
     def check(self) -> None:
         """Read the first page of the first slice, and report what the user should know about it.
@@ -140,6 +146,16 @@ class ManifestStream(Stream):
             streams = (component.full_refresh_stream, component.incremental_stream)
             return next(filter(None, (stream.incremental_sync for stream in streams)), None)
         return component.incremental_sync
+
+
+def _attach_files(items: Iterator[Item], downloads: FileDownloads) -> Iterator[Item]:
+    """Yield the items of a read, with the file of each record."""
+    with closing(items):  # type: ignore[type-var] # a generator
+        for item in items:
+            if isinstance(item, Page):
+                yield from map(downloads.attach, item.records)
+            else:
+                yield item
 
 
 def _key(primary_key: str | Sequence[str | Sequence[str]]) -> Sequence[str | Sequence[str]]:

@@ -146,9 +146,16 @@ def test_a_manifest_with_python_works_as_any_other(
     assert "401" in json.dumps(answer) and "a-test-key" not in json.dumps(answer)
 
 
+@pytest.mark.parametrize("chosen", ["airbyte", None])
 def test_a_manifest_with_files_has_documents(
-    own: Project, elt: Elt, engine: Path, api: JsonApi, monkeypatch: pytest.MonkeyPatch
+    own: Project,
+    elt: Elt,
+    engine: Path,
+    api: JsonApi,
+    monkeypatch: pytest.MonkeyPatch,
+    chosen: str | None,
 ) -> None:
+    """On both engines they are the same."""
     (own.home / "packages").symlink_to(engine)
     monkeypatch.setenv("SHOP_API_KEY", "a-test-key")
     for store in api.resources["stores"]:
@@ -165,7 +172,7 @@ def test_a_manifest_with_files_has_documents(
         "shop",
         source={
             "manifest": "manifest.yaml",
-            "engine": "airbyte",
+            **({} if chosen is None else {"engine": chosen}),
             "config": {**settings(api), "api_key": {"env": "SHOP_API_KEY"}},
         },
         streams=[{"name": "stores"}],

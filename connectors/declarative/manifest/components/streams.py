@@ -81,7 +81,18 @@ class DeclarativeStream(Component):
     schema_loader: SchemaLoader | tuple[SchemaLoader, ...] | None = None
     transformations: tuple[Transformation, ...] = ()
     state_migrations: tuple[LegacyToPerPartitionStateMigration | CustomStateMigration, ...] = ()
-    file_uploader: Json | None = None  # without effect: records are read, and no files
+    file_uploader: FileUploader | None = None
+
+
+class FileUploader(Component):
+    """How the file of a record is downloaded."""
+
+    requester: HttpRequester | CustomRequester
+    download_target_extractor: DpathExtractor | CustomRecordExtractor
+    filename_extractor: Template | None = None
+    file_extractor: Json | None = (
+        None  # without effect, as in the CDK: a file is the whole response
+    )
 
 
 class StateDelegatingStream(Component):

@@ -20,6 +20,7 @@ from tests.connectors.declarative.test_refused_streams import GOOD, manifest, st
 
 INLINE: Mapping[str, type[Component]] = {
     "DatetimeBasedCursor.clamping": components.Clamping,
+    "DeclarativeStream.file_uploader": components.FileUploader,
     "JwtAuthenticator.jwt_headers": components.JwtHeaders,
     "JwtAuthenticator.jwt_payload": components.JwtPayload,
     "OAuthAuthenticator.refresh_token_updater": components.RefreshTokenUpdater,
@@ -41,7 +42,6 @@ DIFFERENCES: Mapping[str, str] = {
     "QuotaStatusSource": "it stands in a RateLimitedMultipleTokenAuthenticator only",
     "AuthFlow": PASSED_ON,
     "OAuthConfigSpecification": PASSED_ON,
-    "DeclarativeStream.file_uploader": NO_EFFECT,
     "StreamGroup": NO_EFFECT,
     "BlockSimultaneousSyncsAction": NO_EFFECT,
     "RequestBodyGraphQlQuery": "`value` of RequestBodyGraphQL is any mapping of templates",
