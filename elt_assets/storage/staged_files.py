@@ -57,10 +57,11 @@ class StagedFiles:
         return os.fdopen(descriptor, "rb")
 
     def remove(self, url: str) -> None:
-        """Remove a file, if it is there. One that cannot be removed goes with the folder."""
-        parts = self._parts(url)
-        with contextlib.suppress(OSError, SystemFailure), self._enter(parts[:-1], url) as folder:
-            os.unlink(parts[-1], dir_fd=folder)
+        """Remove a file, if there is one in the folder. What cannot be removed goes with the folder."""
+        with contextlib.suppress(OSError, SystemFailure):
+            parts = self._parts(url)
+            with self._enter(parts[:-1], url) as folder:
+                os.unlink(parts[-1], dir_fd=folder)
 
     def _parts(self, url: str) -> Sequence[str]:
         """Return the names below the folder.

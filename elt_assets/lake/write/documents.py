@@ -12,7 +12,6 @@ the document to another path; maintenance removes the first one.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import uuid
@@ -90,8 +89,7 @@ class UnstoredDocuments:
         self.skip(reference)
 
     def skip(self, reference: FileReference) -> None:
-        with contextlib.suppress(SystemFailure):  # it is not used, so it need not be a good one
-            self.staged.remove(reference.staging_file_url)
+        self.staged.remove(reference.staging_file_url)
 
     def finish(self, paths: Sequence[str]) -> None:
         """Do nothing: none is copied."""
