@@ -30,7 +30,9 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days since 1970 of 0001-01-01 and 9999-12-31."""
 _DAY = 86_400_000_000
 _SPECIAL = pa.array(["NaN", "Infinity", "-Infinity"])
-_CHANGE = pa.struct([(name, pa.string()) for name in ("field", "change", "reason")])
+INVALID = "SOURCE_SERIALIZATION_ERROR"
+"""The reason of a null whose value has no place in the column's type."""
+CHANGES_TYPE = pa.list_(pa.struct([(name, pa.string()) for name in ("field", "change", "reason")]))
 
 Converted = tuple[pa.Array, "pa.Array | None"]
 """Values, and which of them were made null; None for none."""
@@ -43,35 +45,51 @@ def convert_batch(
     arrays, changed = [], {}
     for name, kind, values in zip(names, types, batch.columns, strict=True):
         plain = values.storage if isinstance(values, pa.ExtensionArray) else values
-        convert = _CONVERSIONS.get(kind.conversion)
-        converted, mask = (plain, None) if convert is None else convert(plain, kind)
+        converted, mask = convert_values(plain, kind)
         arrays.append(converted)
         if mask is not None:
-            changed[name] = mask
-    if not changed:
+            changed[name, INVALID] = mask
+    return build_batch(arrays, names, changed)
+
+
+def convert_values(values: pa.Array, kind: ColumnType) -> Converted:
+    """Return the values of a column in the type of the stream, and which of them were made null."""
+    convert = _CONVERSIONS.get(kind.conversion)
+    return (values, None) if convert is None else convert(values, kind)
+
+
+def build_batch(
+    arrays: Sequence[pa.Array], names: Sequence[str], nulled: Mapping[tuple[str, str], pa.Array]
+) -> pa.RecordBatch:
+    """Return a batch with a column of its changes, if there are any.
+
+    Args:
+        nulled: which values are null that the source does not have so, by the field and the reason.
+    """
+    if not nulled:
         return pa.RecordBatch.from_arrays(arrays, names=list(names))
-    return pa.RecordBatch.from_arrays(
-        [*arrays, _list_changes(changed)], names=[*names, CHANGES_COLUMN]
-    )
+    columns = [*arrays, _list_changes(nulled)]
+    return pa.RecordBatch.from_arrays(columns, names=[*names, CHANGES_COLUMN])
 
 
-def _list_changes(masks: Mapping[str, pa.Array]) -> pa.Array:
+def _list_changes(masks: Mapping[tuple[str, str], pa.Array]) -> pa.Array:
     rows: list[list[dict[str, str]]] = [[] for _ in range(len(next(iter(masks.values()))))]
-    for name, mask in masks.items():
-        change = {"field": name, "change": "NULLED", "reason": "SOURCE_SERIALIZATION_ERROR"}
+    for (name, reason), mask in masks.items():
+        change = {"field": name, "change": "NULLED", "reason": reason}
         for row in pc.indices_nonzero(mask).to_pylist():
             rows[row].append(change)
-    return pa.array(rows, pa.list_(_CHANGE))
+    return pa.array(rows, CHANGES_TYPE)
 
 
-def _null(values: pa.Array, mask: pa.Array) -> pa.Array:
+def null_where(values: pa.Array, mask: pa.Array) -> pa.Array:
+    """Return values with nulls where a mask is true."""
     return pc.if_else(mask, pa.scalar(None, values.type), values)
 
 
 def _convert_double(values: pa.Array, kind: ColumnType) -> Converted:
     del kind
     mask = pc.fill_null(pc.invert(pc.is_finite(values)), False)
-    return (_null(values, mask), mask) if pc.any(mask).as_py() else (values, None)
+    return (null_where(values, mask), mask) if pc.any(mask).as_py() else (values, None)
 
 
 def _convert_real(values: pa.Array, kind: ColumnType) -> Converted:
@@ -87,7 +105,7 @@ def _convert_digits(values: pa.Array, kind: ColumnType) -> Converted:
         return values.cast(target), None
     except pa.ArrowInvalid:
         mask = pc.is_in(values, _SPECIAL)
-        return _null(values, mask).cast(target), mask
+        return null_where(values, mask).cast(target), mask
 
 
 def _convert_date(values: pa.Array, kind: ColumnType) -> Converted:
@@ -106,7 +124,7 @@ def _limit(values: pa.Array, numbers: pa.Array, least: int, most: int) -> Conver
         return values, None
     outside = pc.or_(pc.less(numbers, least), pc.greater(numbers, most))
     mask = pc.fill_null(outside, False)
-    return _null(values, mask), mask
+    return null_where(values, mask), mask
 
 
 _CONVERSIONS: Mapping[str, Callable[[pa.Array, ColumnType], Converted]] = {

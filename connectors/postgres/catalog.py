@@ -10,9 +10,15 @@ from connectors.postgres.config import PostgresConfig
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_texts
 from connectors.postgres.types import ColumnType, ServerType, column_type, json_schema
+from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
 TABLE, PARTITIONED, VIEW, MATERIALIZED, FOREIGN = "r", "p", "v", "m", "f"
 """The values of `relkind` that can be read."""
+
+LSN, UPDATED_AT = "_ab_cdc_lsn", "_ab_cdc_updated_at"
+LOG_FIELDS = (LSN, UPDATED_AT, DELETED_AT)
+"""The fields that streams have beside their columns if they are read from the log, as other sources of
+Airbyte name them."""
 
 _TABLES = """
 SELECT c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
@@ -25,6 +31,7 @@ ORDER BY 2, 3
 """
 _COLUMNS = """
 SELECT a.attrelid::int8 AS oid, a.attname::text AS name, b.modifier, t.typtype = 'c' AS is_composite,
+  a.attgenerated <> '' AS is_generated,
   CASE WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN t.typname::text ELSE '' END AS type,
   t.typcategory = 'A' AND t.typelem <> 0 AND t.oid NOT IN (22, 30) AS is_array,
   format_type(a.atttypid, a.atttypmod) AS declared, col_description(a.attrelid, a.attnum) AS description
@@ -53,12 +60,14 @@ ORDER BY 1, k.position
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. `declared`: its type, as the server names it."""
+    """A column of a table. `declared`: its type, as the server names it. `is_generated`: the server computes
+    its values."""
 
     name: str
     kind: ColumnType
     declared: str
     description: str | None
+    is_generated: bool = False
 
     @property
     def expression(self) -> str:
@@ -142,7 +151,7 @@ def describe_tables(session: Session, relations: Sequence[Relation], version: in
             row["type"], row["modifier"], row["is_array"], row["is_composite"], version
         )
         kind = column_type(server_type)
-        column = Column(row["name"], kind, row["declared"], row["description"])
+        column = Column(row["name"], kind, row["declared"], row["description"], row["is_generated"])
         columns.setdefault(row["oid"], []).append(column)
     keys: dict[int, list[str]] = {}
     for row in session.rows(_KEYS.format(oids=oids)):

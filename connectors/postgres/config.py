@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from connectors.sdk.databases import Certificate, PrivateKey, is_chosen
 
-CURSOR, XMIN = "cursor", "xmin"
+CURSOR, XMIN, LOG = "cursor", "xmin", "log"
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 
 
@@ -34,9 +34,18 @@ class PostgresConfig(BaseModel):
         [], title="Patterns of tables to read, TABLE or SCHEMA.TABLE; by default all"
     )
     exclude: list[str] = Field([], title="Patterns of tables to leave out")
-    incremental: Literal["cursor", "xmin"] = Field(
+    incremental: Literal["cursor", "xmin", "log"] = Field(
         "cursor",
-        title="How new rows are recognized: by a column that grows, or by the transaction (xmin)",
+        title="How changes are recognized: by a column that grows, by the transaction (xmin), or by the log",
+    )
+    slot: str | None = Field(
+        None, title="Replication slot, for `incremental: log`", pattern=r"^[a-z0-9_]{1,63}$"
+    )
+    publication: str | None = Field(
+        None, title="Publication, for `incremental: log`", min_length=1, max_length=63
+    )
+    window_megabytes: int = Field(
+        256, title="Megabytes of the log that are read and committed at a time", ge=1, le=65536
     )
     lookback: str | None = Field(
         None,
@@ -54,6 +63,15 @@ class PostgresConfig(BaseModel):
             raise ValueError(f"ssl_mode {self.ssl_mode} needs ssl_root_certificate")
         if self.ssl_mode == "disable" and (self.ssl_root_certificate or self.ssl_certificate):
             raise ValueError("ssl_mode disable uses no certificates: remove them, or the mode")
+        return self
+
+    @model_validator(mode="after")
+    def _check_log(self) -> PostgresConfig:
+        needs = self.incremental == LOG
+        if needs and not (self.slot and self.publication):
+            raise ValueError("incremental: log needs `slot` and `publication`")
+        if not needs and (self.slot or self.publication):
+            raise ValueError("`slot` and `publication` are for incremental: log")
         return self
 
     def reads(self, schema: str, table: str) -> bool:

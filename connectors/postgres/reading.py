@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from connectors.postgres.catalog import Column, Table
-from connectors.postgres.config import XMIN, PostgresConfig
+from connectors.postgres.catalog import LOG_FIELDS, Column, Table
+from connectors.postgres.config import CURSOR, PostgresConfig
 from connectors.postgres.position import (
     Position,
     build_cursor_condition,
@@ -34,6 +34,9 @@ class TableRead:
 
     Args:
         holder: the session; it stays open until the slices are read.
+
+    Attributes:
+        snapshot: that of the session.
     """
 
     def __init__(
@@ -41,13 +44,13 @@ class TableRead:
     ):
         self._config, self._table, self._configured = config, table, configured
         self._holder = holder
-        self._snapshot = export_snapshot(holder)
-        self._parts, self._warning = list_parts(holder, table, self._snapshot.block)
+        self.snapshot = export_snapshot(holder)
+        self._parts, self._warning = list_parts(holder, table, self.snapshot.block)
         self._cursor = self._find_cursor()
         fields = configured.stream.json_schema.get("properties") or {}
         names = [column.name for column in table.columns]
         self._columns = [name for name in names if name in fields] if fields else names
-        self._missing = [name for name in fields if name not in names]
+        self._missing = [name for name in fields if name not in (*names, *LOG_FIELDS)]
 
     def slices(self, state: dict[str, Any] | None) -> Iterator[Part]:
         """Yield the slices and the states of the read.
@@ -55,7 +58,7 @@ class TableRead:
         Raises:
             EltError: the state is not of this table or server, or the server cannot be read.
         """
-        last = None if state is None else load_position(state, self._snapshot)
+        last = None if state is None else load_position(state, self.snapshot)
         is_incremental = self._configured.sync_mode == INCREMENTAL
         if last is not None and last.is_complete and not is_incremental:
             yield Checkpoint(last.to_state())  # a refresh that has read all
@@ -83,7 +86,7 @@ class TableRead:
         return configured.resumable and configured.deduplicates and bool(self._table.key)
 
     def _final_position(self) -> Position:
-        position = Position(self._snapshot.least, self._snapshot.identity)
+        position = Position(self.snapshot.least, self.snapshot.identity)
         position.files = {part.oid: part.filenode for part in self._parts}
         if self._cursor is not None:
             position.cursor_field = self._cursor.name
@@ -98,14 +101,12 @@ class TableRead:
                 "its destination does not deduplicate",
                 guidance="reset the stream: `elt reset`",
             )
-        position = last or Position(
-            self._snapshot.least, self._snapshot.identity, is_complete=False
-        )
+        position = last or Position(self.snapshot.least, self.snapshot.identity, is_complete=False)
         for part in self._parts:
             first: int | None = 0
             if last is not None and part.oid in last.pages and self._is_same(part, last):
                 first = last.pages[part.oid]
-                is_new = build_new_rows_condition(last.least, self._snapshot)
+                is_new = build_new_rows_condition(last.least, self.snapshot)
                 yield from self._list_slices(part, 0, first, is_new)
             position.files[part.oid] = part.filenode
             if first is None:
@@ -130,14 +131,14 @@ class TableRead:
                     last,
                     lookback=self._config.lookback,
                     part=part,
-                    snapshot=self._snapshot,
+                    snapshot=self.snapshot,
                 )
                 if not self._is_large(part, condition):
                     yield self._slice(part, 0, None, condition)
                     continue
             else:
                 condition = (
-                    build_new_rows_condition(last.least, self._snapshot)
+                    build_new_rows_condition(last.least, self.snapshot)
                     if part.has_transactions
                     else "true"
                 )
@@ -153,9 +154,9 @@ class TableRead:
     ) -> Iterator[Slice]:
         """Yield slices of a range of pages. The last one has no end: pages may have come since they were
         counted, and rows of the snapshot be in them."""
-        step = max(1, (self._config.slice_megabytes << 20) // self._snapshot.block)
+        step = max(1, (self._config.slice_megabytes << 20) // self.snapshot.block)
         last = end if end is not None else part.pages
-        if last is None or self._snapshot.version < RANGES_VERSION:
+        if last is None or self.snapshot.version < RANGES_VERSION:
             yield self._slice(part, first, end, condition)
             return
         while first + step < last:
@@ -170,7 +171,7 @@ class TableRead:
             rows = part.rows * (min(end or pages, pages) - min(first, pages)) // pages
         place = "" if not first and end is None else f" pages {first} to {end or 'the end'}"
         data = {
-            "snapshot": self._snapshot.name,
+            "snapshot": self.snapshot.name,
             "source": part.source,
             "oid": part.oid,
             "filenode": part.filenode,
@@ -188,7 +189,7 @@ class TableRead:
         query = f"EXPLAIN (FORMAT JSON) SELECT 1 FROM {part.source} WHERE {condition}"
         plan = next(iter(self._holder.row(query).values()))
         rows = json.loads(plan)[0]["Plan"]["Plan Rows"]
-        step = (self._config.slice_megabytes << 20) // self._snapshot.block
+        step = (self._config.slice_megabytes << 20) // self.snapshot.block
         return bool(rows > part.rows * step / max(part.pages, 1))
 
     def _find_cursor(self) -> Column | None:
@@ -199,7 +200,7 @@ class TableRead:
         """
         if self._configured.sync_mode != INCREMENTAL:
             return None
-        if self._config.incremental == XMIN and self._table.is_lockable:
+        if self._config.incremental != CURSOR and self._table.is_lockable:
             return None
         path = self._configured.cursor
         columns = {column.name: column for column in self._table.columns}

@@ -126,7 +126,18 @@ def open_session(
 
 
 @contextmanager
-def _connect(config: PostgresConfig) -> Iterator[Any]:
+def open_control(config: PostgresConfig, purpose: str) -> Iterator[Session]:
+    """Open a session that lasts until its end, and whose statements are transactions of their own.
+
+    Raises:
+        EltError: the server cannot be reached.
+    """
+    with _connect(config, autocommit=True) as connection:
+        yield Session(connection, purpose)
+
+
+@contextmanager
+def _connect(config: PostgresConfig, *, autocommit: bool = False) -> Iterator[Any]:
     try:
         from adbc_driver_postgresql import dbapi  # noqa: PLC0415 - `spec` does not need it
     except ModuleNotFoundError as error:
@@ -136,7 +147,7 @@ def _connect(config: PostgresConfig) -> Iterator[Any]:
         ) from None
     with _certificates(config) as files:
         try:
-            connection = dbapi.connect(_uri(config, files))
+            connection = dbapi.connect(_uri(config, files), autocommit=autocommit)
         except _driver_errors() as error:
             place = f"{config.host}:{config.port}/{config.database}"
             raise connection_error(error, place) from None

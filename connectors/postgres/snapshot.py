@@ -13,7 +13,9 @@ RANGES_VERSION = 140000
 """The first version that reads a range of ctids without a read of the whole table."""
 _SNAPSHOT = """
 SELECT pg_export_snapshot() AS name, pg_snapshot_xmin(pg_current_snapshot())::text::int8 AS least,
-  pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS end,
+  pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS end, pg_current_snapshot()::text AS transactions,
+  extract(epoch FROM now())::float8 AS time,
+  CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_current_wal_insert_lsn() - '0/0'::pg_lsn END::int8 AS lsn,
   current_setting('server_version_num')::int AS version, current_setting('block_size')::int AS block,
   has_function_privilege('pg_control_system()', 'EXECUTE') AS has_identity
 """
@@ -46,6 +48,9 @@ class Snapshot:
     name: str
     least: int
     end: int
+    transactions: str
+    lsn: int
+    time: float
     version: int
     block: int
     identity: str

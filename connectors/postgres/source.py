@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from connectors.postgres.catalog import describe_tables, list_relations
+from connectors.postgres.catalog import Relation, Table, describe_tables, list_relations
 from connectors.postgres.check import check_access, list_warnings, read_version
-from connectors.postgres.config import PostgresConfig
-from connectors.postgres.session import open_session
+from connectors.postgres.config import LOG, PostgresConfig
+from connectors.postgres.log.check import check_log, list_log_warnings
+from connectors.postgres.log.group import LogGroup
+from connectors.postgres.log.publication import PublishedTable, list_published
+from connectors.postgres.session import Session, open_session
 from connectors.postgres.stream import TableStream
 from connectors.sdk import Source, Stream
 from connectors.sdk.reports import report_warning
@@ -29,7 +32,9 @@ class Postgres(Source):
             relations = list_relations(session, config)
             tables = describe_tables(session, relations, version)
             check_access(session, config, relations, tables)
-            for text in list_warnings(session, config, relations):
+            if config.incremental == LOG:
+                check_log(session, config, relations)
+            for text in _warnings(session, config, relations, version):
                 report_warning(text)
 
     def streams(self, config: PostgresConfig) -> Sequence[Stream]:
@@ -38,10 +43,13 @@ class Postgres(Source):
             relations = list_relations(session, config, self.selected)
             self._grants = {relation.name: relation.grants(config.user) for relation in relations}
             if self.selected is None:
-                for text in list_warnings(session, config, relations):
+                for text in _warnings(session, config, relations, version):
                     report_warning(text)
             tables = describe_tables(session, relations, version)
-        return [TableStream(config, table) for table in tables]
+            published: Mapping[tuple[str, str], PublishedTable] = {}
+            if config.incremental == LOG:
+                published = list_published(session, config.publication or "", version)
+        return make_streams(config, tables, published)
 
     def refusal(self, name: str) -> EltError | None:
         sql = self._grants.get(name)
@@ -51,3 +59,29 @@ class Postgres(Source):
             f"the user may not read the table {name}",
             guidance=f"run as its owner: {' '.join(sql)}",
         )
+
+
+def _warnings(
+    session: Session, config: PostgresConfig, relations: Sequence[Relation], version: int
+) -> list[str]:
+    warnings = list_warnings(session, config, relations)
+    if config.incremental == LOG:
+        warnings += list_log_warnings(session, config, relations, version)
+    return warnings
+
+
+def make_streams(
+    config: PostgresConfig,
+    tables: Sequence[Table],
+    published: Mapping[tuple[str, str], PublishedTable],
+) -> list[Stream]:
+    """Return the streams of tables; those that are published are read from the log, as a group."""
+    group = LogGroup(config)
+    streams: list[Stream] = []
+    for table in tables:
+        part = published.get((table.relation.schema, table.relation.name))
+        is_logged = part is not None and table.is_lockable
+        streams.append(
+            group.add(part.narrow(table)) if part and is_logged else TableStream(config, table)
+        )
+    return streams

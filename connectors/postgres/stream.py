@@ -12,13 +12,14 @@ What is new since a state, and why nothing is lost if a read resumes, is in `pos
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from connectors.postgres.catalog import Column, Table
-from connectors.postgres.config import XMIN, PostgresConfig
+from connectors.postgres.config import LOG, XMIN, PostgresConfig
 from connectors.postgres.reading import TableRead
-from connectors.postgres.session import open_session
+from connectors.postgres.session import Session, open_session
 from connectors.sdk import SlicedStream
 from connectors.sdk.slices import Part
 from elt_assets.errors import TransientError
@@ -43,15 +44,28 @@ class TableStream(SlicedStream):
         self.primary_key = table.key
         self.is_resumable = bool(table.key) and table.is_lockable
         self.source_defined_cursor = config.incremental == XMIN and table.is_lockable
-        has_cursor = any(column.kind.orders is not None for column in table.columns)
+        has_cursor = config.incremental != LOG and any(
+            column.kind.orders is not None for column in table.columns
+        )
         if has_cursor or self.source_defined_cursor:
             self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
 
     def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
-        lock = self._table.relation.quoted if self._table.is_lockable else None
-        with open_session(self._config, f"stream {self.id}", lock=lock) as holder:
+        with self.open_holder() as holder:
             read = TableRead(self._config, self._table, configured, holder)
             yield from read.slices(state)
+
+    @contextmanager
+    def open_holder(self) -> Iterator[Session]:
+        """Open the session that keeps the snapshot of a read, and the lock."""
+        lock = self._table.relation.quoted if self._table.is_lockable else None
+        with open_session(self._config, f"stream {self.id}", lock=lock) as holder:
+            yield holder
+
+    def choose_columns(self, configured: ConfiguredStream) -> list[Column]:
+        """Return the columns to read: those that the catalog has, or all if it names none."""
+        fields = configured.stream.json_schema.get("properties") or {}
+        return [column for column in self._table.columns if not fields or column.name in fields]
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         by_name = {column.name: column for column in self._table.columns}

@@ -95,6 +95,7 @@ _TYPES: Mapping[str, ColumnType] = {
     "bpchar": ColumnType(_STRING, orders="bpchar"),
     "name": _TEXT,
     "inet": _OUTPUT,
+    "xml": _OUTPUT,
     "": _OUTPUT,
     "date": _time("date", DATE, {"type": "string", "format": "date"}),
     "timestamp": _time(

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from connectors.sdk.filters import DateLimits
+from connectors.sdk.groups import StreamGroup
 from connectors.sdk.items import Context, Record
 from connectors.sdk.parent_fields import add_parent_fields
 from connectors.sdk.state.bookmark import KEEP
@@ -64,6 +65,7 @@ class DeclaredStream:
             or has changed since the last sync. The parent needs a replication key.
         parent_fields: the fields of the parent's record that the records get: their names by those of the
             parent.
+        group: the streams with which this one shares a state, if it is read incrementally.
         filters_records: whether the SDK leaves out the records before `start`, because `records` yields all.
         STATE_MSG_FREQUENCY: the number of records between two states.
         cursor_field, source_defined_cursor, supported_sync_modes: as the catalog declares them. They follow
@@ -90,6 +92,7 @@ class DeclaredStream:
     parent: DeclaredStream | None = None
     only_changed_parents: bool = False
     parent_fields: Mapping[str, str] = MappingProxyType({})
+    group: StreamGroup | None = None
     filters_records: bool = False
     cursor_field: Sequence[str] = ()
     source_defined_cursor: bool = False

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from connectors.sdk.items import Checkpoint, Estimate, Item, Slice, Wait, Warn
+from connectors.sdk.items import Checkpoint, Estimate, Item, Page, Slice, Wait, Warn
 from connectors.sdk.stream import Stream
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -70,13 +70,18 @@ class SlicedStream(Stream):
 
     def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
         """Yield the rows of all slices as records, one slice after another."""
-        convert = import_module(_RECORDS).page_of
         for part in self.slices(configured, state):
             if isinstance(part, Slice):
-                for batch in self.read_slice(part.data):
-                    yield convert(batch, self.json_schema)
+                yield from read_as_pages(self, part)
             elif not isinstance(part, Wait):
                 yield part
+
+
+def read_as_pages(stream: SlicedStream, part: Slice) -> Iterator[Page]:
+    """Yield the rows of a slice as records."""
+    convert = import_module(_RECORDS).page_of
+    for batch in stream.read_slice(part.data):
+        yield convert(batch, stream.json_schema)
 
 
 @dataclass

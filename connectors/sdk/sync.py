@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
 
+from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamGroup, StreamPart
 from connectors.sdk.items import Checkpoint, Estimate, Item, Page, Record, Slice, Wait, Warn
 from connectors.sdk.reports import listen_to_waits
 from connectors.sdk.schema_sample import RECORDS, SchemaSample
-from connectors.sdk.slices import SlicedStream
+from connectors.sdk.slices import SlicedStream, read_as_pages
 from connectors.sdk.state.parents import share_parents
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.protocol.output import OutputClosedError
 
 
@@ -48,6 +49,10 @@ class StreamOutput(ABC):
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:
         """Send a state; `records` is the number of the stream's records since its previous state."""
 
+    def group_state(self, state: GroupState) -> None:
+        """Send a state of this stream and of all others of its group."""
+        raise NotImplementedError
+
     @abstractmethod
     def estimate(self, rows: int) -> None: ...
 
@@ -70,19 +75,91 @@ Job = tuple[Stream, ConfiguredStream, "dict[str, Any] | None"]
 """A stream to read, how it is configured, and its state after the last read."""
 
 
-def read_streams(jobs: Iterable[Job], output: Callable[[ConfiguredStream], StreamOutput]) -> int:
+def read_streams(
+    jobs: Iterable[Job],
+    output: Callable[[ConfiguredStream], StreamOutput],
+    shared: dict[str, Any] | None = None,
+) -> int:
     """Read streams, and return the number of those that failed: the others are still read.
 
-    Parents are read before their child streams, which then need no read of the parent for themselves.
+    Parents are read before their child streams, which then need no read of the parent for themselves. Streams
+    of a group are read together, after the others.
+
+    Args:
+        shared: the state that streams of a group share.
 
     Raises:
         OutputClosedError: the reader of the messages has closed the output.
     """
-    ordered = sorted(jobs, key=lambda job: len(_ancestors(job[0])))
+    alone: list[Job] = []
+    groups: dict[StreamGroup, list[Job]] = {}
+    for job in jobs:
+        stream, configured, _ = job
+        if stream.group is not None and configured.sync_mode == INCREMENTAL:
+            groups.setdefault(stream.group, []).append(job)
+        else:
+            alone.append(job)
+    ordered = sorted(alone, key=lambda job: len(_ancestors(job[0])))
     streams = [job[0] for job in ordered]
     tracked = {stream.parent for stream in _with_ancestors(streams) if stream.only_changed_parents}
     with share_parents(_fields_of_parents(streams), tracked):
-        return sum(not _read(job, output(job[1])) for job in ordered)
+        failed = sum(not _read(job, output(job[1])) for job in ordered)
+    return failed + sum(_read_group(*members, output, shared) for members in groups.items())
+
+
+def _read_group(
+    group: StreamGroup,
+    jobs: Sequence[Job],
+    output: Callable[[ConfiguredStream], StreamOutput],
+    shared: dict[str, Any] | None,
+) -> int:
+    """Read the streams of a group; return the number of those that failed, which is all or none."""
+    outputs = {configured.id: output(configured) for _, configured, _ in jobs}
+    for out in outputs.values():
+        out.begin()
+    try:
+        for stream, configured, _ in jobs:
+            _require_mode(stream, configured)
+        with listen_to_waits(next(iter(outputs.values())).wait):
+            _copy_group(group, jobs, outputs, shared)
+    except OutputClosedError:
+        raise
+    except Exception as error:  # noqa: BLE001 - other streams are still read
+        for out in outputs.values():
+            out.fail(error)
+        return len(outputs)
+    for out in outputs.values():
+        out.complete()
+    return 0
+
+
+def _copy_group(
+    group: StreamGroup,
+    jobs: Sequence[Job],
+    outputs: Mapping[StreamId, StreamOutput],
+    shared: dict[str, Any] | None,
+) -> None:
+    streams = {configured.id: stream for stream, configured, _ in jobs}
+    own = {configured.id: state for _, configured, state in jobs if state is not None}
+    state = None if shared is None and not own else GroupState(shared or {}, own)
+    acknowledging = [out for out in outputs.values() if out.takes_slices]
+    members = [configured for _, configured, _ in jobs]
+    for item in group.read(members, state, is_acknowledged=bool(acknowledging)):
+        if isinstance(item, GroupCheckpoint):
+            next(iter(outputs.values())).group_state(item.state)
+        elif isinstance(item, StreamPart):
+            out, part = outputs[item.stream], item.item
+            if isinstance(part, Page):
+                out.page(part)
+            elif isinstance(part, Slice) and not out.takes_slices:
+                sliced = streams[item.stream]
+                assert isinstance(sliced, SlicedStream)
+                for page in read_as_pages(sliced, part):
+                    out.page(page)
+            else:
+                _report(part, out)
+        elif acknowledging:
+            acknowledging[0].barrier()
 
 
 def _ancestors(stream: Stream) -> list[Stream]:

@@ -5,6 +5,9 @@ or it read only some of the streams. A sync starts from the newest state that th
 no table lacks a row before it, and later rows are read again. A stream whose table has none in common with
 the others is left out of the state, and is read from the beginning.
 
+States whose entries hold for their streams alone (`independent`) need nothing in common: each table's own
+entry is used, and no row is read again.
+
 The table of a stream that has a state of its own, beside the shared one of other streams, stores only that.
 The source gets both back.
 
@@ -56,6 +59,11 @@ def choose_starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[Stat
         return list(own.values())
     if own and not any(_has_shared_part(states[read.id]) for read in shared):
         return _stream_states(states, reads, warn)
+    if _are_independent([states[read.id] for read in shared]):
+        for read in reads:
+            if read.id not in states:
+                _restart_refresh(read)
+        return [_combine_entries(states, shared, reads), *own.values()]
     common, together = _newest_in_common(shared)
     restarted = [read for read in reads if read.id not in own and read not in together]
     if len(together) < len(shared):
@@ -193,6 +201,43 @@ def _past_states(read: StreamPlan) -> dict[bytes, tuple[State, float]]:
         else:
             past[key] = (state, commit.time.timestamp())
     return past
+
+
+def _are_independent(states: Sequence[State]) -> bool:
+    """Return whether the entries of different states may be combined."""
+    parts = {
+        bytes(state.global_.shared_state or b"null")
+        for state in states
+        if state.global_ is not None and state.is_independent
+    }
+    return len(parts) == 1 and all(state.is_independent for state in states)
+
+
+def _combine_entries(
+    states: Mapping[StreamId, State], shared: Sequence[StreamPlan], reads: Sequence[StreamPlan]
+) -> State:
+    """Return a state with the entry of each stream from its own table, and those of streams not read.
+
+    A stream that has no entry in its own table is read from the beginning.
+    """
+    entries: dict[StreamId, StreamState] = {}
+    for read in shared:
+        entries |= _entries_by_stream(states[read.id])
+    for read in reads:
+        entries.pop(read.id, None)
+    for read in shared:
+        entry = _entries_by_stream(states[read.id]).get(read.id)
+        if entry is not None:
+            entries[read.id] = entry
+    combined = State.from_json(states[shared[0].id].to_json())
+    assert combined.global_ is not None
+    combined.global_.stream_states = list(entries.values())
+    return combined
+
+
+def _entries_by_stream(state: State) -> dict[StreamId, StreamState]:
+    assert state.global_ is not None
+    return {entry.stream_descriptor.id: entry for entry in state.global_.stream_states}
 
 
 def _identity(state: State) -> bytes:

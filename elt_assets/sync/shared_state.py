@@ -4,6 +4,9 @@ Each stream has its own table, and the table of every stream that a shared state
 the rows received before the state are committed first, in each of these tables, and then the state: no table
 has a state that is ahead of the rows of a different table.
 
+A source may say that each entry of its GLOBAL states holds for its stream alone (`independent`). Then rows
+and state of a table are one commit, as they are for a stream with a state of its own.
+
 A source may send states of single streams beside a GLOBAL state: CDC sources do, for streams that are not in
 the log. The table of a stream stores the newest state of the stream, whichever kind it is, so that the next
 sync can give both kinds back (`pipeline.shared_state_start`).
@@ -139,14 +142,16 @@ class SharedState:
         """
         covered = self._covered
         states = self._take()
+        at_once = all(pending.state.is_independent for pending in states)
         shared = [run for run in (*completed, *others) if run.is_resumable and run in covered]
         for run in (*completed, *others):
             if run not in shared:
                 own = states if run in covered else ()
                 self._committer.commit(run, final=run in completed, shared=own)
-            elif run.uncommitted:
+            elif run.uncommitted and not at_once:
                 self._committer.commit(run, final=False)
-        self._committer.await_before_shared()
+        if not at_once:
+            self._committer.await_before_shared()
         for run in shared:
             if run in completed or not run.has_own_state or len(run.pending):
                 self._committer.commit(run, final=run in completed, shared=states)

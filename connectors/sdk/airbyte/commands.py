@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Raw
 
 from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
-from connectors.sdk.airbyte.state_file import load_states
+from connectors.sdk.airbyte.state_file import SavedStates, load_states
 from connectors.sdk.encoding import encode
 from connectors.sdk.reports import listen_to_config, listen_to_warnings
 from connectors.sdk.source import Source
@@ -98,14 +98,15 @@ def _log_warnings(source: Source, output: SourceOutput) -> None:
 
 
 def _read(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> int:
+    states = load_states(arguments.state)
     jobs = []
-    for stream, configured, state in _jobs(source, arguments, output):
+    for stream, configured, state in _jobs(source, arguments, output, states):
         if stream is None:
             # Spec: Schema Mismatches: never a failure.
             output.log("WARN", f"skipped stream {configured.id}: the source does not have it")
         else:
             jobs.append((stream, configured, state))
-    return read_streams(jobs, partial(AirbyteStreamOutput, output, source))
+    return read_streams(jobs, partial(AirbyteStreamOutput, output, source), states.shared)
 
 
 def _probe(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
@@ -117,7 +118,7 @@ def _probe(source: Source, arguments: argparse.Namespace, output: SourceOutput) 
     """
     news: list[wire.StreamNews] = []
     errors: list[tuple[Exception, str]] = []
-    for stream, configured, state in _jobs(source, arguments, output):
+    for stream, configured, state in _jobs(source, arguments, output, load_states(arguments.state)):
         has_news = None
         try:
             has_news = stream.has_new_data(configured, state) if stream else None
@@ -138,7 +139,7 @@ def _partitions(source: Source, arguments: argparse.Namespace, output: SourceOut
     Raises:
         ConfigError: a stream has no partitions that can be read alone.
     """
-    for stream, configured, _ in _jobs(source, arguments, output):
+    for stream, configured, _ in _jobs(source, arguments, output, load_states(arguments.state)):
         if stream is None:
             raise ConfigError(
                 f"the source has no stream {str(configured.id)!r}",
@@ -167,11 +168,18 @@ COMMANDS: Mapping[str, tuple[Command, tuple[str, ...], str]] = MappingProxyType(
 """The commands: function, required files, help."""
 
 
-def _jobs(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> Iterator[Job]:
+def _jobs(
+    source: Source, arguments: argparse.Namespace, output: SourceOutput, states: SavedStates
+) -> Iterator[Job]:
     config = _config(source, arguments, output)
-    catalog, states = load_catalog(arguments.catalog), load_states(arguments.state)
+    catalog = load_catalog(arguments.catalog)
     source.selected = [configured.stream.name for configured in catalog.streams]
     streams = {stream.id: stream for stream in source.open(config)}
+    if states.shared is not None and all(stream.group is None for stream in streams.values()):
+        raise ConfigError(
+            "the state file contains a state of type GLOBAL, and no stream of this config shares a state",
+            guidance="reset the state: each stream has one of its own now",
+        )
     for configured in catalog.streams:
         stream = streams.get(configured.id) or source.make_refused_stream(configured.stream.name)
         yield stream, configured, states.get(configured.id)

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from connectors.sdk.airbyte.staging import DocumentStaging
 from connectors.sdk.encoding import encode
+from connectors.sdk.groups import GroupState
 from connectors.sdk.items import Change, Document, Page, Record, Slice
 from connectors.sdk.output import TimedOutput, encode_record, encode_records
 from connectors.sdk.reports import RATE_LIMITED
@@ -135,6 +136,18 @@ class SourceOutput(TimedOutput):
         self.send([Message(type="STATE", state=message)])
         self.flush()
 
+    def group_state(self, state: GroupState) -> None:
+        """Send a GLOBAL state."""
+        parts = [
+            wire.StreamState(stream_descriptor=stream.descriptor, stream_state=Raw(encode(own)))
+            for stream, own in state.streams.items()
+        ]
+        shared = Raw(encode(state.shared))
+        independent = True if state.is_independent else None
+        body = wire.GlobalState(stream_states=parts, shared_state=shared, independent=independent)
+        self.send([Message(type="STATE", state=wire.State(type="GLOBAL", global_=body))])
+        self.flush()
+
     def _trace(self, trace: wire.Trace) -> None:
         trace.emitted_at = time.time() * 1000
         self.send([Message(type="TRACE", trace=trace)])
@@ -204,6 +217,9 @@ class AirbyteStreamOutput(StreamOutput):
     def state(self, state: dict[str, Any] | Raw, records: int) -> None:
         # Only the tasks know how many records slices have.
         self._output.state(self._stream, state, None if self._has_slices else records)
+
+    def group_state(self, state: GroupState) -> None:
+        self._output.group_state(state)
 
     def estimate(self, rows: int) -> None:
         self._output.estimate(self._stream, rows)

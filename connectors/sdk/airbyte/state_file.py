@@ -13,13 +13,23 @@ from msgspec import Raw
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.arguments import decode_json, read_file
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.airbyte.messages import State, StreamState
 
 States = dict[StreamId, "dict[str, Any] | None"]
 
 
-def load_states(path: str | None) -> dict[StreamId, dict[str, Any]]:
-    """Return the state of each stream after its last read. Streams with no state or a null state are omitted.
+class SavedStates(dict[StreamId, dict[str, Any]]):
+    """The state of each stream after its last read, and what streams share (see `groups`).
+
+    Attributes:
+        shared: the shared part of a GLOBAL state, whose streams are among the keys; None without one.
+    """
+
+    shared: dict[str, Any] | None = None
+
+
+def load_states(path: str | None) -> SavedStates:
+    """Return the states after the last read. Streams with no state or a null state are omitted.
 
     Spec: State & Checkpointing: the file contains a list of states, or the content of a LEGACY state: an
     object with the state of each stream by its name.
@@ -27,33 +37,53 @@ def load_states(path: str | None) -> dict[StreamId, dict[str, Any]]:
     Raises:
         ConfigError: the file is not readable, or contains neither of these.
     """
+    saved = SavedStates()
     if path is None:
-        return {}
+        return saved
     data = read_file(path, "state")
     states: States = {}
     if data.lstrip().startswith(b"{"):
         states = _group_by_name(data)
     else:
         for item in decode_json(data, list[Raw], "state"):
-            states |= _states(item)
-    return {stream: state for stream, state in states.items() if state is not None}
+            message = _decode(item)
+            states |= _states(message)
+            if message.global_ is not None:
+                saved.shared = _decode_object(message.global_.shared_state, "shared state") or {}
+    saved.update({stream: state for stream, state in states.items() if state is not None})
+    return saved
 
 
-def _states(item: Raw) -> States:
+def _decode(item: Raw) -> State:
     try:
-        message = State.from_json(item)
+        return State.from_json(item)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
         raise ConfigError(f"the state file contains an invalid state: {error}") from error
+
+
+def _states(message: State) -> States:
+    if message.global_ is not None:
+        return dict(map(_state_of, message.global_.stream_states))
     if message.stream is not None:
-        stream, blob = message.stream.stream_descriptor.id, message.stream.stream_state
-        what = f"state of {stream}"
-        return {stream: None if blob is None else decode_json(blob, dict[str, Any], what)}
+        return dict([_state_of(message.stream)])
     if message.data is not None:
         return _group_by_name(message.data)
     raise ConfigError(
-        f"the state file contains a state of type {message.type or 'LEGACY'}, not STREAM",
-        guidance="reset the state: this source has one state per stream",
+        f"the state file contains a state of type {message.type or 'LEGACY'} without a value",
+        guidance="give the states that this source has sent",
     )
+
+
+def _state_of(part: StreamState) -> tuple[StreamId, dict[str, Any] | None]:
+    stream, blob = part.stream_descriptor.id, part.stream_state
+    what = f"state of {stream}"
+    return stream, _decode_object(blob, what)
+
+
+def _decode_object(blob: Raw | None, what: str) -> dict[str, Any] | None:
+    if blob is None or bytes(blob).strip() == b"null":
+        return None
+    return decode_json(blob, dict[str, Any], what)
 
 
 def _group_by_name(legacy: bytes | Raw) -> States:

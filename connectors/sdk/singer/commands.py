@@ -149,7 +149,9 @@ def _sync(source: Source, arguments: argparse.Namespace, output: TapOutput) -> i
         for selection in _selection(source, config, arguments, output)
     }
     jobs = [(s.stream, s.configured, _save(s, state)) for s in selection.values()]
-    failures = read_streams(jobs, partial(_stream_output, output, state, selection))
+    failures = read_streams(
+        jobs, partial(_stream_output, output, state, selection), state.saved_shared
+    )
     if state.is_pending:
         output.state(state)
     return failures

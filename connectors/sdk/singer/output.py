@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, TextIO
 from msgspec import Raw
 
 from connectors.sdk.encoding import encode
+from connectors.sdk.groups import GroupState
 from connectors.sdk.items import Record
 from connectors.sdk.output import TimedOutput, encode_record
 from connectors.sdk.singer.catalog import SelectedStream, remove_fields
@@ -113,6 +114,11 @@ class TapStreamOutput(StreamOutput):
             self._state.move(self._selected.name, state)
             if self._state.is_due:
                 self._output.state(self._state)
+
+    def group_state(self, state: GroupState) -> None:
+        self._state.move_group(state)
+        if self._state.is_due:
+            self._output.state(self._state)
 
     def estimate(self, rows: int) -> None:
         self._output.log("INFO", f"stream {self._selected.name}: about {rows} records")

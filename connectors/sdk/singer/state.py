@@ -10,10 +10,13 @@ from typing import Any
 from msgspec import Raw
 
 from connectors.sdk.encoding import encode
+from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.arguments import decode_json, read_file
 
 BOOKMARKS = "bookmarks"
+SHARED = "shared"
+"""The field of what streams of a group share."""
 LARGE = 1 << 18
 """A state of this size in bytes is not sent each time that a bookmark moves: it has all streams."""
 BUDGET = 2
@@ -46,6 +49,9 @@ class TapState:
             encode(saved.get(BOOKMARKS) or {}), dict[str, dict[str, Any]], "state"
         )
         self._bookmarks = {name: encode(value) for name, value in self.saved.items()}
+        shared = saved.get(SHARED)
+        self.saved_shared = decode_json(encode(shared), dict[str, Any], "state") if shared else None
+        self._shared = self.saved_shared
         self._total = 0
         self._is_pending = False
 
@@ -59,6 +65,13 @@ class TapState:
         self._bookmarks[stream] = bytes(bookmark) if isinstance(bookmark, Raw) else encode(bookmark)
         self._is_pending = True
 
+    def move_group(self, state: GroupState) -> None:
+        """Set the bookmarks of the streams of a group, and what they share."""
+        for stream, bookmark in state.streams.items():
+            self.move(stream.name, dict(bookmark))
+        self._shared = dict(state.shared)
+        self._is_pending = True
+
     @property
     def is_due(self) -> bool:
         """Return whether to send the value now; a state of many bookmarks is sent less often."""
@@ -68,7 +81,10 @@ class TapState:
     def value(self) -> bytes:
         """Return the value of the next STATE message."""
         inner = b",".join(b"%b:%b" % (encode(name), mark) for name, mark in self._bookmarks.items())
-        document = b'{"%b":{%b}}' % (BOOKMARKS.encode(), inner)
+        shared = (
+            b"" if self._shared is None else b',"%b":%b' % (SHARED.encode(), encode(self._shared))
+        )
+        document = b'{"%b":{%b}%b}' % (BOOKMARKS.encode(), inner, shared)
         self._total += len(document)
         self._is_pending = False
         return document

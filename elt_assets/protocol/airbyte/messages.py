@@ -101,8 +101,16 @@ class StreamState(Wire):
 
 
 class GlobalState(Wire):
+    """The states of streams, and what they share.
+
+    Attributes:
+        independent: each entry of `stream_states` holds for its stream alone, and entries of different states
+            can be combined, since the shared state stays the same. This project's connectors send it.
+    """
+
     stream_states: list[StreamState]
     shared_state: Raw | None = None
+    independent: bool | None = None
 
 
 class State(Wire):
@@ -119,6 +127,11 @@ class State(Wire):
     data: Raw | None = None
     sourceStats: StateStats | None = None
     destinationStats: StateStats | None = None
+
+    @property
+    def is_independent(self) -> bool:
+        """Return whether it is a GLOBAL state whose entries hold for their streams alone."""
+        return self.global_ is not None and bool(self.global_.independent)
 
     @property
     def text(self) -> str:

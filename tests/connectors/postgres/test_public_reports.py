@@ -72,7 +72,7 @@ def test_the_numbers_of_transactions_wrap_around(
     database: Database, least: int, end: int, new: list[int], old: list[int]
 ) -> None:
     """airbytehq/airbyte#38849, #36907: after a wraparound of xmin, each read has all rows."""
-    snapshot = Snapshot("", end, end, 150000, 8192, "")
+    snapshot = Snapshot("", end, end, "", 0, 0.0, 150000, 8192, "")
     condition = build_new_rows_condition(least, snapshot)
     values = ", ".join(f"('{number}'::xid)" for number in new + old)
     query = f"SELECT xmin FROM (VALUES {values}) v (xmin) WHERE {condition}"

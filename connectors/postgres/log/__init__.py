@@ -1,0 +1,1 @@
+"""Changes of tables, read from a replication slot (CDC)."""

@@ -1,0 +1,292 @@
+"""Changes of the log as files, which tasks read: rows of the stream, with the number and time of each change.
+
+A change of a row's key is a delete of the old key, and the row under the new one. A large value that did not
+change is not in the log: it is null, with the reason SOURCE_UNCHANGED, and the lake takes the value of the
+row's former version. After a change of the key there is none, and the value stays unknown and recorded,
+unless the table has the replica identity FULL: then the log has all values of before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.postgres.arrow_values import CHANGES_TYPE, INVALID, Converted, build_batch
+from connectors.postgres.catalog import LSN, UPDATED_AT, Column
+from connectors.postgres.log.messages import (
+    DELETE,
+    INSERT,
+    NULL,
+    UNCHANGED,
+    UPDATE,
+    Changes,
+    Flags,
+    MessageDecoder,
+    Numbers,
+    Truncation,
+    Values,
+    gather,
+)
+from connectors.postgres.log.state import LogState, number_changes
+from connectors.postgres.log.stream import LogStream
+from connectors.postgres.log.values import ConvertByServer, convert_texts
+from connectors.postgres.sql import quote_name
+from connectors.sdk import Slice
+from connectors.sdk.groups import StreamPart
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
+
+_UNCHANGED_REASON = "SOURCE_UNCHANGED"
+_TIME = pa.timestamp("us", "UTC")
+FILE_ROWS, FILE_BYTES = 500_000, 64 << 20
+"""The size of a file from which the next one begins: a file is read by one task."""
+
+
+@dataclass
+class _File:
+    path: Path
+    schema: pa.Schema
+    writer: Any
+    rows: int = 0
+    size: int = 0
+
+    def has_room(self, schema: pa.Schema) -> bool:
+        return self.rows < FILE_ROWS and self.size < FILE_BYTES and self.schema.equals(schema)
+
+
+class ChangeFiles:
+    """The files of the changes of some streams.
+
+    Args:
+        folder: gets the files.
+        streams: whose changes are wanted.
+        members: these streams as they are configured: only columns that the catalog has are read.
+        log: tells which changes are in the tables already.
+        ask: lets the server convert values.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        streams: Mapping[StreamId, LogStream],
+        members: Sequence[ConfiguredStream],
+        log: LogState,
+        ask: ConvertByServer,
+    ):
+        self._folder, self._log, self._ask = folder, log, ask
+        chosen = [streams[member.id] for member in members]
+        self._streams = {(stream.table.relation.schema, stream.name): stream for stream in chosen}
+        self._columns = {member.id: streams[member.id].choose_columns(member) for member in members}
+        self._decoder = MessageDecoder(frozenset(self._streams))
+        self._files: dict[StreamId, list[_File]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write the changes of a batch of messages.
+
+        Raises:
+            EltError: a table was truncated, or the server does not know a value.
+        """
+        for part in self._decoder.decode(batch.column(0)):
+            names = (part.relation.schema, part.relation.name)
+            stream = self._streams[names]
+            if isinstance(part, Truncation):
+                self._refuse_truncation(stream.id, part)
+            else:
+                self._write_changes(stream, part)
+
+    def close(self) -> Iterator[StreamPart]:
+        """Yield the files as slices of their streams."""
+        for stream, files in self._files.items():
+            for number, file in enumerate(files):
+                if file.writer is not None:
+                    file.writer.close()
+                yield StreamPart(
+                    stream, Slice(f"changes {number}", {"file": str(file.path)}, rows=file.rows)
+                )
+
+    def _refuse_truncation(self, stream: StreamId, truncation: Truncation) -> None:
+        state = self._log.tables[stream]
+        numbers = number_changes(
+            state.snapshots, np.array([truncation.transaction]), np.array([truncation.lsn])
+        )
+        if numbers[0] >= 0 and truncation.lsn >= state.lsn:
+            raise ConfigError(
+                f"stream {stream}: the table was truncated, and the log does not say which rows were in it",
+                guidance="reset the stream (`elt reset`), so that it is read in full",
+            )
+
+    def _write_changes(self, stream: LogStream, changes: Changes) -> None:
+        state = self._log.tables[stream.id]
+        numbers = number_changes(state.snapshots, changes.transactions, changes.lsns)
+        chosen_rows = np.flatnonzero((numbers >= 0) & (changes.lsns >= state.lsn))
+        if not len(chosen_rows):
+            return
+        rows = _Rows(self._columns[stream.id], stream.table.key, changes, chosen_rows)
+        self._write(stream.id, rows.build(numbers, self._ask))
+
+    def _write(self, stream: StreamId, batch: pa.RecordBatch) -> None:
+        files = self._files.setdefault(stream, [])
+        if not files or not files[-1].has_room(batch.schema):
+            if files:
+                files[-1].writer.close()
+                files[-1].writer = None
+            count = sum(len(others) for others in self._files.values())
+            path = self._folder / f"{count}.arrow"
+            files.append(_File(path, batch.schema, pa.ipc.new_stream(str(path), batch.schema)))
+        file = files[-1]
+        file.writer.write_batch(batch)
+        file.rows += len(batch)
+        file.size += batch.nbytes
+
+
+class _Rows:
+    """The rows that some changes of a table become.
+
+    Args:
+        chosen_rows: the numbers of these changes, in their order.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], key: Sequence[str], changes: Changes, chosen_rows: Numbers
+    ):
+        self._columns, self._key, self._changes = columns, key, changes
+        self._places = {name: place for place, name in enumerate(changes.relation.columns)}
+        self._has_old_rows = bool((changes.operations[chosen_rows] != INSERT).any())
+        moved = chosen_rows[self._find_moved(chosen_rows)]
+        order = np.argsort(np.concatenate([2 * chosen_rows + 1, 2 * moved]))
+        self._source = np.concatenate([chosen_rows, moved])[order]
+        is_end = np.concatenate(
+            [changes.operations[chosen_rows] == DELETE, np.ones(len(moved), bool)]
+        )
+        self._is_end: Flags = is_end[order]
+
+    def build(self, numbers: Numbers, ask: ConvertByServer) -> pa.RecordBatch:
+        """Return them. `numbers`: of all changes, for `_ab_cdc_lsn`."""
+        self._require_keys()
+        arrays: list[pa.Array] = []
+        nulled: dict[tuple[str, str], pa.Array] = {}
+        for column in self._columns:
+            values = self._values(column.name)
+            if values is None:
+                arrays.append(pa.nulls(len(self._source)))
+                continue
+            array, invalid = self._convert(column, values, ask)
+            arrays.append(array)
+            if invalid is not None:
+                nulled[column.name, INVALID] = invalid
+            is_unchanged = values.lengths == UNCHANGED
+            if is_unchanged.any():
+                nulled[column.name, _UNCHANGED_REASON] = pa.array(is_unchanged)
+        times = pa.array(self._changes.times[self._source], pa.int64()).cast(_TIME)
+        ends = pc.if_else(pa.array(self._is_end), times, pa.scalar(None, _TIME))
+        arrays += [pa.array(numbers[self._source]), times, ends]
+        names = [*(column.name for column in self._columns), LSN, UPDATED_AT, DELETED_AT]
+        batch = build_batch(arrays, names, nulled)
+        if not nulled:  # all batches of a file have the same columns
+            batch = batch.append_column(CHANGES_COLUMN, pa.nulls(len(batch), CHANGES_TYPE))
+        return batch
+
+    def _convert(self, column: Column, values: Values, ask: ConvertByServer) -> Converted:
+        """Return the values of a column as a snapshot has them, and which were made null.
+
+        Raises:
+            ConfigError: one is of another type.
+        """
+        relation = self._changes.relation
+        server_type = relation.types[self._places[column.name]]
+        try:
+            return convert_texts(gather(self._changes.data, values), column, server_type, ask)
+        except ValueError:
+            table = quote_name(relation.schema, relation.name)
+            raise ConfigError(
+                f"the log has a value of the column {column.name!r} of {table} that is not of its type "
+                f"{column.declared}: the type was changed after the value was written",
+                guidance="reset the stream (`elt reset`), so that it is read in full",
+            ) from None
+
+    def _values(self, name: str) -> Values | None:
+        """Return the values of a column; None if the table had no such column then.
+
+        A large value that did not change is in the old values, if these have it: all of them for the replica
+        identity FULL, else those of the key.
+        """
+        place = self._places.get(name)
+        if place is None:
+            return None
+        old, new = self._changes.old[place], self._changes.new[place]
+        is_known = (new.lengths == UNCHANGED) & (old.lengths != NULL)
+        new = new.replace(is_known, old)
+        return new.take(self._source).replace(self._is_end, old.take(self._source))
+
+    def _require_keys(self) -> None:
+        """Check that the log has the key of each row that is updated or deleted. A partition may have another
+        replica identity than its root, which the log describes.
+
+        Raises:
+            ConfigError: the log has other columns of the rows before a change.
+        """
+        relation = self._changes.relation
+        for name in self._key:
+            values = self._values(name)
+            is_missing = self._has_old_rows and name not in relation.identity
+            if is_missing or values is None or (values.lengths[self._is_end] == NULL).any():
+                table = quote_name(relation.schema, relation.name)
+                raise ConfigError(
+                    f"the log does not have {name!r} of the primary key of rows of {table} that are "
+                    "updated or deleted",
+                    guidance=f"run ALTER TABLE {table} REPLICA IDENTITY DEFAULT; and reset the stream "
+                    "(`elt reset`), so that it is read in full",
+                )
+
+    def _find_moved(self, chosen_rows: Numbers) -> Flags:
+        """Return which of the changes change the key of their row."""
+        changes = self._changes
+        is_moved = np.zeros(len(chosen_rows), bool)
+        updated = np.flatnonzero(
+            (changes.operations[chosen_rows] == UPDATE) & changes.has_old[chosen_rows]
+        )
+        if not len(updated):
+            return is_moved
+        rows = chosen_rows[updated]
+        for name in self._key:
+            place = self._places.get(name)
+            if place is None:
+                continue
+            old, new = changes.old[place].take(rows), changes.new[place].take(rows)
+            differs = pc.not_equal(gather(changes.data, old), gather(changes.data, new))
+            is_moved[updated] |= np.asarray(pc.fill_null(differs, False))
+        return is_moved
+
+
+def read_file(path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file of changes.
+
+    Raises:
+        ConfigError: it is not on this machine.
+    """
+    try:
+        source = pa.memory_map(path)
+    except FileNotFoundError:
+        raise ConfigError(
+            "the file of changes is not on this machine: the Spark executors have no folder in common with "
+            "the driver",
+            guidance="write `slices: false` under `source`, so that changes are read as records",
+        ) from None
+    with source, pa.ipc.open_stream(source) as reader:
+        yield from reader
+
+
+def add_snapshot_fields(batch: pa.RecordBatch, data: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return the rows of a snapshot with its number and time. `data`: of their slice."""
+    count = len(batch)
+    time = pa.scalar(int(data["time"] * 1_000_000), pa.int64()).cast(_TIME)
+    batch = batch.append_column(LSN, pa.repeat(data["number"], count))
+    batch = batch.append_column(UPDATED_AT, pa.repeat(time, count))
+    return batch.append_column(DELETED_AT, pa.nulls(count, _TIME))

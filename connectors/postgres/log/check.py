@@ -1,0 +1,149 @@
+"""Whether the log can be read as the config says, and the SQL that mends what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from connectors.postgres.catalog import PARTITIONED, Relation
+from connectors.postgres.config import PostgresConfig
+from connectors.postgres.log.publication import list_published
+from connectors.postgres.log.slot import find_slot
+from connectors.postgres.session import Session
+from connectors.postgres.sql import quote_name, quote_text
+from elt_assets.errors import ConfigError, Problems
+
+_SETTINGS = """
+SELECT pg_is_in_recovery() AS is_standby, current_setting('wal_level') AS level,
+  current_setting('max_replication_slots')::int AS most,
+  (SELECT count(*) FROM pg_catalog.pg_replication_slots)::int AS used,
+  coalesce((SELECT rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user), false)
+    AS may_replicate
+"""
+_PUBLICATION = """
+SELECT puballtables AS is_whole, pubinsert AND pubupdate AND pubdelete AND pubtruncate AS is_full,
+  pubviaroot AS has_roots
+FROM pg_catalog.pg_publication WHERE pubname = {name}
+"""
+_IDENTITIES = """
+SELECT c.oid::int8 AS oid, c.relreplident::text AS identity,
+  EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) AS has_key
+FROM pg_catalog.pg_class c WHERE c.oid IN ({oids})
+"""
+_FULL, _DEFAULT = "f", "d"
+
+
+def check_log(session: Session, config: PostgresConfig, relations: Sequence[Relation]) -> None:
+    """Check that a slot can be read, and that the publication has what is needed.
+
+    Raises:
+        ConfigError: with the SQL that mends it.
+    """
+    problems = Problems()
+    settings = session.row(_SETTINGS)
+    problems.of(lambda: _check_server(settings, config))
+    problems.of(lambda: _check_slot(session, config, settings))
+    problems.of(lambda: _check_publication(session, config, relations))
+    problems.raise_all()
+
+
+def _check_server(settings: Mapping[str, Any], config: PostgresConfig) -> None:
+    if settings["is_standby"]:
+        raise ConfigError(
+            "the server is a standby: its log cannot be read by this source",
+            guidance="set `host` to the primary, or use another `incremental`",
+        )
+    if settings["level"] != "logical":
+        raise ConfigError(
+            f"wal_level is {settings['level']}, and the log then has no rows",
+            guidance="as a superuser: ALTER SYSTEM SET wal_level = logical; and restart the server "
+            "(Amazon RDS: the parameter rds.logical_replication; Google: cloudsql.logical_decoding)",
+        )
+    if not settings["may_replicate"]:
+        role = quote_name(config.user)
+        raise ConfigError(
+            "the user may not read the log",
+            guidance=f"as a superuser: ALTER ROLE {role} REPLICATION; (Amazon RDS: "
+            f"GRANT rds_replication TO {role};)",
+        )
+
+
+def _check_slot(session: Session, config: PostgresConfig, settings: Mapping[str, Any]) -> None:
+    name = config.slot or ""
+    if find_slot(session, name) is None and settings["used"] >= settings["most"]:
+        raise ConfigError(
+            f"the slot {name!r} cannot be created: all {settings['most']} slots are in use",
+            guidance="drop one that nobody reads (SELECT slot_name, active FROM pg_replication_slots;), or: "
+            f"ALTER SYSTEM SET max_replication_slots = {settings['most'] + 10}; and restart the server",
+        )
+
+
+def _check_publication(
+    session: Session, config: PostgresConfig, relations: Sequence[Relation]
+) -> None:
+    name = config.publication or ""
+    quoted = quote_name(name)
+    rows = session.rows(_PUBLICATION.format(name=quote_text(name)))
+    tables = ", ".join(relation.quoted for relation in relations[:20]) or "…"
+    if not rows:
+        raise ConfigError(
+            f"there is no publication {name!r}",
+            guidance=f"as the tables' owner: CREATE PUBLICATION {quoted} FOR TABLE {tables} "
+            "WITH (publish_via_partition_root = true);",
+        )
+    if not rows[0]["is_full"]:
+        raise ConfigError(
+            f"the publication {name!r} leaves out some kinds of changes",
+            guidance=f"ALTER PUBLICATION {quoted} SET (publish = 'insert, update, delete, truncate');",
+        )
+    if not rows[0]["has_roots"] and any(part.kind == PARTITIONED for part in relations):
+        raise ConfigError(
+            f"the publication {name!r} has changes of partitions under the partitions' names",
+            guidance=f"ALTER PUBLICATION {quoted} SET (publish_via_partition_root = true);",
+        )
+
+
+def list_log_warnings(
+    session: Session, config: PostgresConfig, relations: Sequence[Relation], version: int
+) -> Iterator[str]:
+    """Yield what the user should know of the log, with the SQL that helps."""
+    name = config.publication or ""
+    published = list_published(session, name, version)
+    pairs = [(part, published.get((part.schema, part.name))) for part in relations]
+    missing = [part.quoted for part, entry in pairs if entry is None]
+    if missing:
+        yield (
+            f"tables and views that are not in the publication {name!r} are only read in full: "
+            f"{', '.join(missing[:20])}. For a table: ALTER PUBLICATION {quote_name(name)} ADD TABLE …;"
+        )
+    narrowed = [part.quoted for part, entry in pairs if entry is not None and entry.condition]
+    if narrowed:
+        yield (
+            f"the publication {name!r} has only some rows of {', '.join(narrowed)}: changes of the others do "
+            "not come, though a snapshot has them. Publish these tables without WHERE"
+        )
+    yield from _list_identity_warnings(session, [part for part, entry in pairs if entry])
+    slot = find_slot(session, config.slot or "")
+    if slot is not None and slot.status in ("extended", "unreserved"):
+        yield (
+            f"the slot {config.slot!r} keeps {slot.retained >> 20} MB of the server's log, and is near its "
+            "limit: read more often, or ALTER SYSTEM SET max_slot_wal_keep_size = '…'; "
+            "SELECT pg_reload_conf();"
+        )
+
+
+def _list_identity_warnings(session: Session, relations: Sequence[Relation]) -> Iterator[str]:
+    """Yield the tables whose updates and deletes the log cannot tell."""
+    if not relations:
+        return
+    oids = ", ".join(str(part.oid) for part in relations)
+    rows = {row["oid"]: row for row in session.rows(_IDENTITIES.format(oids=oids))}
+    for part in relations:
+        row = rows[part.oid]
+        if row["identity"] == _FULL or (row["identity"] == _DEFAULT and row["has_key"]):
+            continue
+        mode = "DEFAULT" if row["has_key"] else "FULL"
+        yield (
+            f"the log does not have the primary key of rows of {part.quoted} that are updated or deleted: "
+            f"ALTER TABLE {part.quoted} REPLICA IDENTITY {mode};"
+        )

@@ -1,0 +1,202 @@
+"""One read of the log: the snapshots of tables that have none, then the changes up to the present end.
+
+The changes are read in windows. Those of a window are written as Arrow files, one for each table and form,
+which are the slices of its streams. When they are committed, with the position of the window's end, the slot
+is moved there. A read that is interrupted leaves the slot where it was, and its files are removed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from connectors.postgres.config import PostgresConfig
+from connectors.postgres.log.changes import ChangeFiles
+from connectors.postgres.log.slot import (
+    Server,
+    Slot,
+    advance_slot,
+    create_slot,
+    find_slot,
+    peek,
+    read_server,
+)
+from connectors.postgres.log.state import LogState, TableState, load_state
+from connectors.postgres.log.stream import LogStream
+from connectors.postgres.reading import TableRead
+from connectors.postgres.session import open_session
+from connectors.sdk import Checkpoint, Slice, Wait, Warn
+from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
+from elt_assets.errors import ConfigError, TransientError
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+
+QUIET_BYTES = 16 << 20
+"""Bytes of the log without a change of the streams from which the position is moved: each move is a commit
+of every table."""
+
+
+class LogRead:
+    """One read of some tables of the log.
+
+    Args:
+        streams: streams of the source that are read from the log.
+        members: those to read.
+        is_acknowledged: see `StreamGroup.read`.
+    """
+
+    def __init__(
+        self,
+        config: PostgresConfig,
+        streams: Mapping[StreamId, LogStream],
+        members: Sequence[ConfiguredStream],
+        *,
+        is_acknowledged: bool,
+    ):
+        self._config, self._streams, self._members = config, streams, members
+        self._is_acknowledged = is_acknowledged
+        self._slot, self._publication = config.slot or "", config.publication or ""
+
+    def items(self, state: GroupState | None) -> Iterator[GroupItem]:
+        """Yield the slices and the states.
+
+        Raises:
+            EltError: the slot or a table cannot be read, or changes are lost.
+        """
+        log, slot = self._open(state)
+        for text in self._list_warnings(log, slot):
+            yield StreamPart(self._members[0].id, Warn(text))
+        for member in self._members:
+            table = log.tables.get(member.id)
+            if table is None or not table.is_complete:
+                yield from self._read_table(log, member, table or TableState(slot.confirmed))
+        yield from self._read_changes(log, slot.confirmed)
+
+    def _open(self, state: GroupState | None) -> tuple[LogState, Slot]:
+        """Return the state to go on from, and the slot."""
+        with open_session(self._config, f"the slot {self._slot!r} is looked at") as session:
+            server = read_server(session)
+            slot = find_slot(session, self._slot)
+        if slot is not None and slot.pid is not None:
+            raise TransientError(
+                f"the slot {self._slot!r} is read by the process {slot.pid} of the server",
+                guidance="wait until it ends; each connection needs a `slot` of its own",
+            )
+        if state is None:
+            return self._begin(server, exists=slot is not None)
+        log = load_state(state, self._slot)
+        if slot is None:
+            raise ConfigError(
+                f"the slot {self._slot!r} is gone: the changes since the last sync are lost",
+                guidance="reset the streams of the connection (`elt reset`), so that they are read in full",
+            )
+        log.tables = {
+            stream: table for stream, table in log.tables.items() if self._is_configured(stream)
+        }
+        log.check(server, slot.confirmed)
+        if log.lsn is not None and slot.confirmed < log.lsn and self._has_all(log):
+            # It was committed, and the slot was not moved any more; or a crash has moved it back.
+            advance_slot(self._config, self._slot, log.lsn)
+            slot = replace(slot, confirmed=log.lsn)
+        return log, slot
+
+    def _is_configured(self, stream: StreamId) -> bool:
+        """Return whether the config has a stream, which this read may have or not."""
+        schema = stream.namespace or ""
+        return schema in self._config.schemas and self._config.reads(schema, stream.name)
+
+    def _begin(self, server: Server, *, exists: bool) -> tuple[LogState, Slot]:
+        """Return the state of a first read. A slot that exists is moved to the end of the log: what it has
+        kept is in the snapshots."""
+        if exists:
+            advance_slot(self._config, self._slot, server.lsn)
+        else:
+            create_slot(self._config, self._slot)
+        with open_session(self._config, f"the slot {self._slot!r} is looked at") as session:
+            slot = find_slot(session, self._slot)
+        if slot is None:
+            raise TransientError(
+                f"the slot {self._slot!r} was dropped when it was to be read",
+                guidance="run it again",
+            )
+        return LogState(self._slot, server.identity, server.timeline), slot
+
+    def _has_all(self, log: LogState) -> bool:
+        """Return whether all tables of a state are read: else the others need the log that the slot keeps."""
+        return {member.id for member in self._members}.issuperset(log.tables)
+
+    def _list_warnings(self, log: LogState, slot: Slot) -> Iterator[str]:
+        names = {member.id for member in self._members}
+        absent = sorted(str(name) for name in log.tables if name not in names)
+        if absent:
+            yield (
+                f"the slot keeps the log for streams that are not read now: {', '.join(absent)}. If they are "
+                "not to be read any more, add them to `exclude`"
+            )
+        if slot.status in ("extended", "unreserved"):
+            room = (
+                ""
+                if slot.room is None
+                else f", and {max(slot.room, 0) >> 20} MB more until it is lost"
+            )
+            yield (
+                f"the slot {self._slot!r} keeps {slot.retained >> 20} MB of the server's log{room}: read "
+                "more often, or raise max_slot_wal_keep_size"
+            )
+
+    def _read_table(
+        self, log: LogState, member: ConfiguredStream, table: TableState
+    ) -> Iterator[GroupItem]:
+        """Yield the slices of a table's snapshot, and states after which it can go on."""
+        stream = self._streams[member.id]
+        with stream.open_holder() as holder:
+            read = TableRead(self._config, stream.table, member, holder)
+            table = table.add_snapshot(read.snapshot.transactions, read.snapshot.lsn)
+            number = table.snapshots[-1].number
+            for part in read.slices(None if table.position is None else dict(table.position)):
+                if isinstance(part, Checkpoint):
+                    assert isinstance(part.state, dict)
+                    is_complete = bool(part.state["complete"])
+                    position = None if is_complete else part.state
+                    table = replace(table, position=position, is_complete=is_complete)
+                    log.tables[member.id] = table
+                    yield GroupCheckpoint(log.to_state())
+                elif isinstance(part, Slice):
+                    data = {**part.data, "number": number, "time": read.snapshot.time}
+                    yield StreamPart(member.id, replace(part, data=data))
+                elif isinstance(part, Wait):
+                    yield part
+                else:
+                    yield StreamPart(member.id, part)
+
+    def _read_changes(self, log: LogState, confirmed: int) -> Iterator[GroupItem]:
+        """Yield the changes up to the present end of the log, window by window."""
+        with open_session(self._config, "the end of the log is looked for") as session:
+            end = read_server(session).lsn
+        moves = self._is_acknowledged and self._has_all(log)
+        step = self._config.window_megabytes << 20 if moves else end
+        start = unmoved = confirmed
+        while start < end:
+            start = min(start + step, end)
+            with tempfile.TemporaryDirectory(prefix="elt-pg-log-") as folder:
+                slices = list(self._list_changes(log, start, Path(folder)))
+                if not slices and start - unmoved < QUIET_BYTES:
+                    continue
+                yield from slices
+                for member in self._members:
+                    log.tables[member.id] = log.tables[member.id].move(start)
+                yield GroupCheckpoint(log.to_state())
+                yield Wait()
+            if moves:
+                advance_slot(self._config, self._slot, start)
+                unmoved = start
+
+    def _list_changes(self, log: LogState, end: int, folder: Path) -> Iterator[GroupItem]:
+        """Yield the changes of the transactions that were committed before a position, as slices whose files
+        are in a folder."""
+        with open_session(self._config, "values of the log are converted") as session:
+            files = ChangeFiles(folder, self._streams, self._members, log, session.rows)
+            for batch in peek(self._config, self._slot, self._publication, end):
+                files.add(batch)
+        yield from files.close()

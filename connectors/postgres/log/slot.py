@@ -1,0 +1,149 @@
+"""The replication slot: where the server keeps its log for this source, until it is told how far it may go.
+
+A slot is moved only after the rows before its new position are committed, so what it still gives is all that
+no table has. `peek` leaves it where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.postgres.config import PostgresConfig
+from connectors.postgres.log.lsn import format_lsn, parse_lsn
+from connectors.postgres.session import Session, open_control, open_session
+from connectors.postgres.sql import quote_name, quote_text
+from elt_assets.errors import ConfigError, TransientError
+
+PLUGIN = "pgoutput"
+_SERVER = """
+SELECT pg_current_wal_flush_lsn()::text AS lsn,
+  ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int AS timeline,
+  has_function_privilege('pg_control_system()', 'EXECUTE') AS has_identity
+"""
+_IDENTITY = "SELECT system_identifier::text AS identity FROM pg_control_system()"
+_SLOT = """
+SELECT plugin::text AS plugin, slot_type::text AS kind, coalesce(database::text, '') AS database,
+  active_pid::int8 AS pid, coalesce(confirmed_flush_lsn::text, '') AS confirmed,
+  coalesce(wal_status, '') AS status, safe_wal_size::int8 AS room,
+  coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::int8 AS retained,
+  database IS NOT DISTINCT FROM current_database() AS is_here
+FROM pg_catalog.pg_replication_slots WHERE slot_name = {name}
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """How far the log goes now, and which log it is.
+
+    `lsn`: the end of what is flushed. `identity`: the server's system identifier, empty if it is unknown.
+    """
+
+    lsn: int
+    timeline: int
+    identity: str
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A replication slot as the server describes it.
+
+    Attributes:
+        confirmed: the position before which it gives nothing any more.
+        pid: the process that reads it; None if none does.
+        status: `reserved`, `extended`, `unreserved` or `lost`.
+        room: bytes that may be written before it is lost; None if it is never.
+        retained: bytes of the log that are kept for it.
+    """
+
+    confirmed: int
+    pid: int | None
+    status: str
+    room: int | None
+    retained: int
+
+
+def read_server(session: Session) -> Server:
+    """Return the state of the server, which must be no standby."""
+    row = session.row(_SERVER)
+    identity = session.row(_IDENTITY)["identity"] if row["has_identity"] else ""
+    return Server(parse_lsn(row["lsn"]), row["timeline"], identity)
+
+
+def find_slot(session: Session, name: str) -> Slot | None:
+    """Return the slot of a name; None if there is none.
+
+    Raises:
+        ConfigError: it cannot be read as this source does.
+    """
+    rows = session.rows(_SLOT.format(name=quote_text(name)))
+    if not rows:
+        return None
+    row = rows[0]
+    if row["plugin"] != PLUGIN or not row["is_here"]:
+        raise ConfigError(
+            f"the slot {name!r} is not of this source: it is of the database {row['database'] or '-'} and "
+            f"the plugin {row['plugin'] or '-'}",
+            guidance=f"choose another `slot`, or drop it: {drop_sql(name)}",
+        )
+    if row["status"] == "lost":
+        raise ConfigError(
+            f"the slot {name!r} is lost: the server has removed the log that it needs",
+            guidance=f"drop it ({drop_sql(name)}), raise max_slot_wal_keep_size or read more often, and "
+            "reset the streams of the connection (`elt reset`), so that they are read in full",
+        )
+    return Slot(
+        parse_lsn(row["confirmed"]), row["pid"], row["status"], row["room"], row["retained"]
+    )
+
+
+def drop_sql(name: str) -> str:
+    """Return the SQL that drops a slot."""
+    return f"SELECT pg_drop_replication_slot({quote_text(name)});"
+
+
+def create_slot(config: PostgresConfig, name: str) -> None:
+    """Create the slot. It gives all transactions that end after this; those that run now are waited for."""
+    with open_session(config, f"the slot {name!r} is created") as session:
+        session.row(
+            f"SELECT lsn::text AS lsn FROM pg_create_logical_replication_slot({quote_text(name)}, '{PLUGIN}')"
+        )
+
+
+def advance_slot(config: PostgresConfig, name: str, lsn: int) -> None:
+    """Let the server forget what was committed in its log before a position."""
+    with open_session(config, f"the slot {name!r} is moved") as session:
+        session.row(
+            f"SELECT end_lsn::text AS lsn FROM pg_replication_slot_advance({quote_text(name)}, "
+            f"'{format_lsn(lsn)}'::pg_lsn)"
+        )
+
+
+def peek(config: PostgresConfig, slot: str, publication: str, end: int) -> Iterator[Any]:
+    """Yield the messages of the transactions that were committed before a position, as Arrow batches."""
+    options = f"'proto_version', '1', 'publication_names', {quote_text(quote_name(publication))}"
+    query = (
+        f"SELECT data FROM pg_logical_slot_peek_binary_changes({quote_text(slot)}, '{format_lsn(end)}', "
+        f"NULL, {options})"
+    )
+    with open_session(config, f"the slot {slot!r} is read") as session:
+        yield from session.batches(query)
+
+
+@contextmanager
+def hold_slot(config: PostgresConfig, name: str) -> Iterator[None]:
+    """Keep other reads of this source from the slot, until the context ends.
+
+    Raises:
+        TransientError: one is under way.
+    """
+    number = f"hashtextextended({quote_text(f'elt slot {name}')}, 0)"
+    with open_control(config, f"the slot {name!r} is reserved") as session:
+        if not session.row(f"SELECT pg_try_advisory_lock({number}) AS is_free")["is_free"]:
+            raise TransientError(
+                f"another sync reads the slot {name!r}",
+                guidance="wait until it ends; each connection needs a `slot` of its own",
+            )
+        yield

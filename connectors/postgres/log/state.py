@@ -1,0 +1,227 @@
+"""States of a read of the log: how far each table is, and what the snapshot of each has shown.
+
+**Each change once.** The position of a table is the end of the log up to which its transactions are in it. A
+transaction counts by the beginning of its commit record, as for the server's slot, so none is between two
+reads. Rows and position are one commit of the table, so the tables may have different positions: each leaves
+out what is before its own. The slot is moved to the least of them, when all are committed. It is created
+before a table's snapshot, so a transaction that the snapshot does not show comes from the slot. One that it
+shows comes too if it ended after the slot's position: it is left out by its number, which the snapshot tells
+exactly. Positions would not do: a transaction is visible a moment after its commit record is written.
+
+**A snapshot that was interrupted** goes on in a later one, S2, and what changed since the first, S1, is read
+again (see `connectors.postgres.position`). Only deletes are missing there: so transactions that S1 does not
+show are kept. A row that S2 has shown must not go back to an older version: each row has a number in the
+column `_ab_cdc_lsn`, and the table keeps the row with the greatest. Rows of a snapshot have a number that is
+not less than those of all transactions that it shows; a transaction that it does not show gets a greater one
+(`number_changes`).
+
+Tests: `tests/connectors/postgres/test_log_state.py`, `tests/connectors/postgres/test_log.py`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from connectors.postgres.log.lsn import format_lsn, parse_lsn
+from connectors.postgres.log.messages import Numbers
+from connectors.postgres.log.slot import Server
+from connectors.sdk.groups import GroupState
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import StreamId
+
+_FORM = 1
+_TURN = 1 << 32
+_RESET = "reset the streams of the connection (`elt reset`), so that they are read in full"
+
+
+@dataclass(frozen=True)
+class TableSnapshot:
+    """A snapshot in which rows of a table were read.
+
+    `least`, `end`, `running`: as the server describes a snapshot, with numbers of 64 bits. `number`: that of
+    its rows in `_ab_cdc_lsn`.
+    """
+
+    least: int
+    end: int
+    running: frozenset[int]
+    number: int
+
+    @classmethod
+    def parse(cls, text: str, number: int) -> TableSnapshot:
+        """Return the snapshot of a text such as `700:705:701,703`."""
+        least, end, running = text.split(":")
+        return cls(
+            int(least), int(end), frozenset(map(int, filter(None, running.split(",")))), number
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        running = ",".join(map(str, sorted(self.running)))
+        return {"transactions": f"{self.least}:{self.end}:{running}", "number": self.number}
+
+    def shows(self, transaction: int) -> bool:
+        """Return whether a transaction had ended. `transaction`: the 32 bits of its number that a log has."""
+        distance = (transaction - self.end) % _TURN
+        number = self.end + (distance if distance < _TURN // 2 else distance - _TURN)
+        return number < self.least or (number < self.end and number not in self.running)
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What is known of one table.
+
+    Attributes:
+        lsn: its transactions before this position of the log are in it.
+        position: the state of its snapshot, if it is not complete: see `connectors.postgres.position`.
+        snapshots: those in which it was read, the oldest first, as long as the log may have transactions that
+            they show.
+    """
+
+    lsn: int
+    position: Mapping[str, Any] | None = None
+    snapshots: tuple[TableSnapshot, ...] = ()
+    is_complete: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "lsn": format_lsn(self.lsn),
+            "complete": self.is_complete,
+        }
+        if self.position is not None:
+            state["position"] = dict(self.position)
+        if self.snapshots:
+            state["snapshots"] = [snapshot.to_json() for snapshot in self.snapshots]
+        return state
+
+    @classmethod
+    def parse(cls, state: Mapping[str, Any]) -> TableState:
+        snapshots = [
+            TableSnapshot.parse(part["transactions"], int(part["number"]))
+            for part in state.get("snapshots", ())
+        ]
+        lsn = parse_lsn(state["lsn"])
+        return cls(lsn, state.get("position"), tuple(snapshots), bool(state["complete"]))
+
+    def add_snapshot(self, transactions: str, lsn: int) -> TableState:
+        """Return the state with a snapshot in which the table is read now. `lsn`: the log's end after it was
+        taken."""
+        if self.snapshots:
+            lsn = max(lsn, self.snapshots[-1].number + 2)
+        return replace(self, snapshots=(*self.snapshots, TableSnapshot.parse(transactions, lsn)))
+
+    def move(self, lsn: int) -> TableState:
+        """Return the state at a position of the log. The transactions after it have ended after the snapshots
+        whose number is not greater: these are of no use any more."""
+        if self.is_complete and all(snapshot.number <= lsn for snapshot in self.snapshots):
+            return TableState(lsn, is_complete=True)
+        return replace(self, lsn=lsn)
+
+
+def number_changes(
+    snapshots: Sequence[TableSnapshot], transactions: Numbers, lsns: Numbers
+) -> Numbers:
+    """Return the numbers of changes in `_ab_cdc_lsn`; -1 for those that the first snapshot has shown.
+
+    Args:
+        transactions: the number of each change's transaction.
+        lsns: the position of its commit.
+    """
+    numbers: Numbers = lsns.copy()
+    if not snapshots:
+        return numbers
+    distinct, inverse = np.unique(transactions, return_inverse=True)
+    is_shown = np.array(
+        [[snapshot.shows(int(number)) for snapshot in snapshots] for number in distinct]
+    )
+    least = np.where(is_shown, 0, [snapshot.number + 1 for snapshot in snapshots]).max(axis=1)
+    np.maximum(numbers, least[inverse], out=numbers)
+    numbers[is_shown[inverse, 0]] = -1
+    return numbers
+
+
+@dataclass
+class LogState:
+    """A state of the group of tables: which log it is, and how far each table is."""
+
+    slot: str
+    identity: str
+    timeline: int
+    tables: dict[StreamId, TableState] = field(default_factory=dict)
+
+    @property
+    def lsn(self) -> int | None:
+        """The position before which no table needs the log; None if there is no table."""
+        return min((table.lsn for table in self.tables.values()), default=None)
+
+    def to_state(self) -> GroupState:
+        """Return the state as the SDK sends it."""
+        shared = {"form": _FORM, "slot": self.slot, "timeline": self.timeline}
+        if self.identity:
+            shared["system"] = self.identity
+        tables = {name: table.to_json() for name, table in self.tables.items()}
+        return GroupState(shared, tables, is_independent=True)
+
+    def check(self, server: Server, confirmed: int) -> None:
+        """Check that the log goes on from this state.
+
+        Args:
+            confirmed: the position of the slot.
+
+        Raises:
+            ConfigError: changes are lost, or may be.
+        """
+        if self.identity and server.identity and self.identity != server.identity:
+            raise ConfigError(
+                f"the state is of the server {self.identity}, and this one is {server.identity}",
+                guidance=f"if the database has moved, {_RESET}",
+            )
+        latest = max((table.lsn for table in self.tables.values()), default=0)
+        if self.timeline != server.timeline or server.lsn < latest:
+            raise ConfigError(
+                f"the log of the server is another one: it is at {format_lsn(server.lsn)} of the timeline "
+                f"{server.timeline}, and the state at {format_lsn(latest)} of {self.timeline}; the server "
+                "was restored from a backup, or failed over",
+                guidance=f"changes may be lost: {_RESET}",
+            )
+        behind = [str(name) for name, table in self.tables.items() if table.lsn < confirmed]
+        if behind:
+            raise ConfigError(
+                f"the slot {self.slot!r} is at {format_lsn(confirmed)}, after {', '.join(behind)}"
+                ": something else reads the slot, or the state is an old one; the changes between are lost",
+                guidance="let each connection have a `slot` of its own, and reset these streams "
+                "(`elt reset`), so that they are read in full",
+            )
+
+
+def load_state(state: GroupState, slot: str) -> LogState:
+    """Return a state.
+
+    Raises:
+        ConfigError: it is not of this source, or of another slot.
+    """
+    shared = state.shared
+    try:
+        is_known = shared["form"] == _FORM
+        tables = {name: TableState.parse(part) for name, part in state.streams.items()}
+        identity, timeline = str(shared.get("system", "")), int(shared["timeline"])
+        loaded = LogState(str(shared["slot"]), identity, timeline, tables)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ConfigError(
+            "the state is not one of `incremental: log`",
+            guidance=f"after a change of `incremental`, {_RESET}",
+        ) from None
+    if not is_known:
+        raise ConfigError(
+            "the state is of a newer version of this source",
+            guidance=f"install that version, or {_RESET}",
+        )
+    if loaded.slot != slot:
+        raise ConfigError(
+            f"the state is of the slot {loaded.slot!r}, and the config has {slot!r}",
+            guidance=f"correct `slot`, or {_RESET}",
+        )
+    return loaded

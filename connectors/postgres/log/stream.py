@@ -1,0 +1,48 @@
+"""A table that is read from the log: its snapshot, then its changes, with the number and time of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from connectors.postgres.catalog import LOG_FIELDS, LSN, Table
+from connectors.postgres.config import PostgresConfig
+from connectors.postgres.stream import TableStream
+from connectors.sdk.groups import StreamGroup
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CHANGES = "connectors.postgres.log.changes"
+"""The module is imported with the first batch: pyarrow is slow to import."""
+
+
+class LogStream(TableStream):
+    """The rows of a table, and its changes. The rows of a full refresh have no number and time."""
+
+    def __init__(self, config: PostgresConfig, table: Table, group: StreamGroup):
+        super().__init__(config, table)
+        self.table = table
+        self.group = group
+        self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
+        self.source_defined_cursor = True
+        self.cursor_field = [LSN]
+        time = {
+            "type": ["string", "null"],
+            "format": "date-time",
+            "airbyte_type": "timestamp_with_timezone",
+        }
+        added: dict[str, Any] = dict.fromkeys(LOG_FIELDS, time)
+        added[LSN] = {"type": ["integer", "null"]}
+        schema = dict(self.json_schema)
+        self.json_schema = {**schema, "properties": {**schema["properties"], **added}}
+
+    def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        changes = import_module(_CHANGES)
+        if "file" in data:
+            yield from changes.read_file(data["file"])
+            return
+        for batch in super().read_slice(data):
+            yield batch if "number" not in data else changes.add_snapshot_fields(batch, data)

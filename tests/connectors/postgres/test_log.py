@@ -1,0 +1,191 @@
+"""Changes from the log of a real server: after any interruption the tables are those of the server."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from connectors.postgres import Postgres
+from connectors.sdk.groups import StreamPart
+from elt_assets.errors import ConfigError, TransientError
+from tests.connectors.postgres.logged import Killed, Lake
+from tests.connectors.postgres.support import FULL, Database
+from tests.connectors.postgres.workload import NAMES, TABLES, Workload, large_transaction
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def lake(database: Database) -> Iterator[Lake]:
+    """Tables that are published, and a lake without any rows; the slot is dropped at the end."""
+    name = f"log{next(_NUMBERS)}"
+    database.execute(TABLES.format(p=name))
+    config = database.config(incremental="log", slot=name, publication=name, slice_megabytes=1)
+    yield Lake(database, config, NAMES)
+    database.execute(
+        f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{name}'"
+    )
+    database.execute(f"DROP PUBLICATION {name}")
+
+
+def rows_of(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(msgspec.json.encode(row, order="sorted").decode() for row in rows)
+
+
+def assert_equal(lake: Lake) -> None:
+    """Check that the lake has the rows that a full refresh reads now."""
+    for name in lake.names:
+        reader = lake.database.reader(name, FULL)
+        expected = [
+            {k: v for k, v in row.items() if not k.startswith("_ab_cdc")} for row in reader.read()
+        ]
+        assert rows_of(lake.rows(name)) == rows_of(expected), name
+
+
+class Killer:
+    """Ends a read at a random item, and lets the workload go on between items."""
+
+    def __init__(self, lake: Lake, work: Workload, chance: float):
+        self._lake, self._work, self._chance = lake, work, chance
+
+    def __call__(self, item: Any) -> None:
+        if self._work.random.random() < 0.3:
+            self._work.run(self._lake.database, 2)
+        if self._work.random.random() < self._chance:
+            raise Killed
+        del item
+
+
+def run_seed(lake: Lake, seed: int) -> None:
+    work = Workload(random.Random(seed))
+    work.run(lake.database, 30)
+    if seed % 3 == 0:
+        lake.database.execute(large_transaction(1000, 30_000))
+    for _ in range(12):
+        work.run(lake.database, work.random.randrange(8))
+        try:
+            lake.sync(Killer(lake, work, chance=0.15))
+        except Killed:
+            continue
+        if work.random.random() < 0.2:
+            lake.database.execute(large_transaction(work.random.randrange(1000, 5000), 3000))
+    lake.sync()
+    assert_equal(lake)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_tables_equal_the_servers_after_kills_and_a_workload(lake: Lake, seed: int) -> None:
+    run_seed(lake, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 52))
+def test_tables_equal_the_servers_for_many_seeds(lake: Lake, seed: int) -> None:
+    run_seed(lake, seed)
+
+
+def list_slot(lake: Lake) -> list[str]:
+    name = lake.config["slot"]
+    return lake.database.lines(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{name}'")
+
+
+def test_a_change_between_two_snapshots_is_appended_once(lake: Lake) -> None:
+    """The slot has it, and the snapshot of its table too."""
+    lake.mode = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    database = lake.database
+    database.execute("INSERT INTO wide VALUES (1); INSERT INTO plain VALUES (1)")
+
+    def change(item: Any) -> None:
+        if not lake.slices and isinstance(item, StreamPart) and item.stream.name != "wide":
+            database.execute("INSERT INTO wide VALUES (2); UPDATE wide SET note = 'x' WHERE id = 1")
+
+    lake.sync(change)
+    lake.sync()
+    assert sorted((row["id"], row["note"]) for row in lake.tables["wide"].events) == [
+        (1, "x"),
+        (2, None),
+    ]
+
+
+def test_a_truncated_table_is_an_error_until_it_is_reset(lake: Lake) -> None:
+    database = lake.database
+    database.execute("INSERT INTO plain SELECT generate_series(1, 9); INSERT INTO wide VALUES (1)")
+    lake.sync()
+    database.execute("INSERT INTO wide VALUES (2); TRUNCATE plain; INSERT INTO plain VALUES (5)")
+    with pytest.raises(ConfigError, match="plain: the table was truncated"):
+        lake.sync()
+    lake.tables.pop("plain")
+    lake.states = {stream: part for stream, part in lake.states.items() if stream.name != "plain"}
+    lake.sync()
+    assert_equal(lake)
+
+
+def test_a_slot_that_is_gone_or_ahead_is_an_error(lake: Lake) -> None:
+    database, slot = lake.database, lake.config["slot"]
+    database.execute("INSERT INTO plain VALUES (1)")
+    lake.sync()
+    database.execute("INSERT INTO plain VALUES (2)")
+    database.execute(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
+    with pytest.raises(ConfigError, match="something else reads the slot"):
+        lake.sync()
+    database.execute(f"SELECT pg_drop_replication_slot('{slot}')")
+    with pytest.raises(ConfigError, match="is gone: the changes since the last sync are lost"):
+        lake.sync()
+    assert not list_slot(lake)
+
+
+def test_only_one_read_has_the_slot(lake: Lake) -> None:
+    lake.database.execute("INSERT INTO plain VALUES (1)")
+
+    def read_too(item: Any) -> None:
+        with pytest.raises(TransientError, match="another sync reads the slot"):
+            Lake(lake.database, lake.config, NAMES).sync()
+        del item
+
+    lake.sync(read_too)
+
+
+def test_a_stream_that_is_not_read_keeps_the_slot_where_it_is(lake: Lake) -> None:
+    database = lake.database
+    database.execute("INSERT INTO plain VALUES (1); INSERT INTO wide VALUES (1)")
+    lake.sync()
+    database.execute("UPDATE plain SET name = 'x'; INSERT INTO wide VALUES (2)")
+    lake.names = ("plain",)
+    for _ in range(2):
+        lake.sync()
+    assert "streams that are not read now" in lake.warnings[-1]
+    assert_equal(lake)
+    lake.names = NAMES
+    lake.sync()
+    assert_equal(lake)
+
+
+def test_columns_that_come_and_go(lake: Lake) -> None:
+    database = lake.database
+    database.execute("INSERT INTO plain VALUES (1, 'a')")
+    lake.sync()
+    database.execute(
+        "ALTER TABLE plain ADD more int; INSERT INTO plain (id, more) VALUES (2, 7); "
+        "ALTER TABLE plain DROP amount; INSERT INTO plain (id, name) VALUES (3, 'c')"
+    )
+    lake.sync()
+    rows = {row["id"]: row.get("more") for row in lake.rows("plain")}
+    assert rows == {1: None, 2: 7, 3: None}
+
+
+def test_check_prints_the_sql_that_mends_the_log(lake: Lake) -> None:
+    database, config = lake.database, lake.config
+    source = Postgres()
+    source.check(source.parse(config))
+    with pytest.raises(
+        ConfigError, match=r'there is no publication [^$]*CREATE PUBLICATION "none"'
+    ):
+        source.check(source.parse({**config, "publication": "none"}))
+    database.execute(f"ALTER PUBLICATION {config['publication']} SET (publish = 'insert')")
+    with pytest.raises(ConfigError, match="leaves out some kinds of changes"):
+        source.check(source.parse(config))

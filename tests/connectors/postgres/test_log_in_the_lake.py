@@ -1,0 +1,148 @@
+"""Syncs of changes from the log into tables of the lake."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from connectors.postgres import Postgres as Source
+from elt_assets.failpoints import Failpoint, armed
+from tests.connectors.postgres.support import Database
+from tests.connectors.postgres.workload import NAMES, TABLES, Workload
+from tests.orchestration.conftest import own
+from tests.orchestration.running import materialize
+from tests.project import Project
+
+__all__ = ["own"]
+
+pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
+
+
+@pytest.fixture
+def published(database: Database) -> Iterator[Database]:
+    database.execute(TABLES.format(p="lake"))
+    yield database
+    database.execute("SELECT pg_drop_replication_slot('lake'); DROP PUBLICATION lake")
+
+
+def connect(own: Project, database: Database, modes: dict[str, Any], **more: Any) -> None:
+    """Configure a connection; its catalog is that of the source."""
+    config = database.config(incremental="log", slot="lake", publication="lake", window_megabytes=1)
+    source = {"connector": "postgres", "config": config, **more.pop("source", {})}
+    streams = [
+        {"name": name, "namespace": database.schema, "sync_mode": "incremental", **modes[name]}
+        for name in modes
+    ]
+    folder = own.connection("log", source=source, streams=streams, read_together=True, **more)
+    catalog = [msgspec.json.decode(stream.describe().to_json()) for stream in Source().open(config)]
+    (folder / "catalog.json").write_text(json.dumps({"streams": catalog}))
+
+
+AUDIT = """
+CREATE TABLE audit (number serial, operation text, before jsonb, after jsonb);
+CREATE FUNCTION record() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO {s}.audit (operation, before, after) VALUES (tg_op,
+    CASE WHEN tg_op <> 'INSERT' THEN to_jsonb(old) END, CASE WHEN tg_op <> 'DELETE' THEN to_jsonb(new) END);
+  RETURN NULL; END $$;
+CREATE TRIGGER record AFTER INSERT OR UPDATE OR DELETE ON plain FOR EACH ROW EXECUTE FUNCTION record();
+"""
+"""What the server did with each row of a table, in order."""
+
+
+def comparable(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the lake with the values that the server's JSON has."""
+    plain = {name: value for name, value in row.items() if not name.startswith("_")}
+    if plain.get("at") is not None:
+        # The server's JSON leaves out zeros at the end.
+        plain["at"] = f"{plain['at']:%Y-%m-%dT%H:%M:%S.%f}".rstrip("0").rstrip(".") + "+00:00"
+    if plain.get("amount") is not None:
+        plain["amount"] = float(plain["amount"])
+    if isinstance(plain.get("tags"), str):
+        plain["tags"] = json.loads(plain["tags"])
+    return plain
+
+
+def sort(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in rows)
+
+
+def read_table(own: Project, database: Database, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = (
+        own.table("log", database.schema, name).to_pyarrow_table().to_pylist()
+    )
+    return rows
+
+
+def assert_current(own: Project, database: Database, names: Sequence[str]) -> None:
+    """Check that tables have the rows of the server."""
+    for name in names:
+        lines = database.lines(f'SET TimeZone = UTC; SELECT to_jsonb(t)::text FROM "{name}" t')
+        rows = [comparable(row) for row in read_table(own, database, name)]
+        assert sort(rows) == sort([json.loads(line) for line in lines]), name
+
+
+def list_events(own: Project, database: Database) -> list[Any]:
+    """What the appended rows say was done: the key that was deleted, or the row."""
+    rows = sorted(read_table(own, database, "plain"), key=lambda row: row["_airbyte_raw_id"])
+    return [
+        row["id"] if row["_ab_cdc_deleted_at"] else comparable(row)
+        for row in sorted(rows, key=lambda row: row["_ab_cdc_lsn"])
+    ]
+
+
+def list_audited(database: Database) -> list[Any]:
+    events: list[Any] = []
+    query = "SET TimeZone = UTC; SELECT before, after FROM audit ORDER BY number"
+    for line in database.lines(query):
+        before, after = (json.loads(part) if part else None for part in line.split("|"))
+        if before and (after is None or after["id"] != before["id"]):
+            events.append(before["id"])
+        if after:
+            events.append(after)
+    return events
+
+
+class Failing:
+    """Fails at one of the next failpoints that a sync reaches."""
+
+    def __init__(self, number: int):
+        self._left = number
+
+    def __call__(self, point: Failpoint) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise RuntimeError(f"the test ends the sync at {point.name}")
+
+
+def run_seed(own: Project, database: Database, seed: int, rounds: int) -> None:
+    """Let the server work, and syncs fail anywhere; then compare all tables."""
+    database.execute(AUDIT.format(s=database.schema))
+    work = Workload(random.Random(seed))
+    dedup = {"destination_sync_mode": "append_dedup"}
+    modes = {**dict.fromkeys(NAMES, dedup), "plain": {"destination_sync_mode": "append"}}
+    connect(own, database, modes)
+    assert materialize(own).success
+    for _ in range(rounds):
+        work.run(database, 25)
+        with armed(Failing(work.random.randrange(1, 40))):
+            materialize(own)
+    assert materialize(own).success
+    assert_current(own, database, NAMES[1:])
+    assert list_events(own, database) == list_audited(database)
+
+
+def test_syncs_that_fail_anywhere_lose_and_double_nothing(
+    published: Database, own: Project
+) -> None:
+    run_seed(own, published, seed=7, rounds=3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8, 16))
+def test_many_syncs_that_fail_anywhere(published: Database, own: Project, seed: int) -> None:
+    run_seed(own, published, seed, rounds=8)
