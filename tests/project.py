@@ -125,6 +125,17 @@ class Project:
         plain = [{k: v for k, v in r.items() if not k.startswith("_airbyte")} for r in found]
         return sorted(plain, key=lambda row: json.dumps(row, default=str, sort_keys=True))
 
+    def read_documents(self, *path: str) -> dict[str, bytes]:
+        """The contents of the documents that a table's rows name, by their paths in the source."""
+        table = self.home.joinpath("lake", *path)
+        contents = {}
+        for row in self.rows(*path):
+            reference = row["file_reference"]
+            content = (table / reference["path"]).read_bytes()
+            assert len(content) == reference["file_size_bytes"] == row["bytes"]
+            contents[reference["source_file_relative_path"]] = content
+        return contents
+
     def comparable_rows(self, *path: str) -> list[dict[str, Any]]:
         """A table's rows in a canonical order, without what differs between two syncs of the same data."""
         times = ("_airbyte_extracted_at", "extracted_at", "rejected_at")

@@ -35,15 +35,10 @@ def put(store: ObjectStore, name: str, content: bytes) -> None:
 
 
 def read_documents(project: Project) -> dict[str, bytes]:
-    table = project.home / "lake" / "bucket" / "docs"
-    contents = {}
     for row in project.rows("bucket", "docs"):
-        reference = row["file_reference"]
-        content = (table / reference["path"]).read_bytes()
-        assert len(content) == reference["file_size_bytes"] == row["bytes"]
-        assert row["file_name"] == reference["source_file_relative_path"].rsplit("/", 1)[-1]
-        contents[reference["source_file_relative_path"]] = content
-    return contents
+        path = row["file_reference"]["source_file_relative_path"]
+        assert row["file_name"] == path.rsplit("/", 1)[-1]
+    return project.read_documents("bucket", "docs")
 
 
 @pytest.mark.spec("protocol.79")

@@ -57,18 +57,6 @@ def put(data: Path, name: str, content: bytes, seconds: int) -> None:
     os.utime(path, (seconds, seconds))
 
 
-def read_documents(project: Project) -> dict[str, bytes]:
-    """The contents of the documents that the rows name, by their paths in the source."""
-    table = project.home / "lake" / "archive" / "docs"
-    contents = {}
-    for row in project.rows("archive", "docs"):
-        reference = row["file_reference"]
-        content = (table / reference["path"]).read_bytes()
-        assert len(content) == reference["file_size_bytes"] == row["bytes"]
-        contents[reference["source_file_relative_path"]] = content
-    return contents
-
-
 def list_stored_files(project: Project) -> set[str]:
     table = project.home / "lake" / "archive" / "docs"
     return {str(p.relative_to(table)) for p in (table / "_files").rglob("*") if p.is_file()}
@@ -81,14 +69,14 @@ def test_documents_are_stored_and_replaced(own: Project, data: Path) -> None:
     connect(own, str(data), destination_sync_mode="append_dedup")
     assert materialize(own, KEY).success
     contents = {"a.pdf": b"%PDF", "2026/Bericht 1.txt": "über".encode(), "empty": b""}
-    assert read_documents(own) == contents
+    assert own.read_documents("archive", "docs") == contents
     assert len(list_stored_files(own)) == 3
     metadata = own.metadata("archive", "docs")
     assert (metadata["elt/documents"], metadata["elt/document_bytes"]) == (3, 9)
 
     put(data, "a.pdf", b"%PDF-2", 40)
     assert materialize(own, KEY).success
-    assert read_documents(own) == {**contents, "a.pdf": b"%PDF-2"}
+    assert own.read_documents("archive", "docs") == {**contents, "a.pdf": b"%PDF-2"}
     assert len(list_stored_files(own)) == 4  # the former one until maintenance
     assert not list((own.home / "staging").iterdir())
 
@@ -160,7 +148,7 @@ def test_a_large_file_is_a_rejected_record(own: Project, data: Path) -> None:
     put(data, "small", b"1", 20)
     connect(own, str(data), documents={"max_bytes": 5}, destination_sync_mode="append")
     assert materialize(own, KEY).success
-    assert list(read_documents(own)) == ["small"]
+    assert list(own.read_documents("archive", "docs")) == ["small"]
     (rejected,) = own.rows("archive", "docs_dead_letter")
     assert json.loads(rejected["record"])[0]["file"] == "large"
     assert own.metadata("archive", "docs")["elt/records_rejected"] == 1
@@ -338,6 +326,8 @@ def test_a_run_that_is_killed_leaves_no_staged_documents(own: Project, data: Pat
     assert killed.returncode != 0
     assert list((own.home / "staging").iterdir())
     own.sync(KEY)
-    assert read_documents(own) == {f"{number}.txt": str(number).encode() for number in range(3)}
+    assert own.read_documents("archive", "docs") == {
+        f"{number}.txt": str(number).encode() for number in range(3)
+    }
     assert len(list_stored_files(own)) >= 5
     assert not list((own.home / "staging").iterdir())
