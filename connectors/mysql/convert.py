@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.mysql import kinds
 from connectors.mysql.kinds import Kind
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
+from connectors.sdk.arrow_records import list_changes
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN, INVALID
 
 Cast = Callable[[pa.Array], pa.Array]
 
-_CHANGE = pa.struct([(name, pa.string()) for name in ("field", "change", "reason")])
 _ZERO = r"^0000|-00"
 """A zero in the date of a text: `0000-00-00`, `2024-00-10`, `0000-05-01`."""
 
@@ -27,15 +26,16 @@ def make_batch(
     names: Sequence[str], types: Sequence[Kind], columns: Sequence[pa.Array]
 ) -> pa.RecordBatch:
     """Return a batch of the server's texts, cast to the types of the columns."""
-    arrays, nulled = [], {}
+    arrays = []
+    nulled: dict[tuple[str, str], pa.Array] = {}
     for name, kind, texts in zip(names, types, columns, strict=True):
         values = _convert(kind, texts)
         arrays.append(values)
         if values.null_count != texts.null_count:
-            nulled[name] = pc.and_(values.is_null(), texts.is_valid())
+            nulled[name, INVALID] = pc.and_(values.is_null(), texts.is_valid())
     batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
     return (
-        batch.append_column(CHANGES_COLUMN, _list_changes(nulled, len(batch))) if nulled else batch
+        batch.append_column(CHANGES_COLUMN, list_changes(nulled, len(batch))) if nulled else batch
     )
 
 
@@ -94,16 +94,3 @@ _CASTS: dict[str, Cast] = {
     kinds.MOMENT: _cast_to(pa.timestamp("us")),
     kinds.UTC_MOMENT: _cast_to_utc,
 }
-
-
-def _list_changes(nulled: dict[str, pa.Array], count: int) -> pa.Array:
-    """Return the changes of each row. `nulled`: for each field, whether its value was made null."""
-    masks = np.array([mask.to_numpy(zero_copy_only=False) for mask in nulled.values()])
-    rows, fields = np.nonzero(masks.T)
-    offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
-    names = list(nulled)
-    changes = [
-        {"field": names[number], "change": "NULLED", "reason": "SOURCE_SERIALIZATION_ERROR"}
-        for number in fields
-    ]
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(changes, _CHANGE))

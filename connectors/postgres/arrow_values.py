@@ -24,15 +24,13 @@ from connectors.postgres.types import (
     TIMESTAMP,
     ColumnType,
 )
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
+from connectors.sdk.arrow_records import list_changes
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN, INVALID
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days since 1970 of 0001-01-01 and 9999-12-31."""
 _DAY = 86_400_000_000
 _SPECIAL = pa.array(["NaN", "Infinity", "-Infinity"])
-INVALID = "SOURCE_SERIALIZATION_ERROR"
-"""The reason of a null whose value has no place in the column's type."""
-CHANGES_TYPE = pa.list_(pa.struct([(name, pa.string()) for name in ("field", "change", "reason")]))
 
 Converted = tuple[pa.Array, "pa.Array | None"]
 """Values, and which of them were made null; None for none."""
@@ -49,36 +47,16 @@ def convert_batch(
         arrays.append(converted)
         if mask is not None:
             changed[name, INVALID] = mask
-    return build_batch(arrays, names, changed)
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
+    if changed:
+        batch = batch.append_column(CHANGES_COLUMN, list_changes(changed, len(batch)))
+    return batch
 
 
 def convert_values(values: pa.Array, kind: ColumnType) -> Converted:
     """Return the values of a column in the type of the stream, and which of them were made null."""
     convert = _CONVERSIONS.get(kind.conversion)
     return (values, None) if convert is None else convert(values, kind)
-
-
-def build_batch(
-    arrays: Sequence[pa.Array], names: Sequence[str], nulled: Mapping[tuple[str, str], pa.Array]
-) -> pa.RecordBatch:
-    """Return a batch with a column of its changes, if there are any.
-
-    Args:
-        nulled: which values are null that the source does not have so, by the field and the reason.
-    """
-    if not nulled:
-        return pa.RecordBatch.from_arrays(arrays, names=list(names))
-    columns = [*arrays, _list_changes(nulled)]
-    return pa.RecordBatch.from_arrays(columns, names=[*names, CHANGES_COLUMN])
-
-
-def _list_changes(masks: Mapping[tuple[str, str], pa.Array]) -> pa.Array:
-    rows: list[list[dict[str, str]]] = [[] for _ in range(len(next(iter(masks.values()))))]
-    for (name, reason), mask in masks.items():
-        change = {"field": name, "change": "NULLED", "reason": reason}
-        for row in pc.indices_nonzero(mask).to_pylist():
-            rows[row].append(change)
-    return pa.array(rows, CHANGES_TYPE)
 
 
 def null_where(values: pa.Array, mask: pa.Array) -> pa.Array:

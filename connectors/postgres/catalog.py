@@ -10,7 +10,7 @@ from connectors.postgres.config import PostgresConfig
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_texts
 from connectors.postgres.types import ColumnType, ServerType, column_type, json_schema
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 
 TABLE, PARTITIONED, VIEW, MATERIALIZED, FOREIGN = "r", "p", "v", "m", "f"
 """The values of `relkind` that can be read."""
@@ -115,6 +115,11 @@ class Table:
         """Whether the user may lock it, and so read it by slices. LOCK needs the right to all columns, and
         does not work on materialized views and foreign tables."""
         return self.relation.kind in (TABLE, PARTITIONED) and self.relation.is_readable
+
+    def choose_columns(self, configured: ConfiguredStream) -> list[Column]:
+        """Return the columns to read: those that the catalog has, or all if it names none."""
+        fields = configured.stream.json_schema.get("properties") or {}
+        return [column for column in self.columns if not fields or column.name in fields]
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of a row."""

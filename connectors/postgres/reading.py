@@ -47,9 +47,9 @@ class TableRead:
         self.snapshot = export_snapshot(holder)
         self._parts, self._warning = list_parts(holder, table, self.snapshot.block)
         self._cursor = self._find_cursor()
+        self._columns = [column.name for column in table.choose_columns(configured)]
         fields = configured.stream.json_schema.get("properties") or {}
         names = [column.name for column in table.columns]
-        self._columns = [name for name in names if name in fields] if fields else names
         self._missing = [name for name in fields if name not in (*names, *LOG_FIELDS)]
 
     def slices(self, state: dict[str, Any] | None) -> Iterator[Part]:

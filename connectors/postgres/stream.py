@@ -37,7 +37,7 @@ class TableStream(SlicedStream):
 
     def __init__(self, config: PostgresConfig, table: Table):
         self._config = config
-        self._table = table
+        self.table = table
         self.name = table.relation.name
         self.namespace = table.relation.schema
         self.json_schema = table.schema()
@@ -52,23 +52,18 @@ class TableStream(SlicedStream):
 
     def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
         with self.open_holder() as holder:
-            read = TableRead(self._config, self._table, configured, holder)
+            read = TableRead(self._config, self.table, configured, holder)
             yield from read.slices(state)
 
     @contextmanager
     def open_holder(self) -> Iterator[Session]:
         """Open the session that keeps the snapshot of a read, and the lock."""
-        lock = self._table.relation.quoted if self._table.is_lockable else None
+        lock = self.table.relation.quoted if self.table.is_lockable else None
         with open_session(self._config, f"stream {self.id}", lock=lock) as holder:
             yield holder
 
-    def choose_columns(self, configured: ConfiguredStream) -> list[Column]:
-        """Return the columns to read: those that the catalog has, or all if it names none."""
-        fields = configured.stream.json_schema.get("properties") or {}
-        return [column for column in self._table.columns if not fields or column.name in fields]
-
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        by_name = {column.name: column for column in self._table.columns}
+        by_name = {column.name: column for column in self.table.columns}
         columns: list[Column] = [by_name[name] for name in data["columns"] if name in by_name]
         names, types = [c.name for c in columns], [c.kind for c in columns]
         expressions = ", ".join(column.expression for column in columns)

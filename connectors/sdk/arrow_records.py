@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
@@ -17,6 +18,7 @@ from connectors.sdk.items import Change, Page, Record
 from connectors.sdk.output import encode_record
 from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
+_CHANGES = pa.list_(pa.struct([(name, pa.string()) for name in ("field", "change", "reason")]))
 _BREAK = re.compile(rb"[\r\n]")
 RECORD = "_elt_record"
 """The only column, of bytes, of a batch whose rows are records in JSON. A row that is JSON, but no object, is
@@ -50,6 +52,23 @@ def changes_of(batch: pa.RecordBatch) -> dict[int, Sequence[Change]]:
         return {}
     lists = batch.column(position).to_pylist()
     return {row: changes for row, changes in enumerate(lists) if changes}
+
+
+def list_changes(nulled: Mapping[tuple[str, str], pa.Array], count: int) -> pa.Array:
+    """Return the changes of each row, for `CHANGES_COLUMN`.
+
+    Args:
+        nulled: which values are null that the source does not have so, by the field and the reason.
+        count: the number of rows.
+    """
+    if not nulled:
+        return pa.nulls(count, _CHANGES)
+    masks = np.array([mask.to_numpy(zero_copy_only=False) for mask in nulled.values()])
+    rows, entries = np.nonzero(masks.T)
+    offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
+    kinds = [{"field": name, "change": "NULLED", "reason": reason} for name, reason in nulled]
+    values = pa.array(kinds, _CHANGES.value_type).take(pa.array(entries))
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
 def lines_of(batch: pa.RecordBatch, schema: Mapping[str, Any], emitted_at: int) -> bytes:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from connectors.sdk.arrow_records import lines_of
 from elt_assets.errors import TransientError
-from elt_assets.lake.schema.metadata_columns import UNCHANGED
 from elt_assets.lake.spark.parsing.slice_batches import BatchConverter
 from elt_assets.lake.spark.parsing.slices import (
     SliceResult,
@@ -23,6 +22,7 @@ from elt_assets.lake.spark.parsing.slices import (
     describe_failure,
     make_slice_runner,
 )
+from elt_assets.protocol.airbyte.messages import UNCHANGED
 from tests.lake.conforming import Conformer
 from tests.lake.staging import (
     BIG_INTEGER,

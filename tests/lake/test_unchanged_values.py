@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from elt_assets.lake.schema.metadata_columns import UNCHANGED
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.airbyte.messages import UNCHANGED
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, STRING, checkpoint, rows, stage, stream

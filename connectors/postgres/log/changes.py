@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.arrow_values import CHANGES_TYPE, INVALID, Converted, build_batch
+from connectors.postgres.arrow_values import Converted
 from connectors.postgres.catalog import LSN, UPDATED_AT, Column
 from connectors.postgres.log.messages import (
     DELETE,
@@ -38,12 +38,12 @@ from connectors.postgres.log.stream import LogStream
 from connectors.postgres.log.values import ConvertByServer, convert_texts
 from connectors.postgres.sql import quote_name
 from connectors.sdk import Slice
+from connectors.sdk.arrow_records import list_changes
 from connectors.sdk.groups import StreamPart
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte import messages
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
-_UNCHANGED_REASON = "SOURCE_UNCHANGED"
 _TIME = pa.timestamp("us", "UTC")
 FILE_ROWS, FILE_BYTES = 500_000, 64 << 20
 """The size of a file from which the next one begins: a file is read by one task."""
@@ -83,7 +83,9 @@ class ChangeFiles:
         self._folder, self._log, self._ask = folder, log, ask
         chosen = [streams[member.id] for member in members]
         self._streams = {(stream.table.relation.schema, stream.name): stream for stream in chosen}
-        self._columns = {member.id: streams[member.id].choose_columns(member) for member in members}
+        self._columns = {
+            member.id: streams[member.id].table.choose_columns(member) for member in members
+        }
         self._decoder = MessageDecoder(frozenset(self._streams))
         self._files: dict[StreamId, list[_File]] = {}
 
@@ -180,18 +182,17 @@ class _Rows:
             array, invalid = self._convert(column, values, ask)
             arrays.append(array)
             if invalid is not None:
-                nulled[column.name, INVALID] = invalid
+                nulled[column.name, messages.INVALID] = invalid
             is_unchanged = values.lengths == UNCHANGED
             if is_unchanged.any():
-                nulled[column.name, _UNCHANGED_REASON] = pa.array(is_unchanged)
+                nulled[column.name, messages.UNCHANGED] = pa.array(is_unchanged)
         times = pa.array(self._changes.times[self._source], pa.int64()).cast(_TIME)
         ends = pc.if_else(pa.array(self._is_end), times, pa.scalar(None, _TIME))
         arrays += [pa.array(numbers[self._source]), times, ends]
         names = [*(column.name for column in self._columns), LSN, UPDATED_AT, DELETED_AT]
-        batch = build_batch(arrays, names, nulled)
-        if not nulled:  # all batches of a file have the same columns
-            batch = batch.append_column(CHANGES_COLUMN, pa.nulls(len(batch), CHANGES_TYPE))
-        return batch
+        batch = pa.RecordBatch.from_arrays(arrays, names=names)
+        # Also without changes: all batches of a file have the same columns.
+        return batch.append_column(messages.CHANGES_COLUMN, list_changes(nulled, len(batch)))
 
     def _convert(self, column: Column, values: Values, ask: ConvertByServer) -> Converted:
         """Return the values of a column as a snapshot has them, and which were made null.

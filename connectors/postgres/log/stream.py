@@ -24,7 +24,6 @@ class LogStream(TableStream):
 
     def __init__(self, config: PostgresConfig, table: Table, group: StreamGroup):
         super().__init__(config, table)
-        self.table = table
         self.group = group
         self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
         self.source_defined_cursor = True

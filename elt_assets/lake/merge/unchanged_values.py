@@ -26,6 +26,7 @@ from elt_assets.lake.merge.file_splitting import Batch, key_value
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import SOURCE
 from elt_assets.lake.spark.expressions import value_at
+from elt_assets.protocol.airbyte.messages import UNCHANGED
 
 _KEY, _FIELD, _NEWEST = "_elt_key", "_elt_field", "_elt_newest_"
 
@@ -65,7 +66,7 @@ def _changes() -> Expression:
 
 
 def _is_unchanged(change: Expression) -> Expression:
-    return f.coalesce(change.getField("reason") == metadata_columns.UNCHANGED, f.lit(False))
+    return f.coalesce(change.getField("reason") == UNCHANGED, f.lit(False))
 
 
 def _columns_by_field(incomplete: DataFrame, schema: t.StructType) -> Mapping[str, str]:

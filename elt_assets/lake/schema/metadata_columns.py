@@ -32,9 +32,6 @@ NULLED = "NULLED"
 """`change` of an entry in `CHANGES`: the value was not null, and the row has a null."""
 OWN_REASON = "DESTINATION_"
 """Start of the `reason` of a change that this project made; others come from the source."""
-UNCHANGED = "SOURCE_UNCHANGED"
-"""`reason` of a null in place of a value that is that of the row's former version, which the source does not
-have: a log of changes leaves out large values that did not change."""
 PARTITION_FIELD = t.StructField(PARTITION, t.StringType())
 OWN = {
     RAW_ID: "id of the row; the ids of one sync sort in the order in which its records were extracted",

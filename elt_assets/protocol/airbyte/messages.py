@@ -324,6 +324,11 @@ SLICES = "slices"
 CHANGES_COLUMN = "_elt_changes"
 """The column of a slice's batch in which the source says which values it has changed: a list of objects, as
 in the meta of a RECORD. It is no column of the table."""
+UNCHANGED = "SOURCE_UNCHANGED"
+"""`reason` of a null in place of a value that is that of the row's former version, which the source does not
+have: a log of changes leaves out large values that did not change."""
+INVALID = "SOURCE_SERIALIZATION_ERROR"
+"""`reason` of a null in place of a value that has no place in the type of its field."""
 
 
 class StreamGeneration(Wire):
