@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from connectors.postgres.catalog import Relation, Table, describe_tables, list_relations
 from connectors.postgres.check import check_access, list_warnings, read_version
 from connectors.postgres.config import LOG, PostgresConfig
 from connectors.postgres.log.check import check_log, list_log_warnings
 from connectors.postgres.log.group import LogGroup
-from connectors.postgres.log.publication import PublishedTable, list_published
+from connectors.postgres.log.publication import PublishedTables, list_published
 from connectors.postgres.session import Session, open_session
 from connectors.postgres.stream import TableStream
 from connectors.sdk import Source, Stream
@@ -34,7 +34,8 @@ class Postgres(Source):
             check_access(session, config, relations, tables)
             if config.incremental == LOG:
                 check_log(session, config, relations)
-            for text in _warnings(session, config, relations, version):
+            published = _list_published(session, config, version)
+            for text in _list_warnings(session, config, relations, published):
                 report_warning(text)
 
     def streams(self, config: PostgresConfig) -> Sequence[Stream]:
@@ -42,13 +43,11 @@ class Postgres(Source):
             version = read_version(session)
             relations = list_relations(session, config, self.selected)
             self._grants = {relation.name: relation.grants(config.user) for relation in relations}
+            published = _list_published(session, config, version)
             if self.selected is None:
-                for text in _warnings(session, config, relations, version):
+                for text in _list_warnings(session, config, relations, published):
                     report_warning(text)
             tables = describe_tables(session, relations, version)
-            published: Mapping[tuple[str, str], PublishedTable] = {}
-            if config.incremental == LOG:
-                published = list_published(session, config.publication or "", version)
         return make_streams(config, tables, published)
 
     def refusal(self, name: str) -> EltError | None:
@@ -61,27 +60,35 @@ class Postgres(Source):
         )
 
 
-def _warnings(
-    session: Session, config: PostgresConfig, relations: Sequence[Relation], version: int
+def _list_published(session: Session, config: PostgresConfig, version: int) -> PublishedTables:
+    """Return the tables that are read from the log; empty if none is."""
+    if config.incremental != LOG:
+        return {}
+    return list_published(session, config.publication or "", version)
+
+
+def _list_warnings(
+    session: Session,
+    config: PostgresConfig,
+    relations: Sequence[Relation],
+    published: PublishedTables,
 ) -> list[str]:
     warnings = list_warnings(session, config, relations)
     if config.incremental == LOG:
-        warnings += list_log_warnings(session, config, relations, version)
+        warnings += list_log_warnings(session, config, relations, published)
     return warnings
 
 
 def make_streams(
-    config: PostgresConfig,
-    tables: Sequence[Table],
-    published: Mapping[tuple[str, str], PublishedTable],
+    config: PostgresConfig, tables: Sequence[Table], published: PublishedTables
 ) -> list[Stream]:
     """Return the streams of tables; those that are published are read from the log, as a group."""
     group = LogGroup(config)
     streams: list[Stream] = []
     for table in tables:
         part = published.get((table.relation.schema, table.relation.name))
-        is_logged = part is not None and table.is_lockable
-        streams.append(
-            group.add(part.narrow(table)) if part and is_logged else TableStream(config, table)
-        )
+        if part is not None and table.is_lockable:
+            streams.append(group.add(part.narrow(table)))
+        else:
+            streams.append(TableStream(config, table))
     return streams

@@ -7,7 +7,7 @@ from typing import Any
 
 from connectors.postgres.catalog import PARTITIONED, Relation
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.log.publication import list_published
+from connectors.postgres.log.publication import PublishedTables
 from connectors.postgres.log.slot import find_slot
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_text
@@ -104,11 +104,13 @@ def _check_publication(
 
 
 def list_log_warnings(
-    session: Session, config: PostgresConfig, relations: Sequence[Relation], version: int
+    session: Session,
+    config: PostgresConfig,
+    relations: Sequence[Relation],
+    published: PublishedTables,
 ) -> Iterator[str]:
     """Yield what the user should know of the log, with the SQL that helps."""
     name = config.publication or ""
-    published = list_published(session, name, version)
     pairs = [(part, published.get((part.schema, part.name))) for part in relations]
     missing = [part.quoted for part, entry in pairs if entry is None]
     if missing:
@@ -124,12 +126,9 @@ def list_log_warnings(
         )
     yield from _list_identity_warnings(session, [part for part, entry in pairs if entry])
     slot = find_slot(session, config.slot or "")
-    if slot is not None and slot.status in ("extended", "unreserved"):
-        yield (
-            f"the slot {config.slot!r} keeps {slot.retained >> 20} MB of the server's log, and is near its "
-            "limit: read more often, or ALTER SYSTEM SET max_slot_wal_keep_size = '…'; "
-            "SELECT pg_reload_conf();"
-        )
+    shortage = None if slot is None else slot.describe_shortage(config.slot or "")
+    if shortage is not None:
+        yield shortage
 
 
 def _list_identity_warnings(session: Session, relations: Sequence[Relation]) -> Iterator[str]:

@@ -127,20 +127,20 @@ class MessageDecoder:
                 f"the slot has a message of the unknown kind {bytes([code])!r}",
                 guidance="this is a defect of this project, or the server is newer than it: report it",
             )
-        transactions = self._begin_numbers(data, starts, kinds)
+        begins = self._find_begins(data, starts, kinds)
         first = 0
         for position in np.flatnonzero((kinds == _RELATION) | (kinds == _TRUNCATE)).tolist():
-            yield from self._decode_rows(data, starts, kinds, transactions, first, position)
+            yield from self._decode_rows(data, starts, kinds, begins, first, position)
             message = data[starts[position] : starts[position + 1]].tobytes()
             if kinds[position] == _RELATION:
                 self._add_relation(message)
             else:
-                yield from self._list_truncations(message, transactions, position)
+                yield from self._list_truncations(message, begins, position)
             first = position + 1
-        yield from self._decode_rows(data, starts, kinds, transactions, first, len(kinds))
+        yield from self._decode_rows(data, starts, kinds, begins, first, len(kinds))
 
-    def _begin_numbers(self, data: Bytes, starts: Numbers, kinds: Bytes) -> _Begins:
-        """Return where transactions begin. A batch may begin inside one that has begun before."""
+    def _find_begins(self, data: Bytes, starts: Numbers, kinds: Bytes) -> _Begins:
+        """Return where transactions begin. A batch may start in the middle of one."""
         positions = np.flatnonzero(kinds == _BEGIN)
         heads = [self._begin] if self._begin else []
         heads += [data[starts[n] : starts[n + 1]].tobytes() for n in positions]

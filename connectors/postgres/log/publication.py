@@ -39,9 +39,11 @@ class PublishedTable:
         )
 
 
-def list_published(
-    session: Session, publication: str, version: int
-) -> Mapping[tuple[str, str], PublishedTable]:
+PublishedTables = Mapping[tuple[str, str], PublishedTable]
+"""The tables of a publication by schema and name."""
+
+
+def list_published(session: Session, publication: str, version: int) -> PublishedTables:
     """Return the tables of a publication by schema and name; empty if there is none of that name."""
     parts = "NULL::text[] AS columns, '' AS condition"
     if version >= COLUMN_LISTS:

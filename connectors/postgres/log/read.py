@@ -134,16 +134,9 @@ class LogRead:
                 f"the slot keeps the log for streams that are not read now: {', '.join(absent)}. If they are "
                 "not to be read any more, add them to `exclude`"
             )
-        if slot.status in ("extended", "unreserved"):
-            room = (
-                ""
-                if slot.room is None
-                else f", and {max(slot.room, 0) >> 20} MB more until it is lost"
-            )
-            yield (
-                f"the slot {self._slot!r} keeps {slot.retained >> 20} MB of the server's log{room}: read "
-                "more often, or raise max_slot_wal_keep_size"
-            )
+        shortage = slot.describe_shortage(self._slot)
+        if shortage is not None:
+            yield shortage
 
     def _read_table(
         self, log: LogState, member: ConfiguredStream, table: TableState

@@ -1,4 +1,4 @@
-"""The replication slot: where the server keeps its log for this source, until it is told how far it may go.
+"""The replication slot: the server keeps its log for this source from the position of the slot on.
 
 A slot is moved only after the rows before its new position are committed, so what it still gives is all that
 no table has. `peek` leaves it where it is.
@@ -63,6 +63,18 @@ class Slot:
     status: str
     room: int | None
     retained: int
+
+    def describe_shortage(self, name: str) -> str | None:
+        """Return a warning if the server may soon remove the log that the slot needs; None otherwise."""
+        if self.status not in ("extended", "unreserved"):
+            return None
+        room = (
+            "" if self.room is None else f", and {max(self.room, 0) >> 20} MB more until it is lost"
+        )
+        return (
+            f"the slot {name!r} keeps {self.retained >> 20} MB of the server's log{room}: read more often, "
+            "or: ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf();"
+        )
 
 
 def read_server(session: Session) -> Server:

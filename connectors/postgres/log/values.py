@@ -56,8 +56,8 @@ def convert_texts(
     is_nested = declared in ("array", "object")
     if is_nested or (declared is None and server_type not in _JSON_TYPES):
         return _convert_by_server(texts, column, ask), None
-    if kind.conversion in _NUMBERS:
-        return convert_values(_NUMBERS[kind.conversion](texts), kind)
+    if kind.conversion in _DRIVER_TYPES:
+        return convert_values(texts.cast(_DRIVER_TYPES[kind.conversion]), kind)
     if kind.conversion in (DATE, TIMESTAMP):
         return _convert_time(texts, kind)
     if kind.schema.get("contentEncoding"):
@@ -67,25 +67,13 @@ def convert_texts(
     return (_convert_flags(texts) if declared == "boolean" else texts), None
 
 
-def _keep(texts: pa.Array) -> pa.Array:
-    return texts
-
-
-def _parse_double(texts: pa.Array) -> pa.Array:
-    return texts.cast(pa.float64())
-
-
-def _parse_real(texts: pa.Array) -> pa.Array:
-    return texts.cast(pa.float32())
-
-
-_NUMBERS: Mapping[str, Callable[[pa.Array], pa.Array]] = {
-    INTEGER: _keep,
-    DECIMAL: _keep,
-    DOUBLE: _parse_double,
-    REAL: _parse_real,
+_DRIVER_TYPES: Mapping[str, pa.DataType] = {
+    INTEGER: pa.string(),
+    DECIMAL: pa.string(),
+    DOUBLE: pa.float64(),
+    REAL: pa.float32(),
 }
-"""The texts of numbers, as the driver would give them."""
+"""The types in which the driver gives numbers."""
 
 
 def _convert_time(texts: pa.StringArray, kind: ColumnType) -> Converted:

@@ -10,7 +10,7 @@ import msgspec
 
 from connectors.postgres import Postgres as Source
 from connectors.postgres.log.stream import LogStream
-from connectors.sdk import Slice, Wait, Warn
+from connectors.sdk import Estimate, Slice, Wait, Warn
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamPart
 from connectors.sdk.slices import SliceReader
@@ -97,9 +97,10 @@ class Lake:
                     for row, unchanged in self._read(configured[item.stream], stream, item.item):
                         waiting.append((stream, row, unchanged))
                 elif isinstance(item, StreamPart):
-                    assert isinstance(item.item, Warn) or item.item.rows  # type: ignore[union-attr]
                     if isinstance(item.item, Warn):
                         self.warnings.append(item.item.text)
+                    else:
+                        assert isinstance(item.item, Estimate)
                 elif isinstance(item, GroupCheckpoint):
                     self._commit(waiting, item.state)
                     waiting = []
