@@ -148,10 +148,9 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize("depth", [500, 50_000])
-def test_a_specification_that_is_nested_too_deeply_is_an_error(depth: int) -> None:
+def test_a_specification_that_is_nested_too_deeply_is_an_error() -> None:
     with pytest.raises(SystemFailure, match="connector x cannot be checked") as failure:
-        validate({}, nested(depth), "x")
+        validate({}, nested(50_000), "x")  # more than any recursion limit that a process sets
     assert failure.value.guidance
 
 
