@@ -9,7 +9,6 @@ unless the table has the replica identity FULL: then the log has all values of b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,28 +36,14 @@ from connectors.postgres.log.state import LogState, number_changes
 from connectors.postgres.log.stream import LogStream
 from connectors.postgres.log.values import ConvertByServer, convert_texts
 from connectors.postgres.sql import quote_name
-from connectors.sdk import Slice
 from connectors.sdk.arrow_records import list_changes
 from connectors.sdk.groups import StreamPart
+from connectors.sdk.slice_files import SliceFiles
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte import messages
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
 
 _TIME = pa.timestamp("us", "UTC")
-FILE_ROWS, FILE_BYTES = 500_000, 64 << 20
-"""The size of a file from which the next one begins: a file is read by one task."""
-
-
-@dataclass
-class _File:
-    path: Path
-    schema: pa.Schema
-    writer: Any
-    rows: int = 0
-    size: int = 0
-
-    def has_room(self, schema: pa.Schema) -> bool:
-        return self.rows < FILE_ROWS and self.size < FILE_BYTES and self.schema.equals(schema)
 
 
 class ChangeFiles:
@@ -80,14 +65,14 @@ class ChangeFiles:
         log: LogState,
         ask: ConvertByServer,
     ):
-        self._folder, self._log, self._ask = folder, log, ask
+        self._log, self._ask = log, ask
         chosen = [streams[member.id] for member in members]
         self._streams = {(stream.table.relation.schema, stream.name): stream for stream in chosen}
         self._columns = {
             member.id: streams[member.id].table.choose_columns(member) for member in members
         }
         self._decoder = MessageDecoder(frozenset(self._streams))
-        self._files: dict[StreamId, list[_File]] = {}
+        self._files = SliceFiles(folder)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write the changes of a batch of messages.
@@ -105,13 +90,7 @@ class ChangeFiles:
 
     def close(self) -> Iterator[StreamPart]:
         """Yield the files as slices of their streams."""
-        for stream, files in self._files.items():
-            for number, file in enumerate(files):
-                if file.writer is not None:
-                    file.writer.close()
-                yield StreamPart(
-                    stream, Slice(f"changes {number}", {"file": str(file.path)}, rows=file.rows)
-                )
+        return self._files.close()
 
     def _refuse_truncation(self, stream: StreamId, truncation: Truncation) -> None:
         state = self._log.tables[stream]
@@ -131,21 +110,7 @@ class ChangeFiles:
         if not len(chosen_rows):
             return
         rows = _Rows(self._columns[stream.id], stream.table.key, changes, chosen_rows)
-        self._write(stream.id, rows.build(numbers, self._ask))
-
-    def _write(self, stream: StreamId, batch: pa.RecordBatch) -> None:
-        files = self._files.setdefault(stream, [])
-        if not files or not files[-1].has_room(batch.schema):
-            if files:
-                files[-1].writer.close()
-                files[-1].writer = None
-            count = sum(len(others) for others in self._files.values())
-            path = self._folder / f"{count}.arrow"
-            files.append(_File(path, batch.schema, pa.ipc.new_stream(str(path), batch.schema)))
-        file = files[-1]
-        file.writer.write_batch(batch)
-        file.rows += len(batch)
-        file.size += batch.nbytes
+        self._files.write(stream.id, rows.build(numbers, self._ask))
 
 
 class _Rows:
@@ -264,24 +229,6 @@ class _Rows:
             differs = pc.not_equal(gather(changes.data, old), gather(changes.data, new))
             is_moved[updated] |= np.asarray(pc.fill_null(differs, False))
         return is_moved
-
-
-def read_file(path: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a file of changes.
-
-    Raises:
-        ConfigError: it is not on this machine.
-    """
-    try:
-        source = pa.memory_map(path)
-    except FileNotFoundError:
-        raise ConfigError(
-            "the file of changes is not on this machine: the Spark executors have no folder in common with "
-            "the driver",
-            guidance="write `slices: false` under `source`, so that changes are read as records",
-        ) from None
-    with source, pa.ipc.open_stream(source) as reader:
-        yield from reader
 
 
 def add_snapshot_fields(batch: pa.RecordBatch, data: Mapping[str, Any]) -> pa.RecordBatch:

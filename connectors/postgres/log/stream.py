@@ -15,8 +15,8 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CHANGES = "connectors.postgres.log.changes"
-"""The module is imported with the first batch: pyarrow is slow to import."""
+_CHANGES, _FILES = "connectors.postgres.log.changes", "connectors.sdk.slice_files"
+"""These modules are imported with the first batch: pyarrow is slow to import."""
 
 
 class LogStream(TableStream):
@@ -39,9 +39,9 @@ class LogStream(TableStream):
         self.json_schema = {**schema, "properties": {**schema["properties"], **added}}
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        changes = import_module(_CHANGES)
         if "file" in data:
-            yield from changes.read_file(data["file"])
+            yield from import_module(_FILES).read_slice_file(data["file"])
             return
+        changes = import_module(_CHANGES)
         for batch in super().read_slice(data):
             yield batch if "number" not in data else changes.add_snapshot_fields(batch, data)

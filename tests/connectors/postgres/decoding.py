@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.log.changes import ChangeFiles, read_file
+from connectors.postgres.log.changes import ChangeFiles
 from connectors.postgres.log.lsn import parse_lsn
 from connectors.postgres.log.slot import peek
 from connectors.postgres.log.state import LogState, TableState
@@ -21,6 +21,7 @@ from connectors.postgres.log.stream import LogStream
 from connectors.postgres.session import open_session
 from connectors.sdk import Slice
 from connectors.sdk.arrow_records import page_of
+from connectors.sdk.slice_files import read_slice_file
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from tests.connectors.postgres.logged import DEDUP, Table, configure
 from tests.connectors.postgres.support import Database
@@ -101,7 +102,7 @@ class Log:
 
 
 def _read_events(stream: LogStream, path: str) -> Iterator[Event]:
-    for batch in read_file(path):
+    for batch in read_slice_file(path):
         batch.validate(full=True)
         page = page_of(batch, stream.json_schema)
         for number, record in enumerate(page.records):

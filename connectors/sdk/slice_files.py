@@ -1,0 +1,85 @@
+"""Files of batches that are slices of streams: what a source cannot read twice, or not in a task.
+
+A log of changes is read once for all tables. Its changes are written as files of Arrow, and each file is a
+slice of its stream, whose `data` is `{"file": path}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from connectors.sdk.groups import StreamPart
+from connectors.sdk.items import Slice
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import StreamId
+
+FILE_ROWS, FILE_BYTES = 500_000, 64 << 20
+"""The size of a file from which the next one begins: a file is read by one task."""
+
+
+@dataclass
+class _File:
+    path: Path
+    schema: pa.Schema
+    writer: Any
+    rows: int = 0
+    size: int = 0
+
+    def has_room(self, schema: pa.Schema) -> bool:
+        return self.rows < FILE_ROWS and self.size < FILE_BYTES and self.schema.equals(schema)
+
+
+class SliceFiles:
+    """Files in a folder, some for each stream."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._files: dict[StreamId, list[_File]] = {}
+
+    def write(self, stream: StreamId, batch: pa.RecordBatch) -> None:
+        """Add a batch to the files of a stream."""
+        files = self._files.setdefault(stream, [])
+        if not files or not files[-1].has_room(batch.schema):
+            if files:
+                files[-1].writer.close()
+                files[-1].writer = None
+            count = sum(len(others) for others in self._files.values())
+            path = self._folder / f"{count}.arrow"
+            files.append(_File(path, batch.schema, pa.ipc.new_stream(str(path), batch.schema)))
+        file = files[-1]
+        file.writer.write_batch(batch)
+        file.rows += len(batch)
+        file.size += batch.nbytes
+
+    def close(self) -> Iterator[StreamPart]:
+        """Yield the files as slices of their streams."""
+        for stream, files in self._files.items():
+            for number, file in enumerate(files):
+                if file.writer is not None:
+                    file.writer.close()
+                yield StreamPart(
+                    stream, Slice(f"changes {number}", {"file": str(file.path)}, rows=file.rows)
+                )
+
+
+def read_slice_file(path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file.
+
+    Raises:
+        ConfigError: it is not on this machine.
+    """
+    try:
+        source = pa.memory_map(path)
+    except FileNotFoundError:
+        raise ConfigError(
+            "the file of changes is not on this machine: the Spark executors have no folder in common with "
+            "the driver",
+            guidance="write `slices: false` under `source`, so that changes are read as records",
+        ) from None
+    with source, pa.ipc.open_stream(source) as reader:
+        yield from reader
