@@ -1,1 +1,1 @@
-"""A source for MySQL and MariaDB: tables and views, read by slices, in full or by a cursor column."""
+"""A source for MySQL and MariaDB: tables and views, in full, by a cursor column, or by the log (CDC)."""

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from connectors.sdk.databases import Certificate, PrivateKey, is_chosen
 
+LOG = "log"
 SslMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]
 
 
@@ -34,6 +35,13 @@ class MySqlConfig(BaseModel):
         [], title="Patterns of tables to read, TABLE or DATABASE.TABLE; by default all"
     )
     exclude: list[str] = Field([], title="Patterns of tables to leave out")
+    incremental: Literal["cursor", "log"] = Field(
+        "cursor",
+        title="How changes are recognized: by a column that grows, or by the log (binlog)",
+    )
+    window_megabytes: int = Field(
+        256, title="Megabytes of the log that are read and committed at a time", ge=1, le=65536
+    )
     lookback: int = Field(
         0,
         title="How far below the last value of the cursor late rows are read",

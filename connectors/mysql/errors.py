@@ -14,6 +14,8 @@ _PERMANENT = {
     1143: "GRANT SELECT ON `DATABASE`.`TABLE` TO the user",
     1146: "the table is gone: run `elt discover`, and remove the stream",
     1227: "grant the right that the message names",
+    1236: "if the log was purged, changes are lost: reset the streams of the connection (`elt reset`), and "
+    "let the server keep its log longer (binlog_expire_logs_seconds)",
     1251: "the server asks for a way to log in that the driver has not: ALTER USER … IDENTIFIED …",
     1345: "GRANT SELECT ON the tables of the view TO the user",
     1356: "correct the view, or leave it out with `exclude`",

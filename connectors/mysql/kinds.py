@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Json = Mapping[str, Any]
@@ -92,7 +92,10 @@ def kind_of(declared: Declaration) -> Kind:
 def _number(declared: Declaration) -> Kind:
     name = declared.data_type
     if name == "decimal":
-        return _decimal(declared.precision or 10, declared.scale or 0)
+        kind = _decimal(declared.precision or 10, declared.scale or 0)
+        if kind.form == TEXT and "zerofill" in declared.full_type:
+            return replace(kind, select=f"CAST({{}} AS DECIMAL({kind.digits}, {kind.places}))")
+        return kind
     if name == "double":
         return Kind(DOUBLE, {"type": "number"}, literal=NUMBER, is_cursor=True)
     if name == "float":

@@ -32,6 +32,8 @@ _CLIENT_SSL = 1 << 11
 """The capability CLIENT_SSL."""
 _QUERY = 3
 """The command COM_QUERY."""
+_END_OF_EVENTS, _MAX_END_BYTES = 0xFE, 9
+"""How a packet begins after which no event comes, and what its length is below."""
 
 Row = tuple["str | None", ...]
 
@@ -91,6 +93,22 @@ class Session:
                 raise _error_of(refusal.payload) from None
             except wire.Cut:
                 raise _driver().err.OperationalError(2013, "the connection was cut") from None
+
+    def events(self, request: bytes) -> Iterator[bytes]:
+        """Yield the events of the log that the server sends for a request, up to the end of the log.
+
+        Raises:
+            EltError: the server refuses it, or the connection is cut.
+        """
+        connection = self._connection
+        with self._translate_errors():
+            connection._execute_command(request[0], request[1:])
+            while True:
+                packet = connection._read_packet()
+                data = packet.get_all_data()
+                if data[0] == _END_OF_EVENTS and len(data) < _MAX_END_BYTES:
+                    return
+                yield data[1:]
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -6,12 +6,15 @@ import re
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from connectors.mysql.config import MySqlConfig
+from connectors.mysql.config import LOG, MySqlConfig
+from connectors.mysql.log.check import check_log, list_log_warnings
+from connectors.mysql.log.group import LogGroup
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.sql import quote_name, quote_texts
 from connectors.mysql.stream import TableStream
 from connectors.mysql.tables import Table, list_tables
 from connectors.sdk import Source, Stream
+from connectors.sdk.reports import report_warning
 from elt_assets.errors import ConfigError, EltError, Problems
 
 OLDEST = {True: (10, 3), False: (5, 7)}
@@ -38,7 +41,12 @@ class MySql(Source):
                 problems.of(partial(_check_database, session, database, tables))
             for table in tables:
                 problems.of(partial(_check_table, session, table))
+            if config.incremental == LOG:
+                problems.of(partial(check_log, session, config))
             problems.raise_all()
+            if config.incremental == LOG:
+                for text in list_log_warnings(session, config, tables):
+                    report_warning(text)
 
     def streams(self, config: MySqlConfig) -> Sequence[Stream]:
         with open_session(config, f"the tables of {config.place} cannot be listed") as session:
@@ -49,12 +57,20 @@ class MySql(Source):
         broken = [f"{table.database}.{table.name}" for table in tables if not table.columns]
         self.warnings = [f"{name} is left out: {_BROKEN}" for name in broken]
         self._broken = {table.name for table in tables if not table.columns}
-        return [TableStream(config, table) for table in tables if table.columns]
+        return make_streams(config, [table for table in tables if table.columns])
 
     def refusal(self, name: str) -> EltError | None:
         if name not in self._broken:
             return None
         return ConfigError(f"the view {name} cannot be read: {_BROKEN}", guidance=_BROKEN_GUIDANCE)
+
+
+def make_streams(config: MySqlConfig, tables: Sequence[Table]) -> list[Stream]:
+    """Return the streams of tables; with `incremental: log`, those of a log are a group."""
+    if config.incremental != LOG:
+        return [TableStream(config, table) for table in tables]
+    group = LogGroup(config)
+    return [group.add(table) if table.is_logged else TableStream(config, table) for table in tables]
 
 
 def _check_version(session: Session) -> None:

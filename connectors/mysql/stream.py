@@ -40,17 +40,26 @@ class TableStream(SlicedStream):
 
     def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
         with self._open() as session:
-            created = read_creation(session, self._table)
-            if state is not None and state.get("created", created) != created:
-                raise ConfigError(
-                    f"{session.purpose}: the table was altered or created again since the read "
-                    "that was interrupted",
-                    guidance="reset the stream, so that it is read from the beginning",
-                )
+            created = self._require_same(session, state)
             if configured.sync_mode == INCREMENTAL:
                 yield from self._read_new(session, configured, state, created)
             else:
                 yield from self._read_all(session, state or {}, created)
+
+    def _require_same(self, session: Session, state: Mapping[str, Any] | None) -> str:
+        """Return when the table was created or altered.
+
+        Raises:
+            ConfigError: that was after the read whose state is given.
+        """
+        created = read_creation(session, self._table)
+        if state is not None and state.get("created", created) != created:
+            raise ConfigError(
+                f"{session.purpose}: the table was altered or created again since the read "
+                "that was interrupted",
+                guidance="reset the stream, so that it is read from the beginning",
+            )
+        return created
 
     def _read_all(self, session: Session, state: dict[str, Any], created: str) -> Iterator[Part]:
         if state.get("is_complete"):

@@ -25,12 +25,13 @@ TableId = tuple[str, str]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
+    """A column of a table. `type_name`: its type without sizes, in lower case."""
 
     name: str
     kind: Kind
     is_nullable: bool
     comment: str
+    type_name: str
 
     @property
     def quoted(self) -> str:
@@ -78,6 +79,8 @@ class Table:
     rows: int | None
     columns: tuple[Column, ...]
     indexes: tuple[Index, ...]
+    is_logged: bool
+    """Whether its rows are in the log as it has them: not a view, and no table with versions of its rows."""
 
     @property
     def quoted(self) -> str:
@@ -137,6 +140,7 @@ def list_tables(
             None if count is None else int(count),
             columns.get((str(database), str(name)), ()),
             indexes[str(database), str(name)],
+            kind == "BASE TABLE",
         )
         for database, name, kind, count, comment in rows
     ]
@@ -156,7 +160,9 @@ def _list_columns(session: Session, where: str) -> dict[TableId, tuple[Column, .
             _number(scale),
             is_json=(database, table, f"json_valid({quote_name(name or '')})") in json_columns,
         )
-        column = Column(name or "", kind_of(declared), nullable == "YES", comment or "")
+        column = Column(
+            name or "", kind_of(declared), nullable == "YES", comment or "", declared.data_type
+        )
         columns[str(database), str(table)].append(column)
     return {table: tuple(group) for table, group in columns.items()}
 

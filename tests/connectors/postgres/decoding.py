@@ -23,7 +23,7 @@ from connectors.sdk import Slice
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.slice_files import read_slice_file
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
-from tests.connectors.postgres.logged import DEDUP, Table, configure
+from tests.connectors.logged import DEDUP, Table, configure
 from tests.connectors.postgres.support import Database
 
 Json = dict[str, Any]
@@ -142,7 +142,7 @@ def cut(messages: Sequence[bytes], chance: random.Random, most: int) -> list[pa.
 
 def apply(events: Sequence[Event], key: Sequence[str]) -> Table:
     """Return the table that the rows make, in their order."""
-    table = Table(key)
+    table = Table(key, "_ab_cdc_lsn")
     for event in events:
         lacking = [name for name, reason in event.nulled.items() if reason == UNCHANGED]
         table.add(event.row, lacking)

@@ -13,7 +13,8 @@ import pytest
 from connectors.postgres import Postgres
 from connectors.sdk.groups import StreamPart
 from elt_assets.errors import ConfigError, TransientError
-from tests.connectors.postgres.logged import Killed, Lake
+from tests.connectors.logged import Killed
+from tests.connectors.postgres.logged import Lake
 from tests.connectors.postgres.support import FULL, Database
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload, large_transaction
 

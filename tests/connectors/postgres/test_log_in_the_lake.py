@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from connectors.postgres import Postgres as Source
-from elt_assets.failpoints import Failpoint, armed
+from elt_assets.failpoints import armed
+from tests.connectors.logged import Failing
 from tests.connectors.postgres.support import Database
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
 from tests.orchestration.conftest import own
@@ -105,18 +106,6 @@ def list_audited(database: Database) -> list[Any]:
         if after:
             events.append(after)
     return events
-
-
-class Failing:
-    """Fails at one of the next failpoints that a sync reaches."""
-
-    def __init__(self, number: int):
-        self._left = number
-
-    def __call__(self, point: Failpoint) -> None:
-        self._left -= 1
-        if self._left == 0:
-            raise RuntimeError(f"the test ends the sync at {point.name}")
 
 
 def run_seed(own: Project, database: Database, seed: int, rounds: int) -> None:

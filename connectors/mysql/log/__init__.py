@@ -1,0 +1,1 @@
+"""Changes of tables from the server's log of row changes (binlog)."""

@@ -1,0 +1,209 @@
+"""Changes of the log as files, which tasks read: rows of the stream, with the number and time of each.
+
+A change of a row's key is a delete of the old key, and the row under the new one. A column that the rows of
+the log do not have was added or renamed after they were written: it is null, and a warning says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from connectors.mysql import kinds
+from connectors.mysql.convert import make_batch
+from connectors.mysql.log import fields
+from connectors.mysql.log.events import Rows
+from connectors.mysql.log.fields import Field
+from connectors.mysql.log.forms import Row, TableForm
+from connectors.mysql.log.state import RESET, LogState
+from connectors.mysql.log.stream import CURSOR, UPDATED_AT, LogStream
+from connectors.mysql.log.texts import Ask, TextConverter
+from connectors.mysql.tables import Column
+from connectors.sdk.arrow_records import list_changes
+from connectors.sdk.groups import StreamPart
+from connectors.sdk.items import Warn
+from connectors.sdk.slice_files import SliceFiles
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import DELETED_AT, StreamId
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
+
+_TIME = pa.timestamp("us", "UTC")
+_BATCH_ROWS, _BATCH_BYTES = 50_000, 16 << 20
+_TIMES = {fields.TIMESTAMP: kinds.UTC_MOMENT, fields.DATETIME: kinds.MOMENT}
+
+
+@dataclass
+class _Batch:
+    """Rows of a table that are not in a file yet. `ends`: whether each is a deleted row."""
+
+    form: TableForm
+    rows: list[Row] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    ends: list[bool] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, row: Row, number: int, time: int, *, is_end: bool) -> None:
+        self.rows.append(row)
+        self.numbers.append(number)
+        self.times.append(time)
+        self.ends.append(is_end)
+        self.size += sum(map(len, filter(None, row)))
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.rows) >= _BATCH_ROWS or self.size >= _BATCH_BYTES
+
+
+class ChangeFiles:
+    """The files of the changes of some streams.
+
+    Args:
+        folder: gets the files.
+        streams: whose changes are wanted.
+        log: tells the number of each table's last change.
+        ask: asks the server for texts.
+    """
+
+    def __init__(self, folder: Path, streams: Sequence[LogStream], log: LogState, ask: Ask):
+        self._files = SliceFiles(folder)
+        self._streams = {(stream.namespace, stream.name): stream for stream in streams}
+        self._batches: dict[StreamId, _Batch] = {}
+        self._texts = TextConverter(ask)
+        self._absent: dict[StreamId, set[str]] = {}
+        self.numbers = {stream.id: log.tables[stream.id].number for stream in streams}
+
+    def add(self, rows: Rows, time: int) -> None:
+        """Add the rows of a change.
+
+        Args:
+            time: of its commit, in microseconds since 1970.
+
+        Raises:
+            EltError: the log does not have what is needed of them.
+        """
+        stream = self._streams[rows.form.database, rows.form.name]
+        batch = self._batches.get(stream.id)
+        if batch is not None and batch.form != rows.form:
+            self._write(stream, batch)
+            batch = None
+        if batch is None:
+            batch = self._batches[stream.id] = _Batch(rows.form)
+        number = self.numbers[stream.id]
+        for row, is_end in _list_events(rows, _find_key(stream, rows.form)):
+            number += 1
+            batch.add(row, number, time, is_end=is_end)
+        self.numbers[stream.id] = number
+        if batch.is_full:
+            self._write(stream, self._batches.pop(stream.id))
+
+    def close(self) -> Iterator[StreamPart]:
+        """Yield the files as slices of their streams, and warnings."""
+        for stream in self._streams.values():
+            batch = self._batches.pop(stream.id, None)
+            if batch is not None:
+                self._write(stream, batch)
+            if stream.id in self._absent:
+                names = ", ".join(sorted(self._absent[stream.id]))
+                yield StreamPart(
+                    stream.id,
+                    Warn(
+                        f"the log has rows without the columns {names}, which were added or renamed after it "
+                        f"was written: their values are null. To have them, {RESET}"
+                    ),
+                )
+        yield from self._files.close()
+
+    def _write(self, stream: LogStream, batch: _Batch) -> None:
+        self._files.write(stream.id, self._build(stream, batch))
+
+    def _build(self, stream: LogStream, batch: _Batch) -> pa.RecordBatch:
+        places = {described.name: n for n, described in enumerate(batch.form.fields)}
+        columns, count = stream.columns, len(batch.rows)
+        texts = []
+        for column in columns:
+            place = places.get(column.name)
+            if place is None:
+                self._absent.setdefault(stream.id, set()).add(column.name)
+                texts.append(pa.nulls(count, pa.binary()))
+                continue
+            described = batch.form.fields[place]
+            _require_time(stream, column, described)
+            values = pa.array([row[place] for row in batch.rows], pa.binary())
+            texts.append(self._texts.convert(described, column, values))
+        names = [column.name for column in columns]
+        made = make_batch(names, [column.kind for column in columns], texts)
+        if CHANGES_COLUMN not in made.schema.names:
+            # All batches of a file have the same columns.
+            made = made.append_column(CHANGES_COLUMN, list_changes({}, count))
+        times = pa.array(batch.times, pa.int64()).cast(_TIME)
+        ends = pa.array(batch.ends)
+        made = made.append_column(CURSOR, pa.array(batch.numbers, pa.int64()))
+        made = made.append_column(UPDATED_AT, times)
+        return made.append_column(DELETED_AT, pa.compute.if_else(ends, times, None))
+
+
+def _list_events(rows: Rows, key: Sequence[int]) -> Iterator[tuple[Row, bool]]:
+    """Yield the rows that are there after a change, and those that are not any more.
+
+    Args:
+        key: the places of the columns of the key.
+    """
+    if not rows.before:
+        for row in rows.after:
+            yield row, False
+        return
+    if not rows.after:
+        for row in rows.before:
+            yield row, True
+        return
+    for before, after in zip(rows.before, rows.after, strict=True):
+        if any(before[place] != after[place] for place in key):
+            yield before, True
+        yield after, False
+
+
+def _find_key(stream: LogStream, form: TableForm) -> list[int]:
+    """Return the places of the key's columns in rows of the log.
+
+    Raises:
+        ConfigError: the rows do not have them.
+    """
+    names = [described.name for described in form.fields]
+    key = [str(name) for name in stream.primary_key]
+    missing = [name for name in key if name not in names]
+    if missing:
+        raise ConfigError(
+            f"stream {stream.id}: the log has rows without the columns {', '.join(missing)} of the primary "
+            "key: it was changed after they were written",
+            guidance="reset the stream (`elt reset`), so that it is read in full",
+        )
+    return [names.index(name) for name in key]
+
+
+def _require_time(stream: LogStream, column: Column, described: Field) -> None:
+    """Check that a time of the log is one of the column's kind: with a time zone, or without.
+
+    Raises:
+        ConfigError: the type of the column was changed after it was written.
+    """
+    form = _TIMES.get(described.type)
+    if form is not None and {form, column.kind.form} == set(_TIMES.values()):
+        raise ConfigError(
+            f"stream {stream.id}: the type of the column {column.name!r} was changed between DATETIME and "
+            "TIMESTAMP after rows of the log were written",
+            guidance="reset the stream (`elt reset`), so that it is read in full",
+        )
+
+
+def add_snapshot_fields(batch: pa.RecordBatch, data: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return the rows of a snapshot with its number and time. `data`: of their slice."""
+    count = len(batch)
+    number = pa.scalar(data["number"], pa.int64())
+    batch = batch.append_column(CURSOR, pa.repeat(number, count))
+    batch = batch.append_column(UPDATED_AT, pa.repeat(number.cast(_TIME), count))
+    return batch.append_column(DELETED_AT, pa.nulls(count, _TIME))

@@ -1,0 +1,149 @@
+"""The connection on which the server sends its log, as to a replica, from a position to the present end.
+
+Spec: MySQL, COM_BINLOG_DUMP_GTID; MariaDB, COM_BINLOG_DUMP with @slave_connect_state.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from connectors.mysql.config import MySqlConfig
+from connectors.mysql.log.position import MySqlPosition, Position, parse_position
+from connectors.mysql.log.state import Place
+from connectors.mysql.session import Session, open_session
+from connectors.mysql.sql import quote_text
+from elt_assets.errors import ConfigError
+
+_DUMP, _DUMP_GTID = 0x12, 0x1E
+ROTATE, FORMAT = 4, 15
+"""Events with which a log begins."""
+_ABILITIES = (
+    "SET @master_binlog_checksum = @@global.binlog_checksum, "
+    "@source_binlog_checksum = @@global.binlog_checksum, @mariadb_slave_capability = 4"
+)
+"""Tells the server that this replica knows checksums, and MariaDB's numbers of transactions."""
+_NOT_BLOCKING, _THROUGH_GTID = 1, 4
+_START = 4
+"""The place of the first event of a file."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """What a server says of its log.
+
+    `identity`: its number (MariaDB) or UUID (MySQL). `position`: the transactions that it has. `purged`:
+    those whose events it has removed; None for MariaDB. `time`: its clock, in microseconds since 1970.
+    """
+
+    is_mariadb: bool
+    identity: str
+    position: Position
+    purged: Position | None
+    time: int
+
+
+def read_server(session: Session) -> Server:
+    """Return the state of a server's log."""
+    is_mariadb = session.is_mariadb
+    names = "@@server_id, @@gtid_binlog_pos, ''"
+    if not is_mariadb:
+        names = "@@server_uuid, @@gtid_executed, @@gtid_purged"
+    clock = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
+    ((identity, position, purged, time),) = session.rows(f"SELECT {names}, {clock}")
+    return Server(
+        is_mariadb,
+        str(identity),
+        parse_position(str(position), is_mariadb=is_mariadb),
+        None if is_mariadb else parse_position(str(purged), is_mariadb=False),
+        int(str(time)),
+    )
+
+
+def read_visible_position(session: Session) -> Position:
+    """Return a position whose transactions a query that begins now shows.
+
+    MariaDB's own position has transactions that are in the log, but not yet in the tables. That of a snapshot
+    has not. MySQL adds a transaction to its position when it is in the tables.
+    """
+    if not session.is_mariadb:
+        return read_server(session).position
+    session.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    status = {str(name).lower(): value for name, value in session.rows(_SNAPSHOT)}
+    session.execute("COMMIT")
+    file, offset = status["binlog_snapshot_file"], status["binlog_snapshot_position"]
+    ((text,),) = session.rows(f"SELECT BINLOG_GTID_POS({quote_text(str(file))}, {offset})")
+    return parse_position(str(text or ""), is_mariadb=True)
+
+
+_SNAPSHOT = "SHOW STATUS LIKE 'binlog_snapshot_%'"
+
+
+def has_event(config: MySqlConfig, session: Session, place: Place) -> bool | None:
+    """Return whether a server has the event at a place that it had there; None if its file is gone.
+
+    Raises:
+        EltError: the server cannot be asked.
+    """
+    files = {row[0] for row in session.rows("SHOW BINARY LOGS")}
+    if place.file not in files:
+        return None
+    name = place.file.encode()
+    request = struct.pack("<BIHI", _DUMP, place.offset, _NOT_BLOCKING, _choose_number()) + name
+    try:
+        with open_session(config, "the log cannot be read") as dump:
+            dump.execute(_ABILITIES)
+            for event in dump.events(request):
+                if event[4] not in (ROTATE, FORMAT) and locate(event) == place.offset:
+                    return zlib.crc32(event) == place.checksum
+    except ConfigError:  # no event begins there
+        return False
+    return False
+
+
+def locate(event: bytes) -> int:
+    """Return the place of an event in its file."""
+    size, end = struct.unpack_from("<II", event, _SIZE_OFFSET)
+    return int(end - size)
+
+
+_SIZE_OFFSET = 9
+"""The size of an event and the place of its end come after its time, kind and server."""
+
+
+def read_events(config: MySqlConfig, start: Position, *, is_mariadb: bool) -> Iterator[bytes]:
+    """Yield the events after a position, up to the present end of the log.
+
+    Raises:
+        EltError: the server refuses it, or the connection is cut.
+    """
+    with open_session(config, "the log cannot be read") as session:
+        # The server ends the connection of an older replica with the same number.
+        number = random.randrange(1 << 30, 1 << 32)
+        for command in _prepare(start, is_mariadb=is_mariadb):
+            session.execute(command)
+        yield from session.events(_make_request(start, number, is_mariadb=is_mariadb))
+
+
+def _choose_number() -> int:
+    """Return the number of a replica. The server ends the connection of an older one with the same number."""
+    return random.randrange(1 << 30, 1 << 32)
+
+
+def _prepare(start: Position, *, is_mariadb: bool) -> list[str]:
+    if not is_mariadb:
+        return [_ABILITIES]
+    return [_ABILITIES, f"SET @slave_connect_state = '{start}', @slave_gtid_strict_mode = 0"]
+
+
+def _make_request(start: Position, number: int, *, is_mariadb: bool) -> bytes:
+    if is_mariadb:
+        return struct.pack("<BIHI", _DUMP, _START, _NOT_BLOCKING, number)
+    assert isinstance(start, MySqlPosition)
+    flags = _NOT_BLOCKING | _THROUGH_GTID
+    encoded = start.encode()
+    head = struct.pack("<BHIIQI", _DUMP_GTID, flags, number, 0, _START, len(encoded))
+    return head + encoded

@@ -1,0 +1,130 @@
+"""One read of the log: the snapshots of tables that have none, then the changes up to the present end.
+
+The changes are read in windows of whole transactions. Those of a window are written as Arrow files, one for
+each table and form, which are the slices of its streams, and then comes the state at the window's end. The
+server keeps its log by its own rules, so nothing is acknowledged to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from connectors.mysql.config import MySqlConfig
+from connectors.mysql.log.dump import Server, has_event, read_server, read_visible_position
+from connectors.mysql.log.state import RESET, LogState, Place, TableState, load_state
+from connectors.mysql.log.stream import LogStream
+from connectors.mysql.log.windows import WindowReader
+from connectors.mysql.session import Session, open_session
+from connectors.sdk import Checkpoint, Slice, Wait
+from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import StreamId
+
+
+class LogRead:
+    """One read of some tables of the log. `streams`: those to read."""
+
+    def __init__(self, config: MySqlConfig, streams: Sequence[LogStream]):
+        self._config, self._streams = config, streams
+
+    def items(self, state: GroupState | None) -> Iterator[GroupItem]:
+        """Yield the slices and the states.
+
+        Raises:
+            EltError: the log or a table cannot be read, or changes are lost.
+        """
+        with open_session(self._config, "the log cannot be looked at") as session:
+            server = read_server(session)
+            log = LogState(server.is_mariadb)
+            if state is not None:
+                log = load_state(state, is_mariadb=server.is_mariadb)
+                self._drop_tables(log)
+                check_log(self._config, session, server, log.tables)
+        for stream in self._streams:
+            table = log.tables.get(stream.id)
+            if table is None or not table.is_complete:
+                yield from self._read_table(log, stream, table)
+        yield from self._read_changes(log)
+
+    def _drop_tables(self, log: LogState) -> None:
+        """Remove the tables that the config does not have any more."""
+        for stream in list(log.tables):
+            database = stream.namespace or ""
+            is_read = database in self._config.databases
+            if not is_read or not self._config.reads(database, stream.name):
+                del log.tables[stream]
+
+    def _read_table(
+        self, log: LogState, stream: LogStream, table: TableState | None
+    ) -> Iterator[GroupItem]:
+        """Yield the slices of a table's snapshot, and states after which it can go on."""
+        if table is None:
+            with open_session(self._config, f"{stream.id} cannot be read") as session:
+                position, time = read_visible_position(session), read_server(session).time
+            table = TableState(position, number=time, moved=time)
+        for part in stream.read_snapshot(table.progress):
+            if isinstance(part, Checkpoint):
+                assert isinstance(part.state, dict)
+                is_complete = bool(part.state.get("is_complete"))
+                progress = None if is_complete else part.state
+                table = replace(table, progress=progress, is_complete=is_complete)
+                log.tables[stream.id] = table
+                yield GroupCheckpoint(log.to_state())
+            elif isinstance(part, Slice):
+                data = {**part.data, "number": table.number}
+                yield StreamPart(stream.id, replace(part, data=data))
+            elif isinstance(part, Wait):
+                yield part
+            else:
+                yield StreamPart(stream.id, part)
+
+    def _read_changes(self, log: LogState) -> Iterator[GroupItem]:
+        """Yield the changes up to the present end of the log, window by window."""
+        tables = {stream.id: log.tables[stream.id] for stream in self._streams}
+        with open_session(self._config, "values of the log cannot be converted") as session:
+            server = read_server(session)
+            reader = WindowReader(
+                self._config, self._streams, LogState(log.is_mariadb, tables), server, session.rows
+            )
+            for window in reader.windows():
+                yield from window.parts
+                log.tables.update(window.tables)
+                yield GroupCheckpoint(log.to_state())
+                yield Wait()
+
+
+def check_log(
+    config: MySqlConfig, session: Session, server: Server, tables: Mapping[StreamId, TableState]
+) -> None:
+    """Check that the log goes on from a state.
+
+    Raises:
+        ConfigError: changes are lost, or may be.
+    """
+    for stream, table in tables.items():
+        lost = None
+        if not table.position.is_within(server.position):
+            lost = f"the server does not have all transactions that {stream} has ({table.position})"
+        elif _is_replaced(config, session, server, table.place):
+            lost = f"the server has other transactions than {stream} has"
+        if lost is not None:
+            raise ConfigError(
+                f"{lost}: it was restored from a backup, or failed over to a server that is behind",
+                guidance=f"changes may be lost: {RESET}",
+            )
+        if server.purged is not None and not server.purged.is_within(table.position):
+            raise ConfigError(
+                f"the server has removed a part of its log that {stream} needs",
+                guidance=f"changes are lost: {RESET}, and let the server keep its log longer "
+                "(binlog_expire_logs_seconds)",
+            )
+
+
+def _is_replaced(
+    config: MySqlConfig, session: Session, server: Server, place: Place | None
+) -> bool:
+    """Return whether a server has something else where its log had an event."""
+    if place is None or place.server != server.identity:
+        return False
+    return has_event(config, session, place) is False

@@ -1,0 +1,163 @@
+"""States of a read of the log: how far each table is.
+
+**Each change once.** The position of a table is the transactions that are in it. Rows and position are one
+commit of the table, so the tables may have different positions: the log is read from what they have in
+common, and each leaves out what is in its own.
+
+**A snapshot and the log.** The position of a new table is taken before its rows are read, and has no
+transaction that a later query does not show. The ranges of its snapshot are read at different times, so they
+may show changes that come after the position. The log repeats these, in their order, and when it has been
+read up to its end, each row is what the server has.
+
+**Numbers.** A table keeps the row of a key with the greatest `_ab_cdc_cursor`. Rows of a snapshot have the
+time at which the table was begun, in microseconds, and the changes have the numbers after it, one after
+another. A read that is repeated from a position gives a change the same number. A table that is read anew has
+a later time, which is greater than all numbers before, unless it changed more than a million times a second.
+
+Tests: `tests/connectors/mysql/test_log.py`, `tests/connectors/mysql/test_log_positions.py`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from connectors.mysql.log.position import Gtid, Position, find_common, parse_position
+from connectors.sdk.groups import GroupState
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import StreamId
+
+_FORM = 1
+_MARIADB, _MYSQL = "mariadb", "mysql"
+RESET = "reset the streams of the connection (`elt reset`), so that they are read in full"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server has the end of a transaction in its log. `checksum`: of the event at this place."""
+
+    server: str
+    file: str
+    offset: int
+    checksum: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "server": self.server,
+            "file": self.file,
+            "offset": self.offset,
+            "checksum": self.checksum,
+        }
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What is known of one table.
+
+    Attributes:
+        position: its transactions are in the table.
+        number: the last one of `_ab_cdc_cursor`.
+        moved: when the position was moved, in microseconds since 1970.
+        progress: the state of its snapshot, if it is not complete.
+        place: of the last transaction; None if none was read.
+    """
+
+    position: Position
+    number: int
+    moved: int
+    progress: Mapping[str, Any] | None = None
+    is_complete: bool = False
+    place: Place | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "gtids": str(self.position),
+            "number": self.number,
+            "moved": self.moved,
+            "complete": self.is_complete,
+        }
+        if self.progress is not None:
+            state["progress"] = dict(self.progress)
+        if self.place is not None:
+            state["place"] = self.place.to_json()
+        return state
+
+    def move(self, position: Position, number: int, moved: int, place: Place | None) -> TableState:
+        """Return the state with the transactions of a position as well."""
+        return replace(
+            self,
+            position=self.position.union(position),
+            number=number,
+            moved=moved,
+            place=place or self.place,
+        )
+
+
+@dataclass
+class LogState:
+    """A state of the group of tables."""
+
+    is_mariadb: bool
+    tables: dict[StreamId, TableState] = field(default_factory=dict)
+
+    @property
+    def position(self) -> Position:
+        """The transactions that all tables have."""
+        return find_common([table.position for table in self.tables.values()])
+
+    def lacks(self, stream: StreamId, gtid: Gtid) -> bool:
+        """Return whether a table does not have a transaction yet."""
+        return gtid not in self.tables[stream].position
+
+    def to_state(self) -> GroupState:
+        """Return the state as the SDK sends it."""
+        shared = {"form": _FORM, "server": _MARIADB if self.is_mariadb else _MYSQL}
+        tables = {name: table.to_json() for name, table in self.tables.items()}
+        return GroupState(shared, tables, is_independent=True)
+
+
+def load_state(state: GroupState, *, is_mariadb: bool) -> LogState:
+    """Return a state.
+
+    Args:
+        is_mariadb: what the server is.
+
+    Raises:
+        ConfigError: it is not of this source, or of another kind of server.
+    """
+    shared = state.shared
+    try:
+        is_known, kind = shared["form"] == _FORM, shared["server"]
+        was_mariadb = {_MARIADB: True, _MYSQL: False}[kind]
+        tables = {
+            name: _parse_table(part, is_mariadb=was_mariadb) for name, part in state.streams.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ConfigError(
+            "the state is not one of `incremental: log`",
+            guidance=f"after a change of `incremental`, {RESET}",
+        ) from None
+    if not is_known:
+        raise ConfigError(
+            "the state is of a newer version of this source",
+            guidance=f"install that version, or {RESET}",
+        )
+    if was_mariadb != is_mariadb:
+        raise ConfigError(
+            f"the state is of a server of the kind {kind}, and this one is not",
+            guidance=f"if the database has moved, {RESET}",
+        )
+    return LogState(is_mariadb, tables)
+
+
+def _parse_table(state: Mapping[str, Any], *, is_mariadb: bool) -> TableState:
+    place = state.get("place")
+    return TableState(
+        parse_position(state["gtids"], is_mariadb=is_mariadb),
+        int(state["number"]),
+        int(state["moved"]),
+        state.get("progress"),
+        bool(state["complete"]),
+        None if place is None else Place(**place),
+    )

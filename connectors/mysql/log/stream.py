@@ -1,0 +1,65 @@
+"""A table that is read from the log: its snapshot, then its changes, with the number and time of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from connectors.mysql.config import MySqlConfig
+from connectors.mysql.stream import TableStream
+from connectors.mysql.tables import Column, Table
+from connectors.sdk.groups import StreamGroup
+from connectors.sdk.slices import Part
+from elt_assets.protocol.airbyte.catalog import DELETED_AT, FULL_REFRESH, INCREMENTAL
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CURSOR, UPDATED_AT = "_ab_cdc_cursor", "_ab_cdc_updated_at"
+"""Fields beside the columns, as other sources of Airbyte name them."""
+_CHANGES, _FILES = "connectors.mysql.log.changes", "connectors.sdk.slice_files"
+"""These modules are imported with the first batch: pyarrow is slow to import."""
+
+
+class LogStream(TableStream):
+    """The rows of a table, and its changes. The rows of a full refresh have no number and time."""
+
+    def __init__(self, config: MySqlConfig, table: Table, group: StreamGroup):
+        super().__init__(config, table)
+        self.group = group
+        self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
+        self.source_defined_cursor = True
+        self.cursor_field = [CURSOR]
+        time = {
+            "type": ["string", "null"],
+            "format": "date-time",
+            "airbyte_type": "timestamp_with_timezone",
+        }
+        added = {CURSOR: {"type": ["integer", "null"]}, UPDATED_AT: time, DELETED_AT: time}
+        schema = dict(self.json_schema)
+        self.json_schema = {**schema, "properties": {**schema["properties"], **added}}
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        return self._table.columns
+
+    def read_snapshot(self, progress: Mapping[str, Any] | None) -> Iterator[Part]:
+        """Yield the slices of the table, and the states after them.
+
+        Args:
+            progress: the last state; None to begin.
+        """
+        with self._open() as session:
+            state = None if progress is None else dict(progress)
+            yield from self._read_all(session, state or {}, self._require_same(session, state))
+
+    def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        if "file" in data:
+            yield from import_module(_FILES).read_slice_file(data["file"])
+            return
+        for batch in super().read_slice(data):
+            if "number" not in data:
+                yield batch
+            else:
+                yield import_module(_CHANGES).add_snapshot_fields(batch, data)

@@ -1,0 +1,175 @@
+"""Reads of the log as the lake reads them, and what the tables then have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from connectors.sdk import Estimate, Slice, SlicedStream, Wait, Warn
+from connectors.sdk.arrow_records import page_of
+from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamPart
+from connectors.sdk.slices import SliceReader
+from connectors.sdk.source import Source
+from elt_assets.failpoints import Failpoint
+from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
+
+Json = dict[str, Any]
+DEDUP: Json = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+
+
+class Killed(Exception):
+    """The read ends where a test wants it to."""
+
+
+class Failing:
+    """Fails at one of the next failpoints that a sync reaches."""
+
+    def __init__(self, number: int):
+        self._left = number
+
+    def __call__(self, point: Failpoint) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise RuntimeError(f"the test ends the sync at {point.name}")
+
+
+@dataclass
+class Table:
+    """What a table of the lake has: the latest row of each key, deletes included, and all rows in order.
+
+    `cursor`: the column that tells which row is the latest.
+    """
+
+    key: Sequence[str]
+    cursor: str
+    latest: dict[Any, Json] = field(default_factory=dict)
+    events: list[Json] = field(default_factory=list)
+
+    def add(self, row: Json, unchanged: Sequence[str]) -> None:
+        """Merge a row as a table that deduplicates does."""
+        row = dict(row)
+        key = tuple(row[name] for name in self.key)
+        before = self.latest.get(key)
+        for name in unchanged:
+            if before is not None and before[DELETED_AT] is None:
+                row[name] = before[name]
+        self.events.append(row)
+        if before is None or row[self.cursor] >= before[self.cursor]:
+            self.latest[key] = row
+
+    def rows(self) -> list[Json]:
+        """The rows that are there, without the fields of the log."""
+        return [
+            {name: value for name, value in row.items() if not name.startswith("_ab_cdc")}
+            for row in self.latest.values()
+            if row[DELETED_AT] is None
+        ]
+
+
+@dataclass
+class Lake:
+    """Tables of a group of streams, and the last state of each. `source`: its module and class."""
+
+    source: str
+    config: Json
+    names: Sequence[str]
+    mode: Json = field(default_factory=lambda: DEDUP)
+    tables: dict[str, Table] = field(default_factory=dict)
+    shared: Json | None = None
+    states: dict[StreamId, Json] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    slices: list[Slice] = field(default_factory=list)
+
+    def sync(self, on_item: Callable[[Any], Any] = lambda _: None) -> None:
+        """Read what is new, and commit it at each state.
+
+        Args:
+            on_item: called with each item before it is used.
+        """
+        source = self.open_source()
+        source.selected = list(self.names)
+        streams = [
+            stream
+            for stream in source.open(self.config)
+            if isinstance(stream, SlicedStream) and stream.name in self.names
+        ]
+        configured = {stream.id: configure(stream, self.mode) for stream in streams}
+        group = streams[0].group
+        assert group is not None and all(stream.group is group for stream in streams)
+        state = None if self.shared is None else GroupState(self.shared, self.states)
+        items = group.read(list(configured.values()), state, is_acknowledged=True)
+        waiting: list[tuple[SlicedStream, Json, list[str]]] = []
+        by_id = {stream.id: stream for stream in streams}
+        try:
+            for item in items:
+                on_item(item)
+                if isinstance(item, StreamPart) and isinstance(item.item, Slice):
+                    self.slices.append(item.item)
+                    stream = by_id[item.stream]
+                    for row, unchanged in self._read(configured[item.stream], stream, item.item):
+                        waiting.append((stream, row, unchanged))
+                elif isinstance(item, StreamPart):
+                    if isinstance(item.item, Warn):
+                        self.warnings.append(item.item.text)
+                    else:
+                        assert isinstance(item.item, Estimate)
+                elif isinstance(item, GroupCheckpoint):
+                    self._commit(waiting, item.state)
+                    waiting = []
+                else:
+                    assert isinstance(item, Wait)
+        finally:
+            items.close()  # type: ignore[attr-defined]
+
+    def open_source(self) -> Source:
+        module, _, name = self.source.partition(":")
+        source: Source = getattr(import_module(module), name)()
+        return source
+
+    def _read(
+        self, configured: ConfiguredStream, stream: SlicedStream, part: Slice
+    ) -> Iterator[tuple[Json, list[str]]]:
+        reader = SliceReader(self.source, msgspec.json.encode(self.config), configured.to_json())
+        for batch in reader.read(msgspec.json.encode(part.data)):
+            page = page_of(batch, stream.json_schema)
+            for number, row in enumerate(page.records):
+                changes = page.changes.get(number, ())
+                plain = msgspec.json.decode(msgspec.json.encode(row))
+                yield (
+                    plain,
+                    [
+                        change["field"]
+                        for change in changes
+                        if change["reason"] == "SOURCE_UNCHANGED"
+                    ],
+                )
+
+    def _commit(
+        self, rows: Sequence[tuple[SlicedStream, Json, list[str]]], state: GroupState
+    ) -> None:
+        for stream, row, unchanged in rows:
+            table = self.tables.setdefault(
+                stream.name,
+                Table([str(name) for name in stream.primary_key], stream.cursor_field[0]),
+            )
+            table.add(row, unchanged)
+        self.shared = msgspec.json.decode(msgspec.json.encode(state.shared))
+        self.states = {
+            name: msgspec.json.decode(msgspec.json.encode(part))
+            for name, part in state.streams.items()
+        }
+
+    def rows(self, name: str) -> list[Json]:
+        table = self.tables.get(name)
+        return [] if table is None else table.rows()
+
+
+def configure(stream: SlicedStream, mode: Json) -> ConfiguredStream:
+    described = msgspec.json.decode(stream.describe().to_json())
+    body = {"stream": described, "cursor_field": list(stream.cursor_field), **mode}
+    body["primary_key"] = [[name] for name in stream.primary_key]
+    return ConfiguredStream.from_json(msgspec.json.encode(body))

@@ -1,0 +1,320 @@
+"""Changes from the log of a real server: after any interruption the tables are those of the server."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from connectors.mysql.source import MySql
+from connectors.sdk.groups import GroupCheckpoint, StreamPart
+from connectors.sdk.items import Slice
+from elt_assets.errors import ConfigError, TransientError
+from tests.connectors.logged import Killed, Lake
+from tests.connectors.mysql.logs import assert_equal, make_lake, run_logged
+from tests.connectors.mysql.workload import NAMES, TABLES, Workload, large_transaction
+from tests.e2e.daemons import wait
+from tests.mariadb import MariaDb
+
+pytestmark = pytest.mark.external
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MariaDb]:
+    with run_logged() as server:
+        yield server
+
+
+@pytest.fixture
+def logged(server: MariaDb) -> MariaDb:
+    """A server with a log, and an empty database `shop`."""
+    server.execute("DROP DATABASE shop; CREATE DATABASE shop", "mysql")
+    return server
+
+
+@pytest.fixture
+def lake(logged: MariaDb) -> Lake:
+    """A lake without any rows of the tables of a workload."""
+    logged.execute(TABLES)
+    return make_lake(logged, *NAMES)
+
+
+class Killer:
+    """Ends a read at a random item, and lets the workload go on between items."""
+
+    def __init__(self, server: MariaDb, work: Workload, chance: float):
+        self._server, self._work, self._chance = server, work, chance
+
+    def __call__(self, item: Any) -> None:
+        if self._work.random.random() < 0.3:
+            self._work.run(self._server, 2)
+        if self._work.random.random() < self._chance:
+            raise Killed
+        del item
+
+
+def run_seed(lake: Lake, server: MariaDb, seed: int) -> None:
+    work = Workload(random.Random(seed))
+    work.run(server, 30)
+    if seed % 3 == 0:
+        server.execute(large_transaction(1000, 30_000))
+    for _ in range(12):
+        work.run(server, work.random.randrange(8))
+        if work.random.random() < 0.1:
+            server.execute("FLUSH BINARY LOGS")
+        try:
+            lake.sync(Killer(server, work, chance=0.15))
+        except Killed:
+            continue
+        if work.random.random() < 0.2:
+            server.execute(large_transaction(work.random.randrange(1000, 5000), 3000))
+    lake.sync()
+    assert_equal(lake)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_tables_equal_the_servers_after_kills_and_a_workload(
+    lake: Lake, logged: MariaDb, seed: int
+) -> None:
+    run_seed(lake, logged, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 22))
+def test_tables_equal_the_servers_for_many_seeds(lake: Lake, logged: MariaDb, seed: int) -> None:
+    run_seed(lake, logged, seed)
+
+
+def test_rows_that_a_range_shows_and_the_log_repeats_end_as_the_servers(
+    lake: Lake, logged: MariaDb
+) -> None:
+    """Rows are changed, deleted and inserted while the ranges of a first snapshot are read."""
+    logged.execute("INSERT INTO plain (id, name) SELECT seq, 'a' FROM seq_1_to_900")
+    changes = iter(
+        [
+            "UPDATE plain SET name = 'b' WHERE id % 2",
+            "DELETE FROM plain WHERE id % 3 = 0",
+            "UPDATE plain SET id = id + 5000 WHERE id % 5 = 0",
+            "UPDATE plain SET id = 3 WHERE id = 5005; REPLACE INTO plain (id, name) VALUES (900, 'c')",
+        ]
+    )
+
+    def change(item: Any) -> None:
+        if isinstance(item, StreamPart) and isinstance(item.item, Slice):
+            logged.execute(next(changes, "DO 0"))
+
+    lake.sync(change)
+    lake.sync()
+    assert_equal(lake)
+
+
+def test_each_change_is_appended_once(lake: Lake, logged: MariaDb) -> None:
+    lake.mode = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    lake.names = ("plain",)
+    lake.sync()
+    for number in range(6):
+        logged.execute(f"INSERT INTO plain (id, amount) VALUES ({number}, 1)")
+        logged.execute(
+            f"UPDATE plain SET amount = 2 WHERE id = {number}; DELETE FROM plain WHERE id < 2"
+        )
+
+        def fail(item: Any, number: int = number) -> None:
+            if isinstance(item, GroupCheckpoint) and number % 2:
+                raise Killed
+
+        try:
+            lake.sync(fail)
+        except Killed:
+            continue
+    lake.sync()
+    events = [(row["id"], row["amount"]) for row in lake.tables["plain"].events]
+    expected = []
+    for number in range(6):
+        expected += [(number, "1.00"), (number, "2.00")]
+        if number < 2:
+            expected.append((number, "2.00"))
+    assert events == expected
+    numbers = [row["_ab_cdc_cursor"] for row in lake.tables["plain"].events]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_a_sync_without_changes_commits_nothing(lake: Lake, logged: MariaDb) -> None:
+    logged.execute("CREATE TABLE other (a int)")
+    lake.sync()
+    logged.execute("INSERT INTO other VALUES (1)")
+    items: list[Any] = []
+    lake.sync(items.append)
+    assert items == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("TRUNCATE plain", "shop.plain: its rows were removed or replaced"),
+        ("DROP TABLE plain; {table}", "shop.plain: its rows were removed or replaced"),
+        (
+            "SET binlog_format = STATEMENT; UPDATE plain SET name = 'x'",
+            "shop.plain: its rows were changed by a statement",
+        ),
+        (
+            "SET binlog_row_image = MINIMAL; UPDATE plain SET name = 'x'",
+            "only some columns of rows of `shop`.`plain`",
+        ),
+        (
+            (
+                "ALTER TABLE plain DROP COLUMN id, ADD k int AUTO_INCREMENT PRIMARY KEY; "
+                "INSERT INTO plain (k) VALUES (7); ALTER TABLE plain CHANGE k id int"
+            ),
+            "without the columns id of the primary key",
+        ),
+        (
+            (
+                "ALTER TABLE plain MODIFY at datetime(6) NOT NULL; INSERT INTO plain (id, at) "
+                "VALUES (9, NOW()); ALTER TABLE plain MODIFY at timestamp(6) NOT NULL"
+            ),
+            "between DATETIME and TIMESTAMP",
+        ),
+    ],
+)
+def test_changes_that_the_log_does_not_have_are_an_error_until_a_reset(
+    lake: Lake, logged: MariaDb, sql: str, message: str
+) -> None:
+    logged.execute("INSERT INTO plain (id) VALUES (1), (2)")
+    lake.sync()
+    logged.execute("INSERT INTO wide (id) VALUES (1)")
+    logged.execute(sql.format(table=TABLES.split(";")[0]))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=message) as error:
+            lake.sync()
+        assert "elt reset" in (error.value.guidance or "")
+    lake.tables.pop("plain")
+    lake.states = {stream: part for stream, part in lake.states.items() if stream.name != "plain"}
+    lake.sync()
+    assert_equal(lake)
+
+
+def test_columns_that_come_and_go(lake: Lake, logged: MariaDb) -> None:
+    logged.execute("INSERT INTO plain (id, name) VALUES (1, 'a')")
+    lake.sync()
+    logged.execute(
+        "UPDATE plain SET name = 'b'; ALTER TABLE plain ADD more int DEFAULT 5; "
+        "INSERT INTO plain (id, more) VALUES (2, 7); ALTER TABLE plain DROP amount; "
+        "INSERT INTO plain (id, name) VALUES (3, 'c')"
+    )
+    lake.sync()
+    rows = {row["id"]: row.get("more") for row in lake.rows("plain")}
+    assert rows == {1: None, 2: 7, 3: 5}
+    assert any("the table was altered" in text for text in lake.warnings)
+    assert any("without the columns more" in text for text in lake.warnings)
+
+
+def test_a_stream_that_is_not_read_keeps_its_place(lake: Lake, logged: MariaDb) -> None:
+    logged.execute("INSERT INTO plain (id) VALUES (1); INSERT INTO wide (id) VALUES (1)")
+    lake.sync()
+    logged.execute("UPDATE plain SET name = 'x'; INSERT INTO wide (id) VALUES (2)")
+    lake.names = ("plain",)
+    lake.sync()
+    assert_equal(lake)
+    lake.names = NAMES
+    lake.sync()
+    assert_equal(lake)
+
+
+def test_a_log_that_was_purged_is_an_error(lake: Lake, logged: MariaDb) -> None:
+    lake.sync()
+    logged.execute(
+        "INSERT INTO plain (id) VALUES (1); FLUSH BINARY LOGS; INSERT INTO plain (id) VALUES (2)"
+    )
+    last = logged.texts("SHOW BINARY LOGS")[-1][0]
+
+    def is_purged() -> bool:  # the server keeps a file for a moment that is in use
+        logged.execute(f"PURGE BINARY LOGS TO '{last}'")
+        return logged.texts("SHOW BINARY LOGS")[0][0] == last
+
+    wait(is_purged, "the log is purged")
+    with pytest.raises(ConfigError, match="the log cannot be read") as error:
+        lake.sync()
+    assert "let the server keep its log longer" in (error.value.guidance or "")
+
+
+def test_a_server_that_stops_is_read_on_when_it_is_up(lake: Lake, logged: MariaDb) -> None:
+    logged.execute("INSERT INTO plain (id) SELECT seq FROM seq_1_to_500")
+    stops = iter([2, 1, 1])
+
+    def stop(item: Any) -> None:
+        if isinstance(item, StreamPart) and next(stops, None) is not None:
+            assert logged.process is not None
+            logged.process.kill()
+            logged.process.wait()
+
+    for _ in range(4):
+        logged.execute("UPDATE plain SET amount = COALESCE(amount, 0) + 1 WHERE id % 3 = 0")
+        try:
+            lake.sync(stop)
+        except TransientError:
+            pass
+        finally:
+            logged.stop()
+            logged.start()
+    lake.sync()
+    assert_equal(lake)
+
+
+def test_a_restored_backup_is_an_error() -> None:
+    with run_logged() as server:
+        server.execute(TABLES)
+        lake = make_lake(server, "plain")
+        lake.sync()
+        server.execute("INSERT INTO plain (id, name) VALUES (1, 'a')")
+        lake.sync()
+        server.stop()
+        backup = server.folder / "backup"
+        shutil.copytree(server.folder / "data", backup)
+        shutil.copystat(server.folder / "data", backup)
+        server.start()
+        server.execute("INSERT INTO plain (id, name) VALUES (2, 'b')")
+        lake.sync()
+        server.stop()
+        shutil.rmtree(server.folder / "data")
+        _move(backup, server)
+        server.start()
+        with pytest.raises(ConfigError, match="restored from a backup"):
+            lake.sync()
+        # The server goes on with the numbers that it has given before.
+        server.execute("INSERT INTO plain (id, name) VALUES (3, 'another'), (4, 'more')")
+        server.execute("INSERT INTO plain (id) VALUES (5)")
+        with pytest.raises(ConfigError, match="restored from a backup"):
+            lake.sync()
+
+
+def _move(backup: Any, server: MariaDb) -> None:
+    owner = server.folder.stat()
+    backup.rename(server.folder / "data")
+    for path in [server.folder / "data", *(server.folder / "data").rglob("*")]:
+        shutil.chown(path, owner.st_uid, owner.st_gid)
+
+
+def test_check_prints_the_sql_that_mends_the_log(logged: MariaDb) -> None:
+    logged.execute("CREATE TABLE t (a int)")
+    source = MySql()
+    config = source.parse(logged.config(incremental="log"))
+    source.check(config)
+    logged.execute("SET GLOBAL binlog_row_metadata = MINIMAL; SET GLOBAL binlog_format = MIXED")
+    try:
+        with pytest.raises(
+            ConfigError, match="binlog_format is MIXED, binlog_row_metadata is MINIMAL"
+        ):
+            source.check(config)
+    finally:
+        logged.execute("SET GLOBAL binlog_row_metadata = FULL; SET GLOBAL binlog_format = ROW")
+    logged.execute("REVOKE REPLICATION SLAVE ON *.* FROM elt@'127.0.0.1'")
+    try:
+        with pytest.raises(ConfigError, match="the log cannot be read") as error:
+            source.check(config)
+    finally:
+        logged.execute("GRANT REPLICATION SLAVE ON *.* TO elt@'127.0.0.1'")
+    grant = "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'elt'@'127.0.0.1'"
+    assert grant in (error.value.guidance or "")

@@ -1,0 +1,145 @@
+"""Syncs of changes from the log into tables of the lake."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from connectors.mysql.source import MySql
+from elt_assets.failpoints import armed
+from tests.connectors.logged import Failing
+from tests.connectors.mysql.logs import run_logged
+from tests.connectors.mysql.workload import NAMES, TABLES, Workload
+from tests.mariadb import MariaDb
+from tests.orchestration.conftest import own
+from tests.orchestration.running import materialize
+from tests.project import Project
+
+__all__ = ["own"]
+
+pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
+
+AUDIT = """
+CREATE TABLE audit (number int AUTO_INCREMENT PRIMARY KEY, before_id int, id int, name varchar(40),
+    amount decimal(12,2));
+DELIMITER ;;
+CREATE TRIGGER i AFTER INSERT ON plain FOR EACH ROW
+  INSERT INTO audit (id, name, amount) VALUES (NEW.id, NEW.name, NEW.amount);;
+CREATE TRIGGER u AFTER UPDATE ON plain FOR EACH ROW
+  IF NOT (OLD.id <=> NEW.id AND OLD.name <=> NEW.name AND OLD.amount <=> NEW.amount AND OLD.at <=> NEW.at)
+  THEN
+    INSERT INTO audit (before_id, id, name, amount) VALUES (OLD.id, NEW.id, NEW.name, NEW.amount);
+  END IF;;
+CREATE TRIGGER d AFTER DELETE ON plain FOR EACH ROW INSERT INTO audit (before_id) VALUES (OLD.id);;
+DELIMITER ;
+"""
+"""What the server did with each row of a table, in order."""
+
+
+@pytest.fixture
+def logged() -> Iterator[MariaDb]:
+    with run_logged() as server:
+        server.execute(TABLES)
+        yield server
+
+
+def connect(own: Project, server: MariaDb, modes: dict[str, Any]) -> None:
+    """Configure a connection; its catalog is that of the source."""
+    config = server.config(incremental="log", window_megabytes=1, slice_rows=50)
+    streams = [
+        {"name": name, "namespace": "shop", "sync_mode": "incremental", **mode}
+        for name, mode in modes.items()
+    ]
+    source = {"connector": "mysql", "config": config}
+    folder = own.connection("log", source=source, streams=streams, read_together=True)
+    catalog = [msgspec.json.decode(stream.describe().to_json()) for stream in MySql().open(config)]
+    (folder / "catalog.json").write_text(json.dumps({"streams": catalog}))
+
+
+def text_of(value: Any) -> str:
+    """A value of the lake as the server writes it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, dt.datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S.%f}"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def read_table(own: Project, name: str) -> list[dict[str, Any]]:
+    path = name.replace(" ", "_")  # as the lake names it
+    rows: list[dict[str, Any]] = own.table("log", "shop", path).to_pyarrow_table().to_pylist()
+    return rows
+
+
+def assert_current(own: Project, server: MariaDb, names: Sequence[str]) -> None:
+    """Check that tables have the rows of the server."""
+    for name in names:
+        columns = [row[0] for row in server.texts(f"SHOW COLUMNS FROM `{name}`")]
+        rows = [[text_of(row[column]) for column in columns] for row in read_table(own, name)]
+        expected = server.texts(f"SELECT {', '.join(columns)} FROM `{name}`")
+        assert sorted(map(_plain, rows)) == sorted(map(_plain, expected)), name
+
+
+def _plain(row: list[str]) -> list[str]:
+    """A row whose JSON has sorted keys."""
+    return [
+        json.dumps(json.loads(value), sort_keys=True) if value[:1] == "{" else value
+        for value in row
+    ]
+
+
+def list_events(own: Project) -> list[Any]:
+    """What the appended rows say was done: the key that was deleted, or the row."""
+    rows = sorted(read_table(own, "plain"), key=lambda row: row["_ab_cdc_cursor"])
+    return [
+        row["id"] if row["_ab_cdc_deleted_at"] else (row["id"], text_of(row["name"]), row["amount"])
+        for row in rows
+    ]
+
+
+def list_audited(server: MariaDb) -> list[Any]:
+    events: list[Any] = []
+    query = "SELECT before_id, id, name, amount FROM audit ORDER BY number"
+    for before, key, name, amount in server.texts(query):
+        if before not in ("NULL", key):
+            events.append(int(before))
+        if key != "NULL":
+            events.append((int(key), name, None if amount == "NULL" else Decimal(amount)))
+    return events
+
+
+def run_seed(own: Project, server: MariaDb, seed: int, rounds: int) -> None:
+    """Let the server work, and syncs fail anywhere; then compare all tables."""
+    server.execute(AUDIT)
+    work = Workload(random.Random(seed))
+    dedup = {"destination_sync_mode": "append_dedup"}
+    connect(
+        own, server, {**dict.fromkeys(NAMES, dedup), "plain": {"destination_sync_mode": "append"}}
+    )
+    assert materialize(own).success
+    for _ in range(rounds):
+        work.run(server, 25)
+        with armed(Failing(work.random.randrange(1, 40))):
+            materialize(own)
+    assert materialize(own).success
+    assert_current(own, server, NAMES[1:])
+    assert list_events(own) == list_audited(server)
+
+
+def test_syncs_that_fail_anywhere_lose_and_double_nothing(logged: MariaDb, own: Project) -> None:
+    run_seed(own, logged, seed=7, rounds=3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(8, 14))
+def test_many_syncs_that_fail_anywhere(logged: MariaDb, own: Project, seed: int) -> None:
+    run_seed(own, logged, seed, rounds=8)
