@@ -1,0 +1,173 @@
+"""What a database does in a way of its own: names, parameters, types, and where its tables are listed."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from connectors.sdk.sql.kinds import (
+    BOOLEAN,
+    BYTES,
+    DATE,
+    INTEGER,
+    JSON,
+    NUMBER,
+    OTHER,
+    SINGLE,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMP_TZ,
+    Kind,
+    decimal,
+)
+from connectors.sdk.sql.tables import Column, Declaration, Table
+
+Ask = Callable[[str], "Sequence[Sequence[Any]]"]
+"""Runs a query, and returns its rows."""
+_TYPES: Mapping[str, Kind] = {
+    **dict.fromkeys(
+        ["tinyint", "smallint", "mediumint", "int", "integer", "bigint", "int2", "int4", "int8"],
+        INTEGER,
+    ),
+    **dict.fromkeys(["utinyint", "usmallint", "uinteger"], INTEGER),
+    **dict.fromkeys(["ubigint", "hugeint", "uhugeint"], decimal(38)),
+    **dict.fromkeys(["double", "double precision", "float", "float8"], NUMBER),
+    **dict.fromkeys(["real", "float4"], SINGLE),
+    **dict.fromkeys(["boolean", "bool"], BOOLEAN),
+    **dict.fromkeys(["binary", "varbinary", "bytea", "blob", "bytes", "image", "raw"], BYTES),
+    **dict.fromkeys(
+        ["char", "character", "varchar", "character varying", "nchar", "nvarchar", "text", "ntext", "clob"],
+        TEXT,
+    ),
+    "string": TEXT,
+    "date": DATE,
+    **dict.fromkeys(
+        [
+            "timestamp", "timestamp without time zone", "timestamp_ntz", "timestampntz", "datetime",
+            "datetime2", "smalldatetime", "timestamp_s", "timestamp_ms", "timestamp_ns",
+        ],
+        TIMESTAMP,
+    ),
+    **dict.fromkeys(
+        [
+            "timestamp with time zone", "timestamptz", "timestamp_tz", "timestamp_ltz",
+            "timestamp with local time zone", "datetimeoffset",
+        ],
+        TIMESTAMP_TZ,
+    ),
+    **dict.fromkeys(["json", "jsonb", "variant", "object", "array", "super"], JSON),
+}  # fmt: skip
+_PERMANENT = re.compile(
+    "no such|does not exist|not found|unknown database|password|authentication|access denied|"
+    "permission denied|not a database|unable to open",
+    re.IGNORECASE,
+)
+_DECIMALS = ("decimal", "numeric", "number")
+_TABLES = "SELECT table_schema, table_name FROM information_schema.tables"
+_COLUMNS = """
+SELECT table_schema, table_name, column_name, data_type, numeric_precision, numeric_scale, is_nullable
+FROM information_schema.columns ORDER BY ordinal_position
+"""
+_KEYS = """
+SELECT k.table_schema, k.table_name, k.column_name
+FROM information_schema.table_constraints t JOIN information_schema.key_column_usage k
+ON k.constraint_name = t.constraint_name AND k.table_schema = t.table_schema AND k.table_name = t.table_name
+WHERE t.constraint_type = 'PRIMARY KEY' ORDER BY k.ordinal_position
+"""
+_MARKS = {
+    "qmark": "?",
+    "format": "%s",
+    "numeric": ":{0}",
+    "named": ":p{0}",
+    "pyformat": "%(p{0})s",
+    "dollar": "${0}",
+}
+_PERCENT = ("format", "pyformat")
+
+
+class SqlDialect:
+    """A dialect of SQL: by default that of the standard, with the tables in `information_schema`.
+
+    Attributes:
+        paramstyle: how the driver marks parameters, as in the DB-API: `qmark`, `format`, `numeric`, `named`,
+            `pyformat`; or `dollar` ($1).
+        types: kinds by the name of a type, in lower case and without sizes. Other types are texts.
+        system_schemas: schemas that are not listed.
+    """
+
+    paramstyle = "qmark"
+    types: Mapping[str, Kind] = MappingProxyType(_TYPES)
+    system_schemas: Sequence[str] = ("information_schema", "pg_catalog", "pg_toast", "sys")
+
+    def quote(self, name: str) -> str:
+        """Return a name in quotes."""
+        return self.escape('"{}"'.format(name.replace('"', '""')))
+
+    def escape(self, sql: str) -> str:
+        """Return a part of a query whose percent signs are no marks of parameters."""
+        return sql.replace("%", "%%") if self.paramstyle in _PERCENT else sql
+
+    def quote_table(self, table: Table) -> str:
+        """Return the name of a table in quotes."""
+        return ".".join(map(self.quote, filter(None, (table.schema_name, table.name))))
+
+    def mark(self, number: int) -> str:
+        """Return the mark of a parameter; the first one has the number 1."""
+        return _MARKS[self.paramstyle].format(number)
+
+    def bind(self, query: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return a query and its parameters, as the driver takes them."""
+        if not values:  # then drivers do not look for marks
+            return (query.replace("%%", "%") if self.paramstyle in _PERCENT else query,)
+        if self.paramstyle in ("named", "pyformat"):
+            return (query, {f"p{number}": value for number, value in enumerate(values, 1)})
+        return (query, list(values))
+
+    def is_permanent(self, error: Exception) -> bool:
+        """Return whether an error of the driver does not go away by itself, also if its class says so."""
+        return _PERMANENT.search(str(error)) is not None
+
+    def skip(self, query: str, rows: int) -> str:
+        """Return a query that gives one row of another one, which is in order, after some rows."""
+        return f"{query} LIMIT 1 OFFSET {rows}"
+
+    def kind(self, declared: Declaration) -> Kind:
+        """Return the kind of a column."""
+        if declared.type_name in _DECIMALS:
+            return decimal(declared.digits, declared.places)
+        return self.types.get(declared.type_name, OTHER)
+
+    def select(self, declared: Declaration, kind: Kind) -> str:
+        """Return the expression that is selected for a column: its name, or a cast if the driver does not
+        give its values exactly."""
+        del kind
+        return self.quote(declared.name)
+
+    def make_column(self, declared: Declaration) -> Column:
+        """Return a column."""
+        kind = self.kind(declared)
+        return Column(declared.name, kind, self.select(declared, kind), declared.is_nullable)
+
+    def list_tables(self, ask: Ask) -> list[Table]:
+        """Return the tables and views that the user may read."""
+        columns: defaultdict[tuple[str, str], list[Column]] = defaultdict(list)
+        for schema, table, name, type_name, digits, places, nullable in ask(_COLUMNS):
+            declared = Declaration(
+                name,
+                str(type_name).lower().partition("(")[0].strip(),
+                None if digits is None else int(digits),
+                None if places is None else int(places),
+                str(nullable).upper() != "NO",
+            )
+            columns[schema, table].append(self.make_column(declared))
+        keys: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for schema, table, name in ask(_KEYS):
+            keys[schema, table].append(name)
+        return [
+            Table(schema, name, columns[schema, name], keys[schema, name])
+            for schema, name in sorted(map(tuple, ask(_TABLES)))
+            if schema.lower() not in self.system_schemas and columns[schema, name]
+        ]
