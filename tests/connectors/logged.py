@@ -154,7 +154,7 @@ class Lake:
         for stream, row, unchanged in rows:
             table = self.tables.setdefault(
                 stream.name,
-                Table([str(name) for name in stream.primary_key], stream.cursor_field[0]),
+                Table(configure(stream, self.mode).key_columns, stream.cursor_field[0]),
             )
             table.add(row, unchanged)
         self.shared = msgspec.json.decode(msgspec.json.encode(state.shared))
@@ -171,5 +171,5 @@ class Lake:
 def configure(stream: SlicedStream, mode: Json) -> ConfiguredStream:
     described = msgspec.json.decode(stream.describe().to_json())
     body = {"stream": described, "cursor_field": list(stream.cursor_field), **mode}
-    body["primary_key"] = [[name] for name in stream.primary_key]
+    body.setdefault("primary_key", [[name] for name in stream.primary_key])
     return ConfiguredStream.from_json(msgspec.json.encode(body))

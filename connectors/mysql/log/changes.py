@@ -22,6 +22,7 @@ from connectors.mysql.log.forms import Row, TableForm
 from connectors.mysql.log.state import RESET, LogState
 from connectors.mysql.log.stream import CURSOR, UPDATED_AT, LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
+from connectors.mysql.sql import quote_name
 from connectors.mysql.tables import Column
 from connectors.sdk.arrow_records import list_changes
 from connectors.sdk.groups import StreamPart
@@ -31,6 +32,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, StreamId
 from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
+Keys = Mapping[StreamId, Sequence[str]]
 _TIME = pa.timestamp("us", "UTC")
 _BATCH_ROWS, _BATCH_BYTES = 50_000, 16 << 20
 _TIMES = {fields.TIMESTAMP: kinds.UTC_MOMENT, fields.DATETIME: kinds.MOMENT}
@@ -65,11 +67,15 @@ class ChangeFiles:
     Args:
         folder: gets the files.
         streams: whose changes are wanted.
+        keys: the columns of their keys.
         log: tells the number of each table's last change.
         ask: asks the server for texts.
     """
 
-    def __init__(self, folder: Path, streams: Sequence[LogStream], log: LogState, ask: Ask):
+    def __init__(
+        self, folder: Path, streams: Sequence[LogStream], keys: Keys, log: LogState, ask: Ask
+    ):
+        self._keys = keys
         self._files = SliceFiles(folder)
         self._streams = {(stream.namespace, stream.name): stream for stream in streams}
         self._batches: dict[StreamId, _Batch] = {}
@@ -94,7 +100,7 @@ class ChangeFiles:
         if batch is None:
             batch = self._batches[stream.id] = _Batch(rows.form)
         number = self.numbers[stream.id]
-        for row, is_end in _list_events(rows, _find_key(stream, rows.form)):
+        for row, is_end in _list_events(rows, _find_key(self._keys[stream.id], rows.form)):
             number += 1
             batch.add(row, number, time, is_end=is_end)
         self.numbers[stream.id] = number
@@ -167,19 +173,18 @@ def _list_events(rows: Rows, key: Sequence[int]) -> Iterator[tuple[Row, bool]]:
         yield after, False
 
 
-def _find_key(stream: LogStream, form: TableForm) -> list[int]:
+def _find_key(key: Sequence[str], form: TableForm) -> list[int]:
     """Return the places of the key's columns in rows of the log.
 
     Raises:
         ConfigError: the rows do not have them.
     """
     names = [described.name for described in form.fields]
-    key = [str(name) for name in stream.primary_key]
     missing = [name for name in key if name not in names]
     if missing:
         raise ConfigError(
-            f"stream {stream.id}: the log has rows without the columns {', '.join(missing)} of the primary "
-            "key: it was changed after they were written",
+            f"the log has rows of {quote_name(form.database, form.name)} without the columns "
+            f"{', '.join(missing)} of the key: it was changed after they were written",
             guidance="reset the stream (`elt reset`), so that it is read in full",
         )
     return [names.index(name) for name in key]

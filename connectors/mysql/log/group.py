@@ -36,4 +36,5 @@ class LogGroup(StreamGroup):
         is_acknowledged: bool,
     ) -> Iterator[GroupItem]:
         streams = [self._streams[member.id] for member in members]
-        yield from import_module(_READ).LogRead(self._config, streams).items(state)
+        keys = {member.id: member.key_columns for member in members}
+        yield from import_module(_READ).LogRead(self._config, streams, keys).items(state)

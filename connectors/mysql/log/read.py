@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from connectors.mysql.config import MySqlConfig
+from connectors.mysql.log.changes import Keys
 from connectors.mysql.log.dump import Server, has_event, read_server, read_visible_position
 from connectors.mysql.log.state import RESET, LogState, Place, TableState, load_state
 from connectors.mysql.log.stream import LogStream
@@ -23,10 +24,10 @@ from elt_assets.protocol.airbyte.catalog import StreamId
 
 
 class LogRead:
-    """One read of some tables of the log. `streams`: those to read."""
+    """One read of some tables of the log. `streams`: those to read; `keys`: the columns of their keys."""
 
-    def __init__(self, config: MySqlConfig, streams: Sequence[LogStream]):
-        self._config, self._streams = config, streams
+    def __init__(self, config: MySqlConfig, streams: Sequence[LogStream], keys: Keys):
+        self._config, self._streams, self._keys = config, streams, keys
 
     def items(self, state: GroupState | None) -> Iterator[GroupItem]:
         """Yield the slices and the states.
@@ -78,6 +79,9 @@ class LogRead:
                 yield part
             else:
                 yield StreamPart(stream.id, part)
+        if not table.is_complete:  # without a key, a table is one slice, and has no states
+            log.tables[stream.id] = replace(table, is_complete=True)
+            yield GroupCheckpoint(log.to_state())
 
     def _read_changes(self, log: LogState) -> Iterator[GroupItem]:
         """Yield the changes up to the present end of the log, window by window."""
@@ -85,7 +89,12 @@ class LogRead:
         with open_session(self._config, "values of the log cannot be converted") as session:
             server = read_server(session)
             reader = WindowReader(
-                self._config, self._streams, LogState(log.is_mariadb, tables), server, session.rows
+                self._config,
+                self._streams,
+                self._keys,
+                LogState(log.is_mariadb, tables),
+                server,
+                session.rows,
             )
             for window in reader.windows():
                 yield from window.parts

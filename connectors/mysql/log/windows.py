@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.log.changes import ChangeFiles
+from connectors.mysql.log.changes import ChangeFiles, Keys
 from connectors.mysql.log.dump import Server, locate, read_events
 from connectors.mysql.log.events import Begin, End, EventDecoder, Rows, Statement
 from connectors.mysql.log.forms import TableName
@@ -41,6 +41,7 @@ class WindowReader:
     """Reads the log from the position that all tables have, up to its present end.
 
     Args:
+        keys: the columns of the streams' keys.
         log: the state of the streams.
         server: as it is now.
         ask: asks the server for texts.
@@ -50,11 +51,12 @@ class WindowReader:
         self,
         config: MySqlConfig,
         streams: Sequence[LogStream],
+        keys: Keys,
         log: LogState,
         server: Server,
         ask: Ask,
     ):
-        self._config, self._streams, self._log = config, streams, log
+        self._config, self._streams, self._keys, self._log = config, streams, keys, log
         self._server, self._ask = server, ask
         self._ids = {(stream.namespace or "", stream.name): stream.id for stream in streams}
         self._decoder = EventDecoder(self._is_wanted, log.is_mariadb)
@@ -80,7 +82,7 @@ class WindowReader:
             events = read_events(self._config, self._reached, is_mariadb=self._log.is_mariadb)
             is_last = False
             while not is_last:
-                files = ChangeFiles(folder, self._streams, self._log, self._ask)
+                files = ChangeFiles(folder, self._streams, self._keys, self._log, self._ask)
                 is_last = self._fill(files, events, target)
                 window = self._close(files)
                 if window is not None:

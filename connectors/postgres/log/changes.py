@@ -71,6 +71,7 @@ class ChangeFiles:
         self._columns = {
             member.id: streams[member.id].table.choose_columns(member) for member in members
         }
+        self._keys = {member.id: member.key_columns for member in members}
         self._decoder = MessageDecoder(frozenset(self._streams))
         self._files = SliceFiles(folder)
 
@@ -109,7 +110,7 @@ class ChangeFiles:
         chosen_rows = np.flatnonzero((numbers >= 0) & (changes.lsns >= state.lsn))
         if not len(chosen_rows):
             return
-        rows = _Rows(self._columns[stream.id], stream.table.key, changes, chosen_rows)
+        rows = _Rows(self._columns[stream.id], self._keys[stream.id], changes, chosen_rows)
         self._files.write(stream.id, rows.build(numbers, self._ask))
 
 

@@ -181,6 +181,11 @@ class ConfiguredStream(Wire):
         return self.stream.source_defined_primary_key or self.primary_key or []
 
     @property
+    def key_columns(self) -> list[str]:
+        """The fields of the effective primary key, of a source whose fields are not nested."""
+        return [path[0] for path in self.key if len(path) == 1]
+
+    @property
     def resumable(self) -> bool:
         """Return whether a read can resume from this stream's states: those of an incremental sync, or of a
         refresh that the source declares as resumable."""

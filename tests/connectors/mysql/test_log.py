@@ -13,7 +13,7 @@ from connectors.mysql.source import MySql
 from connectors.sdk.groups import GroupCheckpoint, StreamPart
 from connectors.sdk.items import Slice
 from elt_assets.errors import ConfigError, TransientError
-from tests.connectors.logged import Killed, Lake
+from tests.connectors.logged import DEDUP, Killed, Lake
 from tests.connectors.mysql.logs import assert_equal, make_lake, run_logged
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload, large_transaction
 from tests.e2e.daemons import wait
@@ -168,7 +168,7 @@ def test_a_sync_without_changes_commits_nothing(lake: Lake, logged: MariaDb) -> 
                 "ALTER TABLE plain DROP COLUMN id, ADD k int AUTO_INCREMENT PRIMARY KEY; "
                 "INSERT INTO plain (k) VALUES (7); ALTER TABLE plain CHANGE k id int"
             ),
-            "without the columns id of the primary key",
+            "without the columns id of the key",
         ),
         (
             (
@@ -221,6 +221,46 @@ def test_a_stream_that_is_not_read_keeps_its_place(lake: Lake, logged: MariaDb) 
     lake.names = NAMES
     lake.sync()
     assert_equal(lake)
+
+
+def test_a_key_that_the_user_has_chosen_moves_as_one_of_the_table(logged: MariaDb) -> None:
+    logged.execute("CREATE TABLE kept (a int, b int, v text); INSERT INTO kept VALUES (1, 1, 'x')")
+    lake = make_lake(logged, "kept")
+    lake.mode = {**DEDUP, "primary_key": [["a"], ["b"]]}
+    lake.sync()
+    logged.execute(
+        "UPDATE kept SET a = 9, v = 'y'; INSERT INTO kept VALUES (1, 1, 'z'), (2, 2, 'w')"
+    )
+    logged.execute("DELETE FROM kept WHERE b = 2")
+    lake.sync()
+    assert sorted((row["a"], row["v"]) for row in lake.rows("kept")) == [(1, "z"), (9, "y")]
+
+
+def test_a_log_that_begins_anew_is_an_error(lake: Lake, logged: MariaDb) -> None:
+    """airbytehq/airbyte#85783: after RESET MASTER each sync is complete, with no record."""
+    logged.execute("INSERT INTO plain (id) VALUES (1)")
+    lake.sync()
+    logged.execute("RESET MASTER; INSERT INTO plain (id) VALUES (2)")
+    with pytest.raises(ConfigError, match="does not have all transactions"):
+        lake.sync()
+
+
+def test_rows_of_other_tables_are_not_decoded(logged: MariaDb) -> None:
+    """the4thdoctor/pg_chameleon#113: a column of an old form in a table that is not read ends the read."""
+    logged.execute(
+        "SET GLOBAL mysql56_temporal_format = OFF; CREATE TABLE old (id int PRIMARY KEY, at datetime(3)); "
+        "SET GLOBAL mysql56_temporal_format = ON; CREATE TABLE t (id int PRIMARY KEY)"
+    )
+    lake, other = make_lake(logged, "t"), make_lake(logged, "old")
+    lake.sync()
+    other.sync()
+    logged.execute(
+        "INSERT INTO old VALUES (1, '2024-01-01 10:00:00.123'); INSERT INTO t VALUES (1)"
+    )
+    lake.sync()
+    assert lake.rows("t") == [{"id": 1}]
+    with pytest.raises(ConfigError, match="'at' has a type of an old form"):
+        other.sync()
 
 
 def test_a_log_that_was_purged_is_an_error(lake: Lake, logged: MariaDb) -> None:
@@ -288,6 +328,38 @@ def test_a_restored_backup_is_an_error() -> None:
         server.execute("INSERT INTO plain (id) VALUES (5)")
         with pytest.raises(ConfigError, match="restored from a backup"):
             lake.sync()
+
+
+def test_a_replica_that_is_promoted_is_read_on() -> None:
+    """datazip-inc/olake#1235: after a failover the place in a file is another one."""
+    with run_logged() as primary, run_logged("server-id=8", "log-slave-updates=1") as replica:
+        replica.execute(
+            f"CHANGE MASTER TO master_host='127.0.0.1', master_port={primary.port}, master_user='copy', "
+            "master_password='c', master_use_gtid=slave_pos; "
+            "RESET MASTER; SET GLOBAL gtid_slave_pos = ''; DROP DATABASE shop; DROP USER elt@'127.0.0.1'; "
+            "RESET MASTER",
+            "mysql",
+        )
+        primary.execute("GRANT REPLICATION SLAVE ON *.* TO copy@'127.0.0.1' IDENTIFIED BY 'c'")
+        replica.execute("START SLAVE", "mysql")
+        primary.execute(TABLES)
+        lake = make_lake(primary, "plain", "wide")
+        lake.sync()
+        primary.execute(
+            "INSERT INTO plain (id) SELECT seq FROM seq_1_to_99; UPDATE plain SET amount = 2"
+        )
+        lake.sync()
+        primary.execute("DELETE FROM plain WHERE id > 50; INSERT INTO wide (id) VALUES (7)")
+        last = primary.texts("SELECT @@gtid_binlog_pos")[0][0]
+        replica.execute(f"SELECT MASTER_GTID_WAIT('{last}', 20)")
+        primary.stop()
+        replica.execute(
+            "STOP SLAVE; RESET SLAVE ALL; UPDATE plain SET name = 'promoted' WHERE id = 1"
+        )
+        lake.config = {**lake.config, "port": replica.port}
+        lake.sync()
+        assert len(lake.rows("plain")) == 50
+        assert_equal(lake)
 
 
 def _move(backup: Any, server: MariaDb) -> None:

@@ -13,7 +13,7 @@ import pytest
 from connectors.postgres import Postgres
 from connectors.sdk.groups import StreamPart
 from elt_assets.errors import ConfigError, TransientError
-from tests.connectors.logged import Killed
+from tests.connectors.logged import DEDUP, Killed
 from tests.connectors.postgres.logged import Lake
 from tests.connectors.postgres.support import FULL, Database
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload, large_transaction
@@ -114,10 +114,14 @@ def test_a_change_between_two_snapshots_is_appended_once(lake: Lake) -> None:
 
 
 def test_a_truncated_table_is_an_error_until_it_is_reset(lake: Lake) -> None:
+    """2ndQuadrant/pglogical#207, #327: TRUNCATE is lost, with inserts in one transaction or as a replica."""
     database = lake.database
     database.execute("INSERT INTO plain SELECT generate_series(1, 9); INSERT INTO wide VALUES (1)")
     lake.sync()
-    database.execute("INSERT INTO wide VALUES (2); TRUNCATE plain; INSERT INTO plain VALUES (5)")
+    database.execute(
+        "SET session_replication_role = replica; BEGIN; INSERT INTO wide VALUES (2); TRUNCATE plain; "
+        "INSERT INTO plain VALUES (5); COMMIT"
+    )
     with pytest.raises(ConfigError, match="plain: the table was truncated"):
         lake.sync()
     lake.tables.pop("plain")
@@ -177,6 +181,65 @@ def test_columns_that_come_and_go(lake: Lake) -> None:
     lake.sync()
     rows = {row["id"]: row.get("more") for row in lake.rows("plain")}
     assert rows == {1: None, 2: 7, 3: None}
+
+
+def test_a_key_that_the_user_has_chosen_moves_as_one_of_the_table(lake: Lake) -> None:
+    database = lake.database
+    database.execute(
+        "CREATE TABLE kept (a int NOT NULL, b int NOT NULL, v text); CREATE UNIQUE INDEX u ON kept (b, a); "
+        "ALTER TABLE kept REPLICA IDENTITY USING INDEX u; "
+        f"ALTER PUBLICATION {lake.config['publication']} ADD TABLE kept; INSERT INTO kept VALUES (1, 1, 'x')"
+    )
+    lake.names, lake.mode = ("kept",), {**DEDUP, "primary_key": [["a"], ["b"]]}
+    lake.sync()
+    database.execute(
+        "UPDATE kept SET a = 9, v = 'y'; INSERT INTO kept VALUES (1, 1, 'z'), (2, 2, 'w')"
+    )
+    database.execute("DELETE FROM kept WHERE b = 2")
+    lake.sync()
+    assert_equal(lake)
+    lake.mode = {**DEDUP, "primary_key": [["v"]]}
+    database.execute("UPDATE kept SET v = 'p' WHERE v = 'z'; DELETE FROM kept WHERE a = 9")
+    with pytest.raises(ConfigError, match="does not have 'v' of the primary key"):
+        lake.sync()
+
+
+def test_a_partition_whose_columns_are_in_another_order(lake: Lake) -> None:
+    """PeerDB-io/peerdb#3544: values are taken by the place of a column in the parent."""
+    lake.database.execute(
+        "CREATE TABLE moved (v text, gone int, day int NOT NULL, id int NOT NULL, PRIMARY KEY (id, day)); "
+        "ALTER TABLE moved DROP COLUMN gone; "
+        "ALTER TABLE parted ATTACH PARTITION moved FOR VALUES FROM (1000) TO (2000)"
+    )
+    lake.sync()
+    lake.database.execute(
+        "INSERT INTO parted VALUES (1, 1500, 'IA'), (2, 7, 'NY'); UPDATE parted SET day = 1600 WHERE id = 2; "
+        "UPDATE parted SET v = NULL WHERE id = 1"
+    )
+    lake.sync()
+    assert_equal(lake)
+
+
+def test_arrays_of_enums_boxes_and_composites(lake: Lake) -> None:
+    """powersync-ja/powersync-service#405: boxes[] and moods[] differ between the snapshot and the log."""
+    lake.database.execute(
+        "CREATE TYPE mood AS ENUM ('sad', 'happy'); CREATE DOMAIN rating AS int; "
+        "CREATE DOMAIN words AS text[]; "
+        "CREATE TYPE part AS (b box, m mood, n int[]); "
+        "CREATE TABLE nested (id int PRIMARY KEY, m mood[], b box[], r rating[], p part, ps part[], "
+        "w words); "
+        f"ALTER PUBLICATION {lake.config['publication']} ADD TABLE nested"
+    )
+    lake.names = ("nested",)
+    lake.sync()
+    lake.database.execute(
+        "INSERT INTO nested VALUES (1, '{sad,NULL}', '{(1,2),(3,4);(5,6),(7,8)}', '{1,2}', "
+        "ROW(box '(1,2),(3,4)', 'sad', '{1,NULL}')::part, "
+        "ARRAY[ROW(box '(1,2),(3,4)', 'sad', '{1}')::part], ARRAY['a,b', 'c\"d'])"
+    )
+    lake.sync()
+    assert len(lake.rows("nested")) == 1
+    assert_equal(lake)
 
 
 def test_check_prints_the_sql_that_mends_the_log(lake: Lake) -> None:

@@ -158,6 +158,18 @@ def test_a_first_read_has_rows_without_a_value_and_a_lookback_has_late_ones(
     assert database.read("t", "n") == []
 
 
+@pytest.mark.parametrize(("kind", "values"), [("INT", (0, 1)), ("TEXT", ("", "a"))])
+def test_a_value_that_python_takes_for_nothing_is_a_bound(
+    make: Callable[[str], Database], kind: str, values: tuple[Any, Any]
+) -> None:
+    """meltano/sdk#3050: with 0 as the state, all rows are read again."""
+    database = make(f"CREATE TABLE t (id INTEGER PRIMARY KEY, c {kind})")
+    database.execute("INSERT INTO t VALUES (?, ?)", [(1, values[0]), (2, None)])
+    assert len(database.read("t", "c")) == 2
+    database.execute("INSERT INTO t VALUES (?, ?)", [(3, values[1]), (4, values[0])])
+    assert [row["id"] for row in database.read("t", "c")] == [1, 3, 4]
+
+
 def test_a_text_of_a_time_that_is_past_is_read_once(make: Callable[[str], Database]) -> None:
     database = make(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, at DATETIME);"
