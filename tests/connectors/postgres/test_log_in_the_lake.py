@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from tests.orchestration.running import materialize
 from tests.project import Project
 
 __all__ = ["own"]
+
+Versions = dict[int, list[dict[str, Any]]]
 
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
 
@@ -45,7 +48,8 @@ def connect(own: Project, database: Database, modes: dict[str, Any], **more: Any
 
 
 AUDIT = """
-CREATE TABLE audit (number serial, operation text, before jsonb, after jsonb);
+CREATE TABLE audit (number serial, operation text, before jsonb, after jsonb,
+  transaction bigint DEFAULT txid_current());
 CREATE FUNCTION record() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   INSERT INTO {s}.audit (operation, before, after) VALUES (tg_op,
     CASE WHEN tg_op <> 'INSERT' THEN to_jsonb(old) END, CASE WHEN tg_op <> 'DELETE' THEN to_jsonb(new) END);
@@ -123,6 +127,82 @@ def run_seed(own: Project, database: Database, seed: int, rounds: int) -> None:
     assert materialize(own).success
     assert_current(own, database, NAMES[1:])
     assert list_events(own, database) == list_audited(database)
+
+
+def list_versions(own: Project, database: Database) -> Versions:
+    """The versions of each row in the history, in the order of their changes."""
+    versions: Versions = defaultdict(list)
+    rows = read_table(own, database, "plain_history")
+    for row in sorted(rows, key=lambda row: (row["_ab_cdc_lsn"], row["_airbyte_raw_id"])):
+        if not row["_ab_cdc_deleted_at"]:
+            versions[row["id"]].append(comparable(row))
+    return versions
+
+
+def list_audited_versions(database: Database) -> tuple[Versions, Versions]:
+    """The rows of each key that were written, and those that a transaction has left."""
+    events: Versions = defaultdict(list)
+    last: dict[tuple[str, int], dict[str, Any] | None] = {}
+    query = "SET TimeZone = UTC; SELECT transaction, before, after FROM audit ORDER BY number"
+    for line in database.lines(query):
+        transaction, *parts = line.split("|")
+        before, after = (json.loads(part) if part else None for part in parts)
+        for row, left in ((before, None), (after, after)):
+            if row:
+                last.pop((transaction, row["id"]), None)
+                last[transaction, row["id"]] = left
+        if after:
+            events[after["id"]].append(after)
+    results: Versions = defaultdict(list)
+    for (_, key), left in last.items():
+        if left:
+            results[key].append(left)
+    return events, results
+
+
+def is_subsequence(part: list[Any], whole: list[Any]) -> bool:
+    rest = iter(whole)
+    return all(any(entry == other for other in rest) for entry in part)
+
+
+def run_history_seed(own: Project, database: Database, seed: int, rounds: int) -> None:
+    """As `run_seed`, with a history, which has what each transaction has left of a row.
+
+    Of what a transaction replaces itself, it has what was read at another time.
+    """
+    database.execute(AUDIT.format(s=database.schema))
+    work = Workload(random.Random(seed))
+    dedup = {"destination_sync_mode": "append_dedup", "history": True}
+    connect(own, database, {"plain": dedup, "wide": dedup})
+    assert materialize(own).success
+    for _ in range(rounds):
+        work.run(database, 25)
+        with armed(Failing(work.random.randrange(1, 40))):
+            materialize(own)
+    assert materialize(own).success
+    assert_current(own, database, ["plain", "wide"])
+    versions = list_versions(own, database)
+    events, results = list_audited_versions(database)
+    for key in {*events, *versions}:
+        assert is_subsequence(results[key], versions[key]), key
+        assert is_subsequence(versions[key], events[key]), key
+    for name in ("plain", "wide"):
+        rows = read_table(own, database, f"{name}_history")
+        current = [comparable(row) for row in rows if row["_is_current"]]
+        assert sort(current) == sort(
+            [comparable(row) for row in read_table(own, database, name)]
+        ), name
+        assert not any(row["_airbyte_meta"]["changes"] for row in rows)
+
+
+def test_a_history_has_each_version_that_a_row_had(published: Database, own: Project) -> None:
+    run_history_seed(own, published, seed=3, rounds=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20, 26))
+def test_histories_of_many_syncs_that_fail(published: Database, own: Project, seed: int) -> None:
+    run_history_seed(own, published, seed, rounds=6)
 
 
 def test_syncs_that_fail_anywhere_lose_and_double_nothing(
