@@ -30,6 +30,7 @@ from tests.benchmarks import (
     sdk,
     slices,
     soak,
+    sources,
     start,
 )
 from tests.benchmarks.measure import CommandFailed
@@ -52,6 +53,7 @@ SIZES = {
     "emitted": 10_000_000,
     "fetched": 1_000_000,
     "sliced": 4_000_000,
+    "tabled": 2_000_000,
     "soaked": 100_000_000,
 }
 QUICK = {
@@ -69,11 +71,12 @@ QUICK = {
     "emitted": 200_000,
     "fetched": 100_000,
     "sliced": 200_000,
+    "tabled": 100_000,
     "soaked": 3_000_000,
 }
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
-    *("log", "log_scale", "sdk", "manifest", "slices", "loading"),
+    *("log", "log_scale", "sdk", "manifest", "slices", "sources", "loading"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -99,6 +102,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--emitted", type=int, help="records of a source on the SDK")
     parser.add_argument("--fetched", type=int, help="records that a manifest reads")
     parser.add_argument("--sliced", type=int, help="rows that executors read by slices")
+    parser.add_argument("--tabled", type=int, help="rows of tables that sources copy")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -128,6 +132,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "sdk": partial(sdk.run, work, args.emitted, folder),
         "manifest": partial(manifest.run, work, args.fetched, folder),
         "slices": partial(slices.run, work, args.sliced),
+        "sources": partial(sources.run, work, args.tabled, folder),
         "loading": partial(loading.run, work),
         "soak": partial(soak.run, work, args.soaked),
     }

@@ -133,7 +133,7 @@ def run(
 ) -> Run:
     """Run `command` with exactly this environment, until its last process has ended.
 
-    Nothing else may be a child of this process.
+    Children that this process has already are not counted, unless they end.
 
     Args:
         log: the file of its output.
@@ -146,7 +146,7 @@ def run(
     peaks, over = _Peaks(), threading.Event()
     samples = [peaks.sample, *([sample] if sample else [])]
     _adopt_orphans()
-    before = _core_of_children()
+    before, others = _core_of_children(), _list_children()
     with log.open("wb") as out, Path(stdin or os.devnull).open("rb") as given:
         start = time.perf_counter()
         process = subprocess.Popen(
@@ -171,7 +171,7 @@ def run(
     if code != 0:
         tail = log.read_text(errors="replace")[-TAIL_CHARACTERS:]
         raise CommandFailed(f"{' '.join(map(str, command))} exited with {code} ({log}):\n{tail}")
-    counted = _wait_for_orphans(ORPHAN_SECONDS)
+    counted = _wait_for_orphans(ORPHAN_SECONDS, others)
     uncounted = sum(core for pid, core in peaks.uncounted.items() if pid not in counted)
     return Run(
         cost=Cost(seconds, _core_of_children() - before + uncounted),
@@ -299,17 +299,22 @@ def _is_never_waited_for(process: psutil.Process) -> bool:
     return bool(int(ignored.split()[1], 16) >> signal.SIGCHLD - 1 & 1)
 
 
-def _wait_for_orphans(limit: float) -> set[int]:
-    """Wait for the processes whose parent has ended, and return their ids."""
+def _list_children() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
+def _wait_for_orphans(limit: float, others: set[int]) -> set[int]:
+    """Wait for the processes whose parent has ended, and return their ids.
+
+    Args:
+        others: children of this process, such as servers, which are not waited for.
+    """
     deadline = time.monotonic() + limit
     waited: set[int] = set()
     while time.monotonic() < deadline:
-        try:
-            ended, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
+        orphans = _list_children() - others
+        if not orphans:
             return waited
-        if ended:
-            waited.add(ended)
-        else:
-            time.sleep(0.02)
+        waited |= {pid for pid in orphans if os.waitpid(pid, os.WNOHANG)[0]}
+        time.sleep(0.02)
     raise CommandFailed(f"a command has left processes that run for more than {limit} seconds")

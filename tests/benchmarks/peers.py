@@ -16,7 +16,7 @@ _VERSION = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
 @dataclass(frozen=True)
 class Peer:
     """A distribution to install, and what does the work with it: a script beside this file, or a program of
-    the distribution."""
+    the distribution. `requirement`: of it and what it needs besides, with spaces between them."""
 
     package: str
     requirement: str
@@ -26,6 +26,17 @@ class Peer:
 PYAIRBYTE = Peer("airbyte", "airbyte>=0.71", "peer_pyairbyte.py")
 SINGER_SDK = Peer("singer-sdk", "singer-sdk==0.54.9", "peer_singer_sdk.py")
 DUCKDB = Peer("duckdb", "duckdb>=1.4", "peer_limit.py")
+DUCKDB_SCANNER = Peer(
+    "duckdb-extension-postgres-scanner",
+    "duckdb==1.5.5 duckdb-extension-postgres-scanner==1.5.5",
+    "peer_tables.py",
+)
+CONNECTORX = Peer("connectorx", "connectorx==0.4.6 pyarrow", "peer_tables.py")
+DLT = Peer(
+    "dlt",
+    "dlt[deltalake,filesystem,parquet,sql-database]==1.31.0 connectorx==0.4.6 psycopg2-binary",
+    "peer_tables.py",
+)
 AIRBYTE_CDK = Peer("airbyte-cdk", "airbyte-cdk==7.39.1", "source-declarative-manifest")
 
 
@@ -48,7 +59,7 @@ def ensure(peer: Peer, folder: Path) -> str:
         print(f"Installing {peer.requirement} into {home}; this happens once.", file=sys.stderr)
         venv.create(home, clear=True, with_pip=True)
         pip = [str(interpreter(peer, folder)), "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "--quiet", peer.requirement], check=True)
+        subprocess.run([*pip, "install", "--quiet", *peer.requirement.split()], check=True)
         found = version(peer, folder)
     assert found is not None
     return found

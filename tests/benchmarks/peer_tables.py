@@ -1,0 +1,70 @@
+"""Copies a table of a database by another program: `peer_tables.py METHOD ADDRESS TABLE FOLDER`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def copy_by_duckdb(address: str, table: str, folder: Path) -> None:
+    """Copy by DuckDB's scanner of PostgreSQL into a file of Parquet."""
+    import duckdb
+    import duckdb_extension_postgres_scanner as scanner
+
+    (extension,) = Path(scanner.__path__[0]).rglob("*.duckdb_extension")
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    connection.execute(f"LOAD '{extension}'; SET threads = 2")
+    connection.execute(f"ATTACH '{address}' AS source (TYPE postgres, READ_ONLY)")
+    connection.execute(
+        f"COPY (SELECT * FROM source.{table}) TO '{folder}/0.parquet' (FORMAT parquet)"
+    )
+
+
+def copy_by_connectorx(address: str, table: str, folder: Path) -> None:
+    """Copy by connectorx into a file of Parquet."""
+    import connectorx
+    import pyarrow.parquet
+
+    reader = connectorx.read_sql(
+        address, f"SELECT * FROM {table}", return_type="arrow_stream", batch_size=65536
+    )
+    with pyarrow.parquet.ParquetWriter(folder / "0.parquet", reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+
+
+def copy_by_dlt(address: str, table: str, folder: Path) -> None:
+    """Copy by dlt with connectorx into a Delta table."""
+    os.environ |= {
+        "RUNTIME__DLTHUB_TELEMETRY": "false",
+        "RUNTIME__LOG_LEVEL": "ERROR",
+        "DATA_WRITER__DISABLE_COMPRESSION": "true",
+        "EXTRACT__WORKERS": "2",
+    }
+    import dlt
+    from dlt.sources.sql_database import sql_table
+
+    schema, _, name = table.rpartition(".")
+    rows = sql_table(
+        address.replace("postgresql:", "postgresql+psycopg2:"),
+        table=name,
+        schema=schema or None,
+        backend="connectorx",
+        chunk_size=65536,
+        reflection_level="full_with_precision",
+        backend_kwargs={"return_type": "arrow_stream", "batch_size": 65536},
+    )
+    pipeline = dlt.pipeline(
+        "bench",
+        pipelines_dir=str(folder / "pipelines"),
+        destination=dlt.destinations.filesystem(f"file://{folder}/lake"),
+        dataset_name="bench",
+    )
+    pipeline.run(rows, loader_file_format="parquet", table_format="delta")
+
+
+METHODS = {"duckdb": copy_by_duckdb, "connectorx": copy_by_connectorx, "dlt": copy_by_dlt}
+
+if __name__ == "__main__":
+    METHODS[sys.argv[1]](sys.argv[2], sys.argv[3], Path(sys.argv[4]))
