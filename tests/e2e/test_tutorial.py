@@ -16,11 +16,15 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests import postgres
 from tests.e2e.daemons import free_ports, wait
 from tests.project import REPOSITORY
 from tests.tutorial import Shell, chapters, follow
 
 CHAPTERS = chapters((REPOSITORY / "docs" / "tutorial.md").read_text())
+DATABASE_CHAPTERS = chapters((REPOSITORY / "docs" / "tutorial-databases.md").read_text())
+DBT_CHAPTER = 5
+"""The chapter of the tutorial of databases that installs dbt."""
 SHORT = (1, 2)
 """Chapters that show that a project works; the others take minutes."""
 ASSETS = "{ assetNodes { assetKey { path } } }"
@@ -85,6 +89,39 @@ def test_a_project_needs_nothing_but_the_wheel(tmp_path: Path, shell: Shell, whe
     assert _count(tmp_path / "empty" / "shop" / "dagster_home" / "lake", "example/users") == 1000
     module = shell.run("python -c 'import elt_assets; print(elt_assets.__file__)'").strip()
     assert Path(module).is_relative_to(tmp_path)
+
+
+@pytest.fixture
+def database_shell(shell: Shell) -> Iterator[Shell]:
+    """A shell whose `psql` connects to a new server as its superuser."""
+    with postgres.run_postgres("wal_level=logical") as server:
+        shell.run(f"export PGHOST=127.0.0.1 PGPORT={server.port} PGUSER=elt")
+        shell.run(f"PATH={server.programs}:$PATH")
+        yield shell
+
+
+def test_changes_of_a_database_arrive_as_the_tutorial_says(
+    tmp_path: Path, database_shell: Shell, wheel: Path
+) -> None:
+    _share_packages(database_shell.folder, wheel)
+    output = {
+        number: follow(text, database_shell, {})
+        for number, text in DATABASE_CHAPTERS.items()
+        if number != DBT_CHAPTER
+    }
+    assert "orders: 501" in output[4]
+    lake = tmp_path / "empty" / "shop" / "dagster_home" / "lake"
+    assert _count(lake, "store/public/orders") == 501
+    assert _count(lake, "store/public/customers") == 30
+
+
+@pytest.mark.long
+@pytest.mark.external
+def test_the_tutorial_of_databases_works_as_written(database_shell: Shell) -> None:
+    """In a fresh environment, with all packages installed from the index."""
+    output = {n: follow(text, database_shell, {}) for n, text in DATABASE_CHAPTERS.items()}
+    assert "orders: 501" in output[4]
+    assert "5990" in output[DBT_CHAPTER] and "Completed successfully" in output[DBT_CHAPTER]
 
 
 def test_the_wheel_has_its_license_and_neither_demo_nor_tests(wheel: Path) -> None:
