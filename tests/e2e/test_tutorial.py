@@ -121,7 +121,7 @@ def test_the_tutorial_of_databases_works_as_written(database_shell: Shell) -> No
     """In a fresh environment, with all packages installed from the index."""
     output = {n: follow(text, database_shell, {}) for n, text in DATABASE_CHAPTERS.items()}
     assert "orders: 501" in output[4]
-    assert "5990" in output[DBT_CHAPTER] and "Completed successfully" in output[DBT_CHAPTER]
+    assert "5,990" in output[DBT_CHAPTER] and "Completed successfully" in output[DBT_CHAPTER]
 
 
 def test_the_wheel_has_its_license_and_neither_demo_nor_tests(wheel: Path) -> None:
