@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,7 +65,30 @@ def copy_by_dlt(address: str, table: str, folder: Path) -> None:
     pipeline.run(rows, loader_file_format="parquet", table_format="delta")
 
 
-METHODS = {"duckdb": copy_by_duckdb, "connectorx": copy_by_connectorx, "dlt": copy_by_dlt}
+def copy_by_sling(address: str, table: str, folder: Path) -> None:
+    """Copy by sling into a file of Parquet."""
+    import sling_linux_amd64
+
+    (program,) = Path(sling_linux_amd64.__path__[0]).rglob("sling-linux-amd64")
+    environment = {
+        "SOURCE": f"{address}?sslmode=disable",
+        "SLING_HOME_DIR": str(folder),
+        "SLING_DISABLE_TELEMETRY": "TRUE",
+        "SLING_DUCKDB_COMPUTE": "false",  # it would download DuckDB
+    }
+    target = f"file://{folder}/0.parquet"
+    command = [str(program), "run", "--src-conn", "SOURCE", "--src-stream", table]
+    subprocess.run(
+        [*command, "--tgt-object", target], env={**os.environ, **environment}, check=True
+    )
+
+
+METHODS = {
+    "duckdb": copy_by_duckdb,
+    "connectorx": copy_by_connectorx,
+    "dlt": copy_by_dlt,
+    "sling": copy_by_sling,
+}
 
 if __name__ == "__main__":
     METHODS[sys.argv[1]](sys.argv[2], sys.argv[3], Path(sys.argv[4]))

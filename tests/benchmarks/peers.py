@@ -37,6 +37,8 @@ DLT = Peer(
     "dlt[deltalake,filesystem,parquet,sql-database]==1.31.0 connectorx==0.4.6 psycopg2-binary",
     "peer_tables.py",
 )
+SLING = Peer("sling-linux-amd64", "sling-linux-amd64==1.4.11", "peer_tables.py")
+"""A program for Linux on x86-64 only."""
 AIRBYTE_CDK = Peer("airbyte-cdk", "airbyte-cdk==7.39.1", "source-declarative-manifest")
 
 

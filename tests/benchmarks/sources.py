@@ -7,6 +7,7 @@ of one row is its start, which is left out.
 from __future__ import annotations
 
 import json
+import platform
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -27,33 +28,16 @@ from tests.benchmarks.contenders import places
 from tests.benchmarks.measure import Cost
 from tests.benchmarks.peers import Peer
 from tests.benchmarks.report import Bar, Report
+from tests.benchmarks.source_tables import MYSQL_TABLE, POSTGRES_TABLE, create_wide_table
 from tests.mariadb import MariaDb, run_mariadb
 from tests.postgres import Postgres as PostgresServer
 from tests.postgres import run_postgres
 
 ROOT = Path(__file__).parents[2]
 SMALL, WHOLE = "one", "many"
-PEERS = (peers.DUCKDB_SCANNER, peers.DLT, peers.CONNECTORX)
-POSTGRES_TABLE = """
-CREATE TABLE {name} (id bigint PRIMARY KEY, i int, amount numeric(12,2), d double precision, t text,
-  customer varchar(32), at timestamptz, day date, flag boolean, j jsonb);
-INSERT INTO {name} SELECT g, nullif(g * 7919 % 1000000, 0), g * 31 % 100000000 / 100.0, sqrt(g),
-  substr(md5(g::text) || md5((g + 1)::text), 1, 20 + (g % 21)::int), 'customer-' || (g % 50000),
-  timestamptz '2020-01-01 00:00:00+00' + g * interval '11.123456 seconds',
-  date '2015-01-01' + (g % 4000)::int,
-  g % 2 = 0, jsonb_build_object('a', g, 'tag', 'x' || (g % 100), 'ok', g % 2 = 0)
-  FROM generate_series(1, {rows}::bigint) g;
-VACUUM (FREEZE, ANALYZE) {name};
-"""
-MYSQL_TABLE = """
-CREATE TABLE {name} (id bigint PRIMARY KEY, i int, amount decimal(12,2), d double, t varchar(64),
-  customer varchar(32), at datetime(6), day date, flag int, j text);
-INSERT INTO {name} SELECT seq, seq * 7919 % 1000000, seq * 31 % 100000000 / 100, SQRT(seq),
-  SUBSTR(CONCAT(MD5(seq), MD5(seq + 1)), 1, 20 + seq % 21), CONCAT('customer-', seq % 50000),
-  '2020-01-01' + INTERVAL seq SECOND, '2015-01-01' + INTERVAL seq % 4000 DAY, seq % 2,
-  CONCAT('{{"a": ', seq, ', "tag": "x', seq % 100, '"}}') FROM seq_1_to_{rows};
-ANALYZE TABLE {name};
-"""
+WIDE_SMALL, WIDE = "wide_one", "wide"
+WIDE_SHARE = 4
+"""The wide table has this part of the rows of the other one."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +76,16 @@ def run(work: Path, rows: int, peer_folder: Path | None) -> Report:
         with run_postgres("shared_buffers=512MB", "max_wal_size=4GB") as postgres:
             for name, count in ((SMALL, 1), (WHOLE, rows)):
                 postgres.execute(POSTGRES_TABLE.format(name=name, rows=count))
+            for name, count in ((WIDE_SMALL, 1), (WIDE, rows // WIDE_SHARE)):
+                postgres.execute(create_wide_table(name, count))
+            copies["postgres, 60 columns → Delta"] = _measure(
+                "postgres, 60 columns → Delta",
+                _copy_postgres(postgres),
+                rows // WIDE_SHARE,
+                folder,
+                work,
+                tables=(WIDE_SMALL, WIDE),
+            )
             contenders = {"postgres → Delta": _copy_postgres(postgres)}
             if peer_folder is not None:
                 contenders |= _list_postgres_peers(postgres, peer_folder)
@@ -161,6 +155,8 @@ def _copy_by_asset(
 
 
 def _list_postgres_peers(server: PostgresServer, peer_folder: Path) -> dict[str, Run]:
+    has_sling = (sys.platform, platform.machine()) == ("linux", "x86_64")
+    sling = {"sling → Parquet": peers.SLING} if has_sling else {}
     return {
         "DuckDB's scanner → Parquet": _copy_by_peer(
             peers.DUCKDB_SCANNER, "duckdb", server.url, peer_folder
@@ -169,6 +165,10 @@ def _list_postgres_peers(server: PostgresServer, peer_folder: Path) -> dict[str,
             peers.CONNECTORX, "connectorx", server.url, peer_folder
         ),
         "dlt, connectorx → Delta": _copy_by_peer(peers.DLT, "dlt", server.url, peer_folder),
+        **{
+            name: _copy_by_peer(peer, "sling", server.url, peer_folder)
+            for name, peer in sling.items()
+        },
     }
 
 
@@ -199,10 +199,19 @@ def _count_rows(folder: Path, table: str) -> int:
     return int(count)
 
 
-def _measure(name: str, contender: Run, rows: int, folder: Path, work: Path) -> Copy:
-    """Copy the table of one row twice, and then the whole one."""
-    starts = [_copy(name, contender, SMALL, 1, folder, work) for _ in range(2)]
-    whole = _copy(name, contender, WHOLE, rows, folder, work)
+def _measure(
+    name: str,
+    contender: Run,
+    rows: int,
+    folder: Path,
+    work: Path,
+    *,
+    tables: tuple[str, str] = (SMALL, WHOLE),
+) -> Copy:
+    """Copy the table of one row twice, and then the whole one. `tables`: their names."""
+    small, whole_table = tables
+    starts = [_copy(name, contender, small, 1, folder, work) for _ in range(2)]
+    whole = _copy(name, contender, whole_table, rows, folder, work)
     start = measure.least([start.cost for start in starts])
     return Copy(name, rows, whole.cost - start, start, whole.python_all_mb)
 
@@ -247,7 +256,19 @@ def _report(copies: Mapping[str, Copy]) -> Report:
         Bar(
             "dlt with connectorx beside postgres, core-seconds", compare(dlt, ours), 1.8, least=True
         ),
+        Bar(
+            "sling beside postgres, core-seconds",
+            compare(copies.get("sling → Parquet"), ours),
+            4,
+            least=True,
+        ),
         Bar("postgres, core-seconds a million rows of 10 columns", ours.core, 2, unit=""),
+        Bar(
+            "postgres, core-seconds a million rows of 60 columns",
+            copies["postgres, 60 columns → Delta"].core,
+            9,
+            unit="",
+        ),
         Bar(
             "mysql beside connectorx, core-seconds",
             compare(mysql, copies.get("connectorx, MySQL → Parquet")),
