@@ -89,6 +89,11 @@ class ChangeFiles:
             else:
                 self._write_changes(stream, part)
 
+    @property
+    def begin(self) -> str:
+        """The Begin message of the last transaction, as hexadecimal digits; empty if there was none."""
+        return self._decoder.begin.hex()
+
     def close(self) -> Iterator[StreamPart]:
         """Yield the files as slices of their streams."""
         return self._files.close()

@@ -107,11 +107,12 @@ class MessageDecoder:
 
     Attributes:
         tables: the schema and name of the tables whose changes are decoded.
+        begin: the last message with which a transaction begins.
     """
 
     tables: frozenset[tuple[str, str]]
     _relations: dict[int, Relation] = field(default_factory=dict)
-    _begin: bytes = b""
+    begin: bytes = b""
 
     def decode(self, batch: pa.BinaryArray) -> Iterator[Changes | Truncation]:
         """Yield the changes of a batch of messages: for each table and form, in the order of the log.
@@ -142,10 +143,10 @@ class MessageDecoder:
     def _find_begins(self, data: Bytes, starts: Numbers, kinds: Bytes) -> _Begins:
         """Return where transactions begin. A batch may start in the middle of one."""
         positions = np.flatnonzero(kinds == _BEGIN)
-        heads = [self._begin] if self._begin else []
+        heads = [self.begin] if self.begin else []
         heads += [data[starts[n] : starts[n + 1]].tobytes() for n in positions]
         if heads:
-            self._begin = heads[-1]
+            self.begin = heads[-1]
         had_begun = len(heads) > len(positions)
         table = np.frombuffer(b"".join(heads), _HEAD)
         return _Begins(np.concatenate([[-1], positions]) if had_begun else positions, table)

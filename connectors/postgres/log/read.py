@@ -14,6 +14,7 @@ from pathlib import Path
 
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.changes import ChangeFiles
+from connectors.postgres.log.lsn import format_lsn
 from connectors.postgres.log.slot import (
     Server,
     Slot,
@@ -23,7 +24,7 @@ from connectors.postgres.log.slot import (
     peek,
     read_server,
 )
-from connectors.postgres.log.state import LogState, TableState, load_state
+from connectors.postgres.log.state import RESET, LogState, TableState, load_state
 from connectors.postgres.log.stream import LogStream
 from connectors.postgres.reading import TableRead
 from connectors.postgres.session import open_session
@@ -95,11 +96,31 @@ class LogRead:
             stream: table for stream, table in log.tables.items() if self._is_configured(stream)
         }
         log.check(server, slot.confirmed)
+        self._require_transaction(log, slot.confirmed)
         if log.lsn is not None and slot.confirmed < log.lsn and self._has_all(log):
             # It was committed, and the slot was not moved any more; or a crash has moved it back.
             advance_slot(self._config, self._slot, log.lsn)
             slot = replace(slot, confirmed=log.lsn)
         return log, slot
+
+    def _require_transaction(self, log: LogState, confirmed: int) -> None:
+        """Check that the slot gives the last transaction of the state, if that is after its position.
+
+        Raises:
+            ConfigError: the server has another one there.
+        """
+        begin = max((bytes.fromhex(table.begin) for table in log.tables.values()), default=b"")
+        lsn = int.from_bytes(begin[1:9], "big")
+        if lsn < confirmed or not begin:
+            return
+        for batch in peek(self._config, self._slot, self._publication, lsn + 1):
+            if begin in batch.column(0).to_pylist():
+                return
+        raise ConfigError(
+            f"the server does not have the transaction at {format_lsn(lsn)} that the state has: it was "
+            "restored from a backup",
+            guidance=f"changes may be lost: {RESET}",
+        )
 
     def _is_configured(self, stream: StreamId) -> bool:
         """Return whether the config has a stream, which this read may have or not."""
@@ -173,23 +194,23 @@ class LogRead:
         while start < end:
             start = min(start + step, end)
             with tempfile.TemporaryDirectory(prefix="elt-pg-log-") as folder:
-                slices = list(self._list_changes(log, start, Path(folder)))
+                slices, begin = self._list_changes(log, start, Path(folder))
                 if not slices and start - unmoved < QUIET_BYTES:
                     continue
                 yield from slices
                 for member in self._members:
-                    log.tables[member.id] = log.tables[member.id].move(start)
+                    log.tables[member.id] = log.tables[member.id].move(start, begin)
                 yield GroupCheckpoint(log.to_state())
                 yield Wait()
             if moves:
                 advance_slot(self._config, self._slot, start)
                 unmoved = start
 
-    def _list_changes(self, log: LogState, end: int, folder: Path) -> Iterator[GroupItem]:
-        """Yield the changes of the transactions that were committed before a position, as slices whose files
-        are in a folder."""
+    def _list_changes(self, log: LogState, end: int, folder: Path) -> tuple[list[StreamPart], str]:
+        """Return the changes of the transactions that were committed before a position, as slices whose files
+        are in a folder, and the beginning of the last transaction."""
         with open_session(self._config, "values of the log are converted") as session:
             files = ChangeFiles(folder, self._streams, self._members, log, session.rows)
             for batch in peek(self._config, self._slot, self._publication, end):
                 files.add(batch)
-        yield from files.close()
+        return list(files.close()), files.begin

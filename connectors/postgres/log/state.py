@@ -8,6 +8,10 @@ before a table's snapshot, so a transaction that the snapshot does not show come
 shows comes too if it ended after the slot's position: it is left out by its number, which the snapshot tells
 exactly. Positions would not do: a transaction is visible a moment after its commit record is written.
 
+**The same log.** A server that was restored from a backup may write other transactions where the state has
+been. Its slot is then before the position of the state, as it is after a kill between a commit and the move
+of the slot: the last transaction of the state must be there (`connectors.postgres.log.read`).
+
 **A snapshot that was interrupted** goes on in a later one, S2, and what changed since the first, S1, is read
 again (see `connectors.postgres.position`). Only deletes are missing there: so transactions that S1 does not
 show are kept. A row that S2 has shown must not go back to an older version: each row has a number in the
@@ -15,7 +19,8 @@ column `_ab_cdc_lsn`, and the table keeps the row with the greatest. Rows of a s
 not less than those of all transactions that it shows; a transaction that it does not show gets a greater one
 (`number_changes`).
 
-Tests: `tests/connectors/postgres/test_log_state.py`, `tests/connectors/postgres/test_log.py`
+Tests: `tests/connectors/postgres/test_log_state.py`, `tests/connectors/postgres/test_log.py`,
+`tests/connectors/postgres/test_log_servers.py`
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ from elt_assets.protocol.airbyte.catalog import StreamId
 
 _FORM = 1
 _TURN = 1 << 32
-_RESET = "reset the streams of the connection (`elt reset`), so that they are read in full"
+RESET = "reset the streams of the connection (`elt reset`), so that they are read in full"
 
 
 @dataclass(frozen=True)
@@ -79,12 +84,15 @@ class TableState:
         position: the state of its snapshot, if it is not complete: see `connectors.postgres.position`.
         snapshots: those in which it was read, the oldest first, as long as the log may have transactions that
             they show.
+        begin: the Begin message of the last transaction before the position, as hexadecimal digits: its
+            position, time and number. Empty if none was read.
     """
 
     lsn: int
     position: Mapping[str, Any] | None = None
     snapshots: tuple[TableSnapshot, ...] = ()
     is_complete: bool = False
+    begin: str = ""
 
     def to_json(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -93,6 +101,8 @@ class TableState:
         }
         if self.position is not None:
             state["position"] = dict(self.position)
+        if self.begin:
+            state["begin"] = self.begin
         if self.snapshots:
             state["snapshots"] = [snapshot.to_json() for snapshot in self.snapshots]
         return state
@@ -104,7 +114,8 @@ class TableState:
             for part in state.get("snapshots", ())
         ]
         lsn = parse_lsn(state["lsn"])
-        return cls(lsn, state.get("position"), tuple(snapshots), bool(state["complete"]))
+        is_complete, begin = bool(state["complete"]), str(state.get("begin", ""))
+        return cls(lsn, state.get("position"), tuple(snapshots), is_complete, begin)
 
     def add_snapshot(self, transactions: str, lsn: int) -> TableState:
         """Return the state with a snapshot in which the table is read now. `lsn`: the log's end after it was
@@ -113,12 +124,19 @@ class TableState:
             lsn = max(lsn, self.snapshots[-1].number + 2)
         return replace(self, snapshots=(*self.snapshots, TableSnapshot.parse(transactions, lsn)))
 
-    def move(self, lsn: int) -> TableState:
-        """Return the state at a position of the log. The transactions after it have ended after the snapshots
-        whose number is not greater: these are of no use any more."""
+    def move(self, lsn: int, begin: str) -> TableState:
+        """Return the state at a position of the log.
+
+        The transactions after it have ended after the snapshots whose number is not greater: these are of no
+        use any more.
+
+        Args:
+            begin: of the last transaction before it; empty for the one that the state has.
+        """
+        begin = begin or self.begin
         if self.is_complete and all(snapshot.number <= lsn for snapshot in self.snapshots):
-            return TableState(lsn, is_complete=True)
-        return replace(self, lsn=lsn)
+            return TableState(lsn, is_complete=True, begin=begin)
+        return replace(self, lsn=lsn, begin=begin)
 
 
 def number_changes(
@@ -177,7 +195,7 @@ class LogState:
         if self.identity and server.identity and self.identity != server.identity:
             raise ConfigError(
                 f"the state is of the server {self.identity}, and this one is {server.identity}",
-                guidance=f"if the database has moved, {_RESET}",
+                guidance=f"if the database has moved, {RESET}",
             )
         latest = max((table.lsn for table in self.tables.values()), default=0)
         if self.timeline != server.timeline or server.lsn < latest:
@@ -185,7 +203,7 @@ class LogState:
                 f"the log of the server is another one: it is at {format_lsn(server.lsn)} of the timeline "
                 f"{server.timeline}, and the state at {format_lsn(latest)} of {self.timeline}; the server "
                 "was restored from a backup, or failed over",
-                guidance=f"changes may be lost: {_RESET}",
+                guidance=f"changes may be lost: {RESET}",
             )
         behind = [str(name) for name, table in self.tables.items() if table.lsn < confirmed]
         if behind:
@@ -212,16 +230,16 @@ def load_state(state: GroupState, slot: str) -> LogState:
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ConfigError(
             "the state is not one of `incremental: log`",
-            guidance=f"after a change of `incremental`, {_RESET}",
+            guidance=f"after a change of `incremental`, {RESET}",
         ) from None
     if not is_known:
         raise ConfigError(
             "the state is of a newer version of this source",
-            guidance=f"install that version, or {_RESET}",
+            guidance=f"install that version, or {RESET}",
         )
     if loaded.slot != slot:
         raise ConfigError(
             f"the state is of the slot {loaded.slot!r}, and the config has {slot!r}",
-            guidance=f"correct `slot`, or {_RESET}",
+            guidance=f"correct `slot`, or {RESET}",
         )
     return loaded

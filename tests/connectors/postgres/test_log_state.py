@@ -49,8 +49,8 @@ def test_changes_of_an_interrupted_snapshot_have_their_place_between_its_rows() 
 def test_snapshots_are_forgotten_when_the_log_is_after_them() -> None:
     state = TableState(10, is_complete=True).add_snapshot("5:5:", 100).add_snapshot("7:7:", 100)
     assert [part.number for part in state.snapshots] == [100, 102]
-    assert state.move(101).snapshots == state.snapshots
-    assert state.move(102) == TableState(102, is_complete=True)
+    assert state.move(101, "").snapshots == state.snapshots
+    assert state.move(102, "") == TableState(102, is_complete=True)
     assert TableState.parse(state.to_json()) == state
 
 
