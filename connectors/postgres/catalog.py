@@ -10,12 +10,13 @@ from connectors.postgres.config import PostgresConfig
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_texts
 from connectors.postgres.types import ColumnType, ServerType, column_type, json_schema
+from connectors.sdk.log_fields import UPDATED_AT
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 
 TABLE, PARTITIONED, VIEW, MATERIALIZED, FOREIGN = "r", "p", "v", "m", "f"
 """The values of `relkind` that can be read."""
 
-LSN, UPDATED_AT = "_ab_cdc_lsn", "_ab_cdc_updated_at"
+LSN = "_ab_cdc_lsn"
 LOG_FIELDS = (LSN, UPDATED_AT, DELETED_AT)
 """The fields that streams have beside their columns if they are read from the log, as other sources of
 Airbyte name them."""

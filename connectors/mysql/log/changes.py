@@ -20,13 +20,14 @@ from connectors.mysql.log.events import Rows
 from connectors.mysql.log.fields import Field
 from connectors.mysql.log.forms import Row, TableForm
 from connectors.mysql.log.state import RESET, LogState
-from connectors.mysql.log.stream import CURSOR, UPDATED_AT, LogStream
+from connectors.mysql.log.stream import CURSOR, LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
 from connectors.mysql.sql import quote_name
 from connectors.mysql.tables import Column
 from connectors.sdk.arrow_records import list_changes
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Warn
+from connectors.sdk.log_fields import UPDATED_AT
 from connectors.sdk.slice_files import SliceFiles
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, StreamId

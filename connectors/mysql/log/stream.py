@@ -10,14 +10,14 @@ from connectors.mysql.config import MySqlConfig
 from connectors.mysql.stream import TableStream
 from connectors.mysql.tables import Column, Table
 from connectors.sdk.groups import StreamGroup
+from connectors.sdk.log_fields import add_log_fields
 from connectors.sdk.slices import Part
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, FULL_REFRESH, INCREMENTAL
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CURSOR, UPDATED_AT = "_ab_cdc_cursor", "_ab_cdc_updated_at"
-"""Fields beside the columns, as other sources of Airbyte name them."""
+CURSOR = "_ab_cdc_cursor"
 _CHANGES, _FILES = "connectors.mysql.log.changes", "connectors.sdk.slice_files"
 """These modules are imported with the first batch: pyarrow is slow to import."""
 
@@ -31,14 +31,7 @@ class LogStream(TableStream):
         self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
         self.source_defined_cursor = True
         self.cursor_field = [CURSOR]
-        time = {
-            "type": ["string", "null"],
-            "format": "date-time",
-            "airbyte_type": "timestamp_with_timezone",
-        }
-        added = {CURSOR: {"type": ["integer", "null"]}, UPDATED_AT: time, DELETED_AT: time}
-        schema = dict(self.json_schema)
-        self.json_schema = {**schema, "properties": {**schema["properties"], **added}}
+        self.json_schema = add_log_fields(self.json_schema, CURSOR)
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.arrow_values import Converted
-from connectors.postgres.catalog import LSN, UPDATED_AT, Column
+from connectors.postgres.catalog import LSN, Column
 from connectors.postgres.log.messages import (
     DELETE,
     INSERT,
@@ -38,6 +38,7 @@ from connectors.postgres.log.values import ConvertByServer, convert_texts
 from connectors.postgres.sql import quote_name
 from connectors.sdk.arrow_records import list_changes
 from connectors.sdk.groups import StreamPart
+from connectors.sdk.log_fields import UPDATED_AT
 from connectors.sdk.slice_files import SliceFiles
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte import messages

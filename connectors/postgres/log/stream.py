@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from connectors.postgres.catalog import LOG_FIELDS, LSN, Table
+from connectors.postgres.catalog import LSN, Table
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.stream import TableStream
 from connectors.sdk.groups import StreamGroup
+from connectors.sdk.log_fields import add_log_fields
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 
 if TYPE_CHECKING:
@@ -28,15 +29,7 @@ class LogStream(TableStream):
         self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
         self.source_defined_cursor = True
         self.cursor_field = [LSN]
-        time = {
-            "type": ["string", "null"],
-            "format": "date-time",
-            "airbyte_type": "timestamp_with_timezone",
-        }
-        added: dict[str, Any] = dict.fromkeys(LOG_FIELDS, time)
-        added[LSN] = {"type": ["integer", "null"]}
-        schema = dict(self.json_schema)
-        self.json_schema = {**schema, "properties": {**schema["properties"], **added}}
+        self.json_schema = add_log_fields(self.json_schema, LSN)
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         if "file" in data:
