@@ -18,8 +18,8 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.spark.task_io import read_all_keys
 
 MAX_LOCAL_ROWS, MAX_LOCAL_NUMBERS = 2_000_000, 16_000_000
-"""Maximum number of rows whose keys are compared in this process; the second one, if the key is one number or
-time, which has 8 bytes. Spark compares the keys of more rows, which costs more than to read them by slices."""
+"""Maximum number of rows whose keys are compared in this process; the second one, if the key is one number
+or time, of 8 bytes. Spark compares the keys of more rows, which costs more than to read them by slices."""
 
 
 def count_repeated_keys(
