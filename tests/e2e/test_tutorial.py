@@ -119,7 +119,11 @@ def test_changes_of_a_database_arrive_as_the_tutorial_says(
 @pytest.mark.external
 def test_the_tutorial_of_databases_works_as_written(database_shell: Shell) -> None:
     """In a fresh environment, with all packages installed from the index."""
-    output = {n: follow(text, database_shell, {}) for n, text in DATABASE_CHAPTERS.items()}
+    output = {}
+    for number, text in DATABASE_CHAPTERS.items():
+        if number == DBT_CHAPTER:  # its packages are not those that are pinned here
+            database_shell.run("unset PIP_CONSTRAINT")
+        output[number] = follow(text, database_shell, {})
     assert "orders: 501" in output[4]
     assert "5,990" in output[DBT_CHAPTER] and "Completed successfully" in output[DBT_CHAPTER]
 
