@@ -30,8 +30,20 @@ class _File:
     rows: int = 0
     size: int = 0
 
-    def has_room(self, schema: pa.Schema) -> bool:
-        return self.rows < FILE_ROWS and self.size < FILE_BYTES and self.schema.equals(schema)
+    @property
+    def has_room(self) -> bool:
+        return self.rows < FILE_ROWS and self.size < FILE_BYTES
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Return a batch in the types of the file; None if it has others. Columns of nulls have any type."""
+        if batch.schema.equals(self.schema):
+            return batch
+        if batch.schema.names != self.schema.names:
+            return None
+        pairs = zip(batch.schema.types, self.schema.types, strict=True)
+        if any(kind != other and not pa.types.is_null(kind) for kind, other in pairs):
+            return None
+        return batch.cast(self.schema)
 
 
 class SliceFiles:
@@ -44,17 +56,22 @@ class SliceFiles:
     def write(self, stream: StreamId, batch: pa.RecordBatch) -> None:
         """Add a batch to the files of a stream."""
         files = self._files.setdefault(stream, [])
-        if not files or not files[-1].has_room(batch.schema):
+        fitted = files[-1].fit(batch) if files and files[-1].has_room else None
+        if fitted is None:
             if files:
                 files[-1].writer.close()
                 files[-1].writer = None
-            count = sum(len(others) for others in self._files.values())
-            path = self._folder / f"{count}.arrow"
-            files.append(_File(path, batch.schema, pa.ipc.new_stream(str(path), batch.schema)))
+            files.append(self._open(batch.schema))
+            fitted = batch
         file = files[-1]
-        file.writer.write_batch(batch)
+        file.writer.write_batch(fitted)
         file.rows += len(batch)
         file.size += batch.nbytes
+
+    def _open(self, schema: pa.Schema) -> _File:
+        count = sum(len(files) for files in self._files.values())
+        path = self._folder / f"{count}.arrow"
+        return _File(path, schema, pa.ipc.new_stream(str(path), schema))
 
     def close(self) -> Iterator[StreamPart]:
         """Yield the files as slices of their streams."""

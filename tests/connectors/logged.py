@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -16,6 +16,7 @@ from connectors.sdk.slices import SliceReader
 from connectors.sdk.source import Source
 from elt_assets.failpoints import Failpoint
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
+from elt_assets.protocol.airbyte.messages import TRUNCATED, UNCHANGED
 
 Json = dict[str, Any]
 DEDUP: Json = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
@@ -49,15 +50,28 @@ class Table:
     latest: dict[Any, Json] = field(default_factory=dict)
     events: list[Json] = field(default_factory=list)
 
-    def add(self, row: Json, unchanged: Sequence[str]) -> None:
-        """Merge a row as a table that deduplicates does."""
+    def add(self, row: Json, reasons: Mapping[str, str]) -> None:
+        """Merge a row as a table that deduplicates does.
+
+        Args:
+            reasons: those of its nulls that the source reports, by field.
+        """
         row = dict(row)
+        self.events.append(row)
+        if TRUNCATED in reasons.values():
+            for former in list(self.latest.values()):
+                if former[DELETED_AT] is None:
+                    self._merge({**row, **{name: former[name] for name in self.key}})
+            return
+        before = self.latest.get(tuple(row[name] for name in self.key))
+        for name, reason in reasons.items():
+            if reason == UNCHANGED and before is not None and before[DELETED_AT] is None:
+                row[name] = before[name]
+        self._merge(row)
+
+    def _merge(self, row: Json) -> None:
         key = tuple(row[name] for name in self.key)
         before = self.latest.get(key)
-        for name in unchanged:
-            if before is not None and before[DELETED_AT] is None:
-                row[name] = before[name]
-        self.events.append(row)
         if before is None or row[self.cursor] >= before[self.cursor]:
             self.latest[key] = row
 
@@ -102,7 +116,7 @@ class Lake:
         assert group is not None and all(stream.group is group for stream in streams)
         state = None if self.shared is None else GroupState(self.shared, self.states)
         items = group.read(list(configured.values()), state, is_acknowledged=True)
-        waiting: list[tuple[SlicedStream, Json, list[str]]] = []
+        waiting: list[tuple[SlicedStream, Json, dict[str, str]]] = []
         by_id = {stream.id: stream for stream in streams}
         try:
             for item in items:
@@ -110,8 +124,8 @@ class Lake:
                 if isinstance(item, StreamPart) and isinstance(item.item, Slice):
                     self.slices.append(item.item)
                     stream = by_id[item.stream]
-                    for row, unchanged in self._read(configured[item.stream], stream, item.item):
-                        waiting.append((stream, row, unchanged))
+                    for row, reasons in self._read(configured[item.stream], stream, item.item):
+                        waiting.append((stream, row, reasons))
                 elif isinstance(item, StreamPart):
                     if isinstance(item.item, Warn):
                         self.warnings.append(item.item.text)
@@ -132,31 +146,24 @@ class Lake:
 
     def _read(
         self, configured: ConfiguredStream, stream: SlicedStream, part: Slice
-    ) -> Iterator[tuple[Json, list[str]]]:
+    ) -> Iterator[tuple[Json, dict[str, str]]]:
         reader = SliceReader(self.source, msgspec.json.encode(self.config), configured.to_json())
         for batch in reader.read(msgspec.json.encode(part.data)):
             page = page_of(batch, stream.json_schema)
             for number, row in enumerate(page.records):
                 changes = page.changes.get(number, ())
                 plain = msgspec.json.decode(msgspec.json.encode(row))
-                yield (
-                    plain,
-                    [
-                        change["field"]
-                        for change in changes
-                        if change["reason"] == "SOURCE_UNCHANGED"
-                    ],
-                )
+                yield plain, {change["field"]: change["reason"] for change in changes}
 
     def _commit(
-        self, rows: Sequence[tuple[SlicedStream, Json, list[str]]], state: GroupState
+        self, rows: Sequence[tuple[SlicedStream, Json, dict[str, str]]], state: GroupState
     ) -> None:
-        for stream, row, unchanged in rows:
+        for stream, row, reasons in rows:
             table = self.tables.setdefault(
                 stream.name,
                 Table(configure(stream, self.mode).key_columns, stream.cursor_field[0]),
             )
-            table.add(row, unchanged)
+            table.add(row, reasons)
         self.shared = msgspec.json.decode(msgspec.json.encode(state.shared))
         self.states = {
             name: msgspec.json.decode(msgspec.json.encode(part))

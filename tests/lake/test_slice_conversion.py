@@ -146,7 +146,10 @@ def convert(conformer: Conformer, batch: pa.RecordBatch, *, as_json: bool) -> An
     made = list(converter._parse(batch, 0) if as_json else converter.convert(batch, 0))
     rows = [_plain(row) for part in made for row in part.batch.to_pylist()]
     dead = [_plain(row) for part in made if part.dead for row in part.dead.to_pylist()]
-    changed = [sum(part.changed for part in made), sum(part.unchanged for part in made)]
+    changed = (
+        sum(part.changed for part in made),
+        set[str]().union(*(part.dependent for part in made)),
+    )
     undeclared = sum((part.undeclared for part in made), start=type(made[0].undeclared)())
     return rows, dead, changed, undeclared
 

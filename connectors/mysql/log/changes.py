@@ -1,7 +1,8 @@
 """Changes of the log as files, which tasks read: rows of the stream, with the number and time of each.
 
 A change of a row's key is a delete of the old key, and the row under the new one. A column that the rows of
-the log do not have was added or renamed after they were written: it is null, and a warning says so.
+the log do not have was added or renamed after they were written: it is null, and a warning says so. A table
+that was emptied is one row, which stands for the deletes of all rows (`connectors.sdk.truncations`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from connectors.mysql.convert import make_batch
 from connectors.mysql.log import fields
 from connectors.mysql.log.events import Rows
 from connectors.mysql.log.fields import Field
-from connectors.mysql.log.forms import Row, TableForm
+from connectors.mysql.log.forms import Row, TableForm, TableName
 from connectors.mysql.log.state import RESET, LogState
 from connectors.mysql.log.stream import CURSOR, LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
@@ -29,6 +30,7 @@ from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Warn
 from connectors.sdk.log_fields import UPDATED_AT
 from connectors.sdk.slice_files import SliceFiles
+from connectors.sdk.truncations import make_truncation
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, StreamId
 from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
@@ -78,7 +80,7 @@ class ChangeFiles:
     ):
         self._keys = keys
         self._files = SliceFiles(folder)
-        self._streams = {(stream.namespace, stream.name): stream for stream in streams}
+        self._streams = {(stream.namespace or "", stream.name): stream for stream in streams}
         self._batches: dict[StreamId, _Batch] = {}
         self._texts = TextConverter(ask)
         self._absent: dict[StreamId, set[str]] = {}
@@ -95,10 +97,8 @@ class ChangeFiles:
         """
         stream = self._streams[rows.form.database, rows.form.name]
         batch = self._batches.get(stream.id)
-        if batch is not None and batch.form != rows.form:
-            self._write(stream, batch)
-            batch = None
-        if batch is None:
+        if batch is None or batch.form != rows.form:
+            self._flush(stream)
             batch = self._batches[stream.id] = _Batch(rows.form)
         number = self.numbers[stream.id]
         for row, is_end in _list_events(rows, _find_key(self._keys[stream.id], rows.form)):
@@ -106,14 +106,21 @@ class ChangeFiles:
             batch.add(row, number, time, is_end=is_end)
         self.numbers[stream.id] = number
         if batch.is_full:
-            self._write(stream, self._batches.pop(stream.id))
+            self._flush(stream)
+
+    def truncate(self, table: TableName, time: int) -> None:
+        """Add that a table has no rows any more. `time`: as for `add`."""
+        stream = self._streams[table]
+        self._flush(stream)
+        number = self.numbers[stream.id] = self.numbers[stream.id] + 1
+        names = [column.name for column in stream.columns]
+        row = make_truncation(names, self._keys[stream.id], CURSOR, number, time)
+        self._files.write(stream.id, row)
 
     def close(self) -> Iterator[StreamPart]:
         """Yield the files as slices of their streams, and warnings."""
         for stream in self._streams.values():
-            batch = self._batches.pop(stream.id, None)
-            if batch is not None:
-                self._write(stream, batch)
+            self._flush(stream)
             if stream.id in self._absent:
                 names = ", ".join(sorted(self._absent[stream.id]))
                 yield StreamPart(
@@ -125,8 +132,10 @@ class ChangeFiles:
                 )
         yield from self._files.close()
 
-    def _write(self, stream: LogStream, batch: _Batch) -> None:
-        self._files.write(stream.id, self._build(stream, batch))
+    def _flush(self, stream: LogStream) -> None:
+        batch = self._batches.pop(stream.id, None)
+        if batch is not None:
+            self._files.write(stream.id, self._build(stream, batch))
 
     def _build(self, stream: LogStream, batch: _Batch) -> pa.RecordBatch:
         places = {described.name: n for n, described in enumerate(batch.form.fields)}

@@ -42,6 +42,7 @@ make and then give the table's name. They have its rows."""
 class Effect(Enum):
     """What a statement does to a table."""
 
+    EMPTIED = "all its rows were removed"
     ROWS_GONE = "its rows were removed or replaced"
     ROWS_HIDDEN = "its rows were changed by a statement that the log has without these rows"
     ALTERED = "it was altered"
@@ -59,11 +60,11 @@ def find_effects(
             yield from ((table, Effect.ROWS_HIDDEN) for table in tables if table in named)
         return
     if match := _DATABASE.match(text):
-        yield from ((table, Effect.ROWS_GONE) for table in tables if table[0] == _plain(match[1]))
+        yield from ((table, Effect.EMPTIED) for table in tables if table[0] == _plain(match[1]))
     elif match := _REMOVED.match(text):
         if "TEMPORARY" not in match[1].upper():
             names = set(_list_names(match[2].partition("(")[0], statement.database))
-            yield from ((table, Effect.ROWS_GONE) for table in tables if table in names)
+            yield from ((table, Effect.EMPTIED) for table in tables if table in names)
     elif match := _RENAME.match(text):
         yield from _find_renamed(match[1], statement.database, tables)
     elif match := _ALTER.match(text):

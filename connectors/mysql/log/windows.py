@@ -124,7 +124,7 @@ class WindowReader:
                 self._has_rows = True
                 files.add(entry, self._begin.time)
             elif isinstance(entry, Statement):
-                self._apply(entry, self._begin)
+                self._apply(files, entry, self._begin)
             elif isinstance(entry, End):
                 self._reached.add(self._begin.gtid)
                 self._place = self._locate(event)
@@ -139,8 +139,8 @@ class WindowReader:
         identity, file = self._server.identity, self._decoder.file
         return Place(identity, file, locate(event), zlib.crc32(event))
 
-    def _apply(self, statement: Statement, begin: Begin) -> None:
-        """Warn of a statement, or refuse it.
+    def _apply(self, files: ChangeFiles, statement: Statement, begin: Begin) -> None:
+        """Add what a statement says, warn of it, or refuse it.
 
         Raises:
             ConfigError: the log does not say which rows it changed.
@@ -155,7 +155,9 @@ class WindowReader:
             stream = self._ids[table]
             if not self._log.lacks(stream, begin.gtid):
                 continue
-            if effect is not Effect.ALTERED:
+            if effect is Effect.EMPTIED:
+                files.truncate(table, begin.time)
+            elif effect is not Effect.ALTERED:
                 raise ConfigError(
                     f"stream {stream}: {effect.value} (transaction {begin.gtid})",
                     guidance="reset the stream (`elt reset`), so that it is read in full"
@@ -165,7 +167,7 @@ class WindowReader:
                         else ""
                     ),
                 )
-            if stream not in self._altered:
+            elif stream not in self._altered:
                 self._altered.add(stream)
                 text = (
                     "the table was altered. Rows that are read already keep the values that they had: a new "

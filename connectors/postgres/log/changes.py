@@ -3,7 +3,8 @@
 A change of a row's key is a delete of the old key, and the row under the new one. A large value that did not
 change is not in the log: it is null, with the reason SOURCE_UNCHANGED, and the lake takes the value of the
 row's former version. After a change of the key there is none, and the value stays unknown and recorded,
-unless the table has the replica identity FULL: then the log has all values of before.
+unless the table has the replica identity FULL: then the log has all values of before. A truncated table is
+one row, which stands for the deletes of all rows (`connectors.sdk.truncations`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.arrow_values import Converted
-from connectors.postgres.catalog import LSN, Column
+from connectors.postgres.catalog import LSN, Column, Table
 from connectors.postgres.log.messages import (
     DELETE,
     INSERT,
@@ -40,6 +41,7 @@ from connectors.sdk.arrow_records import list_changes
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.log_fields import UPDATED_AT
 from connectors.sdk.slice_files import SliceFiles
+from connectors.sdk.truncations import make_truncation
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte import messages
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
@@ -80,13 +82,13 @@ class ChangeFiles:
         """Write the changes of a batch of messages.
 
         Raises:
-            EltError: a table was truncated, or the server does not know a value.
+            EltError: the log has no key of a row, or the server does not know a value.
         """
         for part in self._decoder.decode(batch.column(0)):
             names = (part.relation.schema, part.relation.name)
             stream = self._streams[names]
             if isinstance(part, Truncation):
-                self._refuse_truncation(stream.id, part)
+                self._write_truncation(stream, part)
             else:
                 self._write_changes(stream, part)
 
@@ -99,16 +101,15 @@ class ChangeFiles:
         """Yield the files as slices of their streams."""
         return self._files.close()
 
-    def _refuse_truncation(self, stream: StreamId, truncation: Truncation) -> None:
-        state = self._log.tables[stream]
-        numbers = number_changes(
+    def _write_truncation(self, stream: LogStream, truncation: Truncation) -> None:
+        state = self._log.tables[stream.id]
+        (number,) = number_changes(
             state.snapshots, np.array([truncation.transaction]), np.array([truncation.lsn])
         )
-        if numbers[0] >= 0 and truncation.lsn >= state.lsn:
-            raise ConfigError(
-                f"stream {stream}: the table was truncated, and the log does not say which rows were in it",
-                guidance="reset the stream (`elt reset`), so that it is read in full",
-            )
+        if number >= 0 and truncation.lsn >= state.lsn:
+            names = [column.name for column in self._columns[stream.id]]
+            row = make_truncation(names, self._keys[stream.id], LSN, int(number), truncation.time)
+            self._files.write(stream.id, row)
 
     def _write_changes(self, stream: LogStream, changes: Changes) -> None:
         state = self._log.tables[stream.id]
@@ -236,6 +237,13 @@ class _Rows:
             differs = pc.not_equal(gather(changes.data, old), gather(changes.data, new))
             is_moved[updated] |= np.asarray(pc.fill_null(differs, False))
         return is_moved
+
+
+def make_former_truncation(table: Table, data: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return a delete of all rows of the table that had the name before. `data`: of its slice."""
+    names = [column.name for column in table.columns]
+    time = int(data["time"] * 1_000_000)
+    return make_truncation(names, data["key"], LSN, data["truncation"], time)
 
 
 def add_snapshot_fields(batch: pa.RecordBatch, data: Mapping[str, Any]) -> pa.RecordBatch:

@@ -94,11 +94,15 @@ class Changes:
 
 @dataclass(frozen=True)
 class Truncation:
-    """A table whose rows were all removed. `transaction`: 32 bits of its number; `lsn`: of its commit."""
+    """A table whose rows were all removed.
+
+    `transaction`: 32 bits of its number; `lsn`, `time`: of its commit, as those of `Changes`.
+    """
 
     relation: Relation
     transaction: int
     lsn: int
+    time: int
 
 
 @dataclass
@@ -173,11 +177,12 @@ class MessageDecoder:
         self, message: bytes, begins: _Begins, position: int
     ) -> Iterator[Truncation]:
         head = begins.table[begins.find(np.array([position]))][0]
+        commit = int(head["transaction"]), int(head["lsn"]), int(head["time"]) + EPOCH
         numbers = np.frombuffer(message[6:], ">u4")
         for number in numbers:
             relation = self._relations[int(number)]
             if (relation.schema, relation.name) in self.tables:
-                yield Truncation(relation, int(head["transaction"]), int(head["lsn"]))
+                yield Truncation(relation, *commit)
 
     def _decode_rows(
         self,

@@ -70,8 +70,16 @@ class LogRead:
             yield StreamPart(self._members[0].id, Warn(text))
         for member in self._members:
             table = log.tables.get(member.id)
-            if table is None or not table.is_complete:
-                yield from self._read_table(log, member, table or TableState(slot.confirmed))
+            oid = self._streams[member.id].table.relation.oid
+            if table is None:
+                yield from self._read_table(log, member, TableState(slot.confirmed, oid=oid))
+            elif not table.is_of(oid):
+                new = TableState(table.lsn, begin=table.begin, oid=oid)
+                yield from self._read_table(log, member, new, is_made_again=True)
+            elif not table.is_complete:
+                yield from self._read_table(log, member, replace(table, oid=oid))
+            else:
+                log.tables[member.id] = replace(table, oid=oid)
         yield from self._read_changes(log, slot.confirmed)
 
     def _open(self, state: GroupState | None) -> tuple[LogState, Slot]:
@@ -160,14 +168,33 @@ class LogRead:
             yield shortage
 
     def _read_table(
-        self, log: LogState, member: ConfiguredStream, table: TableState
+        self,
+        log: LogState,
+        member: ConfiguredStream,
+        table: TableState,
+        *,
+        is_made_again: bool = False,
     ) -> Iterator[GroupItem]:
-        """Yield the slices of a table's snapshot, and states after which it can go on."""
+        """Yield the slices of a table's snapshot, and states after which it can go on.
+
+        Args:
+            is_made_again: another table had its name when it was read.
+        """
         stream = self._streams[member.id]
         with stream.open_holder() as holder:
             read = TableRead(self._config, stream.table, member, holder)
             table = table.add_snapshot(read.snapshot.transactions, read.snapshot.lsn)
             number = table.snapshots[-1].number
+            if is_made_again:
+                yield StreamPart(
+                    member.id, Warn("the table was dropped and made again: it is read in full")
+                )
+                data = {
+                    "truncation": number - 1,
+                    "time": read.snapshot.time,
+                    "key": member.key_columns,
+                }
+                yield StreamPart(member.id, Slice("truncation", data, rows=1))
             for part in read.slices(None if table.position is None else dict(table.position)):
                 if isinstance(part, Checkpoint):
                     assert isinstance(part.state, dict)

@@ -19,6 +19,9 @@ column `_ab_cdc_lsn`, and the table keeps the row with the greatest. Rows of a s
 not less than those of all transactions that it shows; a transaction that it does not show gets a greater one
 (`number_changes`).
 
+**A table that was made again** under its name has no row of the former one. The log does not tell: so it is
+known by its number (OID), and a truncation comes before the rows of its snapshot.
+
 Tests: `tests/connectors/postgres/test_log_state.py`, `tests/connectors/postgres/test_log.py`,
 `tests/connectors/postgres/test_log_servers.py`
 """
@@ -86,6 +89,7 @@ class TableState:
             they show.
         begin: the Begin message of the last transaction before the position, as hexadecimal digits: its
             position, time and number. Empty if none was read.
+        oid: tells a table that was made again; 0 in states of former releases.
     """
 
     lsn: int
@@ -93,6 +97,7 @@ class TableState:
     snapshots: tuple[TableSnapshot, ...] = ()
     is_complete: bool = False
     begin: str = ""
+    oid: int = 0
 
     def to_json(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -103,6 +108,8 @@ class TableState:
             state["position"] = dict(self.position)
         if self.begin:
             state["begin"] = self.begin
+        if self.oid:
+            state["oid"] = self.oid
         if self.snapshots:
             state["snapshots"] = [snapshot.to_json() for snapshot in self.snapshots]
         return state
@@ -115,7 +122,8 @@ class TableState:
         ]
         lsn = parse_lsn(state["lsn"])
         is_complete, begin = bool(state["complete"]), str(state.get("begin", ""))
-        return cls(lsn, state.get("position"), tuple(snapshots), is_complete, begin)
+        oid = int(state.get("oid", 0))
+        return cls(lsn, state.get("position"), tuple(snapshots), is_complete, begin, oid)
 
     def add_snapshot(self, transactions: str, lsn: int) -> TableState:
         """Return the state with a snapshot in which the table is read now. `lsn`: the log's end after it was
@@ -123,6 +131,10 @@ class TableState:
         if self.snapshots:
             lsn = max(lsn, self.snapshots[-1].number + 2)
         return replace(self, snapshots=(*self.snapshots, TableSnapshot.parse(transactions, lsn)))
+
+    def is_of(self, oid: int) -> bool:
+        """Return whether the state is of a table, and not of one that had its name before."""
+        return self.oid in (0, oid)
 
     def move(self, lsn: int, begin: str) -> TableState:
         """Return the state at a position of the log.
@@ -135,7 +147,7 @@ class TableState:
         """
         begin = begin or self.begin
         if self.is_complete and all(snapshot.number <= lsn for snapshot in self.snapshots):
-            return TableState(lsn, is_complete=True, begin=begin)
+            return TableState(lsn, is_complete=True, begin=begin, oid=self.oid)
         return replace(self, lsn=lsn, begin=begin)
 
 

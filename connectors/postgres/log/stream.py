@@ -36,5 +36,8 @@ class LogStream(TableStream):
             yield from import_module(_FILES).read_slice_file(data["file"])
             return
         changes = import_module(_CHANGES)
+        if "truncation" in data:
+            yield changes.make_former_truncation(self.table, data)
+            return
         for batch in super().read_slice(data):
             yield batch if "number" not in data else changes.add_snapshot_fields(batch, data)

@@ -7,7 +7,7 @@ so the version before is the one that arrived before, whatever the cursor.
 
 After a delete, or if there is no version before it, the value is not known: it stays null, and the reason
 stays in the row.
-Test: `tests/lake/test_unchanged_values.py`.
+Test: `tests/lake/test_dependent_rows.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.row_counts import verify_or_discard, write_all
 from elt_assets.lake.merge.dedup import ARRIVAL, Ordering, is_delete
 from elt_assets.lake.merge.file_splitting import Batch, key_value
+from elt_assets.lake.merge.reported_changes import changes, has_change, is_for, with_changes
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import SOURCE
 from elt_assets.lake.spark.expressions import value_at
@@ -44,7 +45,7 @@ def complete(
         SystemFailure: rows were lost.
     """
     rows = batch.rows(spark, schema).withColumn(_KEY, key_value(by.key))
-    incomplete = batch.rows(spark, schema).where(f.exists(_changes(), _is_unchanged))
+    incomplete = batch.rows(spark, schema).where(has_change(UNCHANGED))
     fields = _columns_by_field(incomplete, schema)
     both = rows.withColumn(ARRIVAL, f.lit(1))
     if present.files:
@@ -61,18 +62,10 @@ def complete(
     return files
 
 
-def _changes() -> Expression:
-    return f.col(metadata_columns.META).getField("changes")
-
-
-def _is_unchanged(change: Expression) -> Expression:
-    return f.coalesce(change.getField("reason") == UNCHANGED, f.lit(False))
-
-
 def _columns_by_field(incomplete: DataFrame, schema: t.StructType) -> Mapping[str, str]:
     """Return the columns of the fields that lack a value in a row, by the names of the fields."""
-    entries = incomplete.select(f.explode(_changes()).alias(_FIELD)).where(
-        _is_unchanged(f.col(_FIELD))
+    entries = incomplete.select(f.explode(changes()).alias(_FIELD)).where(
+        is_for(f.col(_FIELD), UNCHANGED)
     )
     names = {row[0] for row in entries.select(f.col(_FIELD).getField("field")).distinct().collect()}
     columns = {field.metadata.get(SOURCE, field.name): field.name for field in schema.fields}
@@ -92,13 +85,12 @@ def _fill(
         newest[f"{_NEWEST}{number}"] = f.last(state, ignorenulls=True).over(until_now)
     rows = rows.withColumns(newest)
     values: dict[str, Expression] = {}
-    changes = _changes()
+    left = changes()
     for (name, column), former in zip(fields.items(), map(f.col, newest), strict=True):
         is_filled = _lacks(name) & f.coalesce(former.getField("is_known"), f.lit(False))
         values[column] = f.when(is_filled, former.getField("value")).otherwise(value_at([column]))
-        changes = f.filter(changes, _is_other(name, is_filled))
-    meta = f.col(metadata_columns.META).withField("changes", changes)
-    return rows.withColumns({**values, metadata_columns.META: meta})
+        left = f.filter(left, _is_other(name, is_filled))
+    return rows.withColumns({**values, metadata_columns.META: with_changes(left)})
 
 
 def _state(value: Expression, *, is_known: bool) -> Expression:
@@ -106,14 +98,13 @@ def _state(value: Expression, *, is_known: bool) -> Expression:
 
 
 def _lacks(name: str) -> Expression:
-    return f.coalesce(
-        f.exists(
-            _changes(), lambda change: (change.getField("field") == name) & _is_unchanged(change)
-        ),
-        f.lit(False),
-    )
+    return f.coalesce(f.exists(changes(), lambda change: _concerns(change, name)), f.lit(False))
+
+
+def _concerns(change: Expression, name: str) -> Expression:
+    return (change.getField("field") == name) & is_for(change, UNCHANGED)
 
 
 def _is_other(name: str, is_filled: Expression) -> Callable[[Expression], Expression]:
     """Return the test of changes that stay, once a field has its value."""
-    return lambda change: ~(is_filled & (change.getField("field") == name) & _is_unchanged(change))
+    return lambda change: ~(is_filled & _concerns(change, name))

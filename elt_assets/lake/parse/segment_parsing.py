@@ -32,7 +32,7 @@ from elt_assets.lake.spark.parsing.slices import SliceSource
 from elt_assets.lake.spark.parsing.task import make_batch_runner, make_runner
 from elt_assets.lake.spark.parsing.undeclared_fields import DeclaredNames
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
-from elt_assets.protocol.airbyte.messages import UNCHANGED
+from elt_assets.protocol.airbyte.messages import DEPENDENT, TRUNCATED
 from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Piece, Segment, refuse_foreign
 from elt_assets.sync.selection.fields import UNDECLARED
@@ -142,7 +142,8 @@ class SegmentParser:
                 rejections.values,
             ),
             partition_by=table.partition_by,
-            unchanged=UNCHANGED,
+            dependent=DEPENDENT,
+            keyless=TRUNCATED,
         )
 
     def job(self, folder: str, dead_folder: str) -> ParseJob:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from pyspark.sql import types as t
@@ -17,11 +18,10 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import history, partition_files
+from elt_assets.lake.merge import dependent_rows, history, partition_files
 from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.policies import load_merge, reads_table
-from elt_assets.lake.merge.unchanged_values import complete
 from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.spark.session import SparkProvider, side_by_side
 from elt_assets.lake.write import dead_letter
@@ -58,7 +58,7 @@ class CheckpointData:
         rejected: the number of rejected records.
         final: whether the sync is complete.
         replayed: files of the dead letter that `batch` and `rejected_files` replace.
-        has_unchanged: rows of the batch have nulls in place of values of their former versions.
+        dependent: the reasons by which rows of the batch depend on those before them.
     """
 
     batch: Sequence[DataFile]
@@ -67,7 +67,7 @@ class CheckpointData:
     state: str | None
     final: bool
     replayed: Sequence[DataFile] = ()
-    has_unchanged: bool = False
+    dependent: AbstractSet[str] = frozenset()
 
 
 class CommitBuilder:
@@ -116,9 +116,9 @@ class CommitBuilder:
 
     def make(self, data: CheckpointData) -> Publication:
         """Apply the policy: Spark writes the files that the commit names."""
-        if not data.has_unchanged or not self._spec.stream.deduplicates:
+        if not data.dependent or not self._spec.stream.deduplicates:
             return self._make(data)
-        batch, in_commit = self._complete(data), set[str]()
+        batch, in_commit = self._resolve(data), set[str]()
         try:
             built = self._make(replace(data, batch=batch))
             in_commit = {
@@ -129,12 +129,14 @@ class CommitBuilder:
             leftover = (file for file in batch if file.path not in in_commit)
             self._tables.main.discard_files(leftover)
 
-    def _complete(self, data: CheckpointData) -> Sequence[DataFile]:
-        """Return files with the rows of the batch, and the values of their former versions."""
+    def _resolve(self, data: CheckpointData) -> Sequence[DataFile]:
+        """Return files with the rows of the batch, of which none depends on those before it any more."""
         main, target = self._tables.main, self._target(data)
         present = Batch(main, [*target.files, *target.tombstones])
         batch = Batch(main, data.batch)
-        return complete(self._spark.get(), batch, present, self._by, self._merged_by)
+        return dependent_rows.resolve(
+            self._spark.get(), batch, present, self._by, self._merged_by, data.dependent
+        )
 
     def _make(self, data: CheckpointData) -> Publication:
         target = self._target(data)

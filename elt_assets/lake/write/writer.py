@@ -62,7 +62,7 @@ class _Pending:
     records: int = 0
     rejected: int = 0
     changed: int = 0
-    unchanged: int = 0
+    dependent: set[str] = field(default_factory=set)
     places: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
 
@@ -201,7 +201,7 @@ class TableWriter:
             pending.records += result.rows
             pending.rejected += result.rejected
             pending.changed += result.changed
-            pending.unchanged += result.unchanged
+            pending.dependent |= result.dependent
             pending.undeclared.update(result.undeclared)
             if self._locates:
                 pending.places.extend(result.rejected_sequence)
@@ -300,7 +300,7 @@ class TableWriter:
             state,
             final,
             replayed,
-            has_unchanged=pending.unchanged > 0,
+            dependent=pending.dependent,
         )
         for attempt in range(MAX_ATTEMPTS):
             try:

@@ -327,6 +327,11 @@ in the meta of a RECORD. It is no column of the table."""
 UNCHANGED = "SOURCE_UNCHANGED"
 """`reason` of a null in place of a value that is that of the row's former version, which the source does not
 have: a log of changes leaves out large values that did not change."""
+TRUNCATED = "SOURCE_TRUNCATED"
+"""`reason` of the nulls in the key of a delete which stands for all rows of the table that arrived before it:
+a log of changes says that the table was truncated, but not which rows it had."""
+DEPENDENT = (UNCHANGED, TRUNCATED)
+"""The reasons that only the rows before a record give a meaning."""
 INVALID = "SOURCE_SERIALIZATION_ERROR"
 """`reason` of a null in place of a value that has no place in the type of its field."""
 

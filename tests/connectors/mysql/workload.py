@@ -103,9 +103,19 @@ class Workload:
             ]
         )
 
-    def run(self, server: MariaDb, count: int) -> None:
-        """Run some transactions, one after another."""
-        server.execute("\n".join(self.transaction() for _ in range(count)) or "DO 0")
+    def run(self, server: MariaDb, count: int, *, empties: bool = False) -> None:
+        """Run some transactions, one after another. `empties`: also statements that remove all rows, which
+        wait for the end of other reads."""
+        transactions = [self.transaction() for _ in range(count)]
+        if empties and self.random.random() < 0.7:
+            place = self.random.randrange(count + 1)
+            transactions.insert(place, self._empty())
+        server.execute("\n".join(transactions) or "DO 0")
+
+    def _empty(self) -> str:
+        number = self.random.randrange(1, len(NAMES))
+        name, made = NAMES[number], TABLES.split(";")[number]
+        return self.random.choice([f"TRUNCATE `{name}`;", f"DROP TABLE `{name}`; {made};"])
 
 
 def large_transaction(first: int, count: int) -> str:

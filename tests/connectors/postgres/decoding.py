@@ -144,6 +144,5 @@ def apply(events: Sequence[Event], key: Sequence[str]) -> Table:
     """Return the table that the rows make, in their order."""
     table = Table(key, "_ab_cdc_lsn")
     for event in events:
-        lacking = [name for name, reason in event.nulled.items() if reason == UNCHANGED]
-        table.add(event.row, lacking)
+        table.add(event.row, event.nulled)
     return table

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from connectors.postgres import Postgres
-from connectors.sdk.groups import StreamPart
+from connectors.sdk.groups import GroupCheckpoint, StreamPart
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.logged import DEDUP, Killed
 from tests.connectors.postgres.logged import Lake
@@ -68,7 +68,7 @@ def run_seed(lake: Lake, seed: int) -> None:
     if seed % 3 == 0:
         lake.database.execute(large_transaction(1000, 30_000))
     for _ in range(12):
-        work.run(lake.database, work.random.randrange(8))
+        work.run(lake.database, work.random.randrange(8), truncates=True)
         try:
             lake.sync(Killer(lake, work, chance=0.15))
         except Killed:
@@ -113,7 +113,7 @@ def test_a_change_between_two_snapshots_is_appended_once(lake: Lake) -> None:
     ]
 
 
-def test_a_truncated_table_is_an_error_until_it_is_reset(lake: Lake) -> None:
+def test_a_table_that_is_truncated_in_a_transaction_with_inserts(lake: Lake) -> None:
     """2ndQuadrant/pglogical#207, #327: TRUNCATE is lost, with inserts in one transaction or as a replica."""
     database = lake.database
     database.execute("INSERT INTO plain SELECT generate_series(1, 9); INSERT INTO wide VALUES (1)")
@@ -122,12 +122,9 @@ def test_a_truncated_table_is_an_error_until_it_is_reset(lake: Lake) -> None:
         "SET session_replication_role = replica; BEGIN; INSERT INTO wide VALUES (2); TRUNCATE plain; "
         "INSERT INTO plain VALUES (5); COMMIT"
     )
-    with pytest.raises(ConfigError, match="plain: the table was truncated"):
-        lake.sync()
-    lake.tables.pop("plain")
-    lake.states = {stream: part for stream, part in lake.states.items() if stream.name != "plain"}
     lake.sync()
     assert_equal(lake)
+    assert [row["id"] for row in lake.tables["plain"].events[9:]] == [None, 5]
 
 
 def test_a_slot_that_is_gone_or_ahead_is_an_error(lake: Lake) -> None:
@@ -253,3 +250,29 @@ def test_check_prints_the_sql_that_mends_the_log(lake: Lake) -> None:
     database.execute(f"ALTER PUBLICATION {config['publication']} SET (publish = 'insert')")
     with pytest.raises(ConfigError, match="leaves out some kinds of changes"):
         source.check(source.parse(config))
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_table_that_is_dropped_and_made_again(lake: Lake, *, is_interrupted: bool) -> None:
+    database, publication = lake.database, lake.config["publication"]
+    database.execute("INSERT INTO plain SELECT i, 'old' FROM generate_series(1, 9) i")
+    lake.sync()
+    database.execute(
+        "INSERT INTO plain VALUES (10, 'old'); DELETE FROM plain WHERE id = 1; DROP TABLE plain; "
+        "CREATE TABLE plain (id int PRIMARY KEY, name text, more int); "
+        "INSERT INTO plain VALUES (5, 'new', 1); "
+        f"ALTER PUBLICATION {publication} ADD TABLE plain; INSERT INTO plain VALUES (6, 'new', 2)"
+    )
+    if is_interrupted:
+
+        def kill(item: Any) -> None:
+            if isinstance(item, GroupCheckpoint):
+                raise Killed
+
+        with pytest.raises(Killed):
+            lake.sync(kill)
+        database.execute("UPDATE plain SET name = 'newer' WHERE id = 6")
+    for _ in range(2):
+        lake.sync()
+        assert_equal(lake)
+    assert sum("made again" in text for text in lake.warnings) == 1 + is_interrupted

@@ -52,11 +52,13 @@ CREATE TABLE audit (number serial, operation text, before jsonb, after jsonb,
   transaction bigint DEFAULT txid_current());
 CREATE FUNCTION record() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   INSERT INTO {s}.audit (operation, before, after) VALUES (tg_op,
-    CASE WHEN tg_op <> 'INSERT' THEN to_jsonb(old) END, CASE WHEN tg_op <> 'DELETE' THEN to_jsonb(new) END);
+    CASE WHEN tg_op IN ('UPDATE', 'DELETE') THEN to_jsonb(old) END,
+    CASE WHEN tg_op IN ('UPDATE', 'INSERT') THEN to_jsonb(new) END);
   RETURN NULL; END $$;
 CREATE TRIGGER record AFTER INSERT OR UPDATE OR DELETE ON plain FOR EACH ROW EXECUTE FUNCTION record();
+CREATE TRIGGER truncated AFTER TRUNCATE ON plain FOR EACH STATEMENT EXECUTE FUNCTION record();
 """
-"""What the server did with each row of a table, in order."""
+"""What the server did with each row of a table, in order; TRUNCATE has no row."""
 
 
 def comparable(row: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +111,8 @@ def list_audited(database: Database) -> list[Any]:
             events.append(before["id"])
         if after:
             events.append(after)
+        elif not before:
+            events.append(None)
     return events
 
 
@@ -121,7 +125,7 @@ def run_seed(own: Project, database: Database, seed: int, rounds: int) -> None:
     connect(own, database, modes)
     assert materialize(own).success
     for _ in range(rounds):
-        work.run(database, 25)
+        work.run(database, 25, truncates=True)
         with armed(Failing(work.random.randrange(1, 40))):
             materialize(own)
     assert materialize(own).success
@@ -151,6 +155,8 @@ def list_audited_versions(database: Database) -> tuple[Versions, Versions]:
             if row:
                 last.pop((transaction, row["id"]), None)
                 last[transaction, row["id"]] = left
+        if not before and not after:
+            last = {place: row if place[0] != transaction else None for place, row in last.items()}
         if after:
             events[after["id"]].append(after)
     results: Versions = defaultdict(list)
@@ -176,7 +182,7 @@ def run_history_seed(own: Project, database: Database, seed: int, rounds: int) -
     connect(own, database, {"plain": dedup, "wide": dedup})
     assert materialize(own).success
     for _ in range(rounds):
-        work.run(database, 25)
+        work.run(database, 25, truncates=True)
         with armed(Failing(work.random.randrange(1, 40))):
             materialize(own)
     assert materialize(own).success

@@ -25,11 +25,15 @@ _BIG = "repeat(md5({n}::text), 400)"
 
 @dataclass
 class Workload:
-    """Makes statements; keys are few, so that rows are changed often."""
+    """Makes statements; keys are few, so that rows are changed often.
+
+    `truncates`: also TRUNCATE, which waits for the end of a table's snapshot.
+    """
 
     random: random.Random
     keys: int = 60
     columns: list[str] = field(default_factory=list)
+    truncates: bool = False
 
     def transaction(self) -> str:
         """Return a transaction of some statements, perhaps in parts that are rolled back."""
@@ -38,6 +42,10 @@ class Workload:
             place = self.random.randrange(len(statements) + 1)
             undone = ["SAVEPOINT s", self.statement(), "ROLLBACK TO s"]
             statements[place:place] = undone
+        if self.truncates and self.random.random() < 0.15:
+            tables = self.random.sample(("plain", "wide", '"Full"', "parted"), 2)
+            place = self.random.randrange(len(statements) + 1)
+            statements.insert(place, f"TRUNCATE {', '.join(tables)}")
         if self.random.random() < 0.2:
             statements.insert(0, "SAVEPOINT kept")
             statements.append("RELEASE kept")
@@ -128,8 +136,9 @@ class Workload:
             ]
         )
 
-    def run(self, database: Database, count: int) -> None:
+    def run(self, database: Database, count: int, *, truncates: bool = False) -> None:
         """Run some transactions, one after another."""
+        self.truncates = truncates
         for _ in range(count):
             database.execute(self.transaction())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import compress
 
@@ -35,8 +36,8 @@ class BlockRows:
         dead: the rows of rejected records in the dead letter; None if there are none.
         foreign_lines: the numbers, in the piece, of lines that are no record of the stream.
         changed: the number of rows with changes.
-        unchanged: the number of rows with a null in place of the value of their former version.
         undeclared: how many records have each undeclared field.
+        dependent: the reasons for changes, of `ParseJob.dependent`, that the rows have.
     """
 
     batch: pa.RecordBatch
@@ -44,7 +45,7 @@ class BlockRows:
     foreign_lines: Sequence[int]
     changed: int
     undeclared: Counter[str]
-    unchanged: int = 0
+    dependent: AbstractSet[str] = frozenset()
 
 
 class BlockParser:
@@ -112,7 +113,9 @@ class BlockParser:
             numbers[records.foreign_lines].tolist(),
             sum(map(bool, entries or ())),
             records.undeclared,
-            sum(any(entry[2] == self._job.unchanged for entry in row) for row in entries or ()),
+            set(self._job.dependent).intersection(
+                entry[2] for row in entries or () for entry in row
+            ),
         )
 
 

@@ -62,7 +62,8 @@ class ParseJob:
         declared: all names that the stream's schema declares.
         extra: the name of the field that gets undeclared fields; None if they are not kept.
         partition_by: the partition columns of the table.
-        unchanged: the reason of a null in place of the value of the row's former version.
+        dependent: the reasons for changes by which a row depends on those before it.
+        keyless: the one of a row that needs no key.
     """
 
     root: tuple[Any, str]
@@ -77,7 +78,8 @@ class ParseJob:
     extra: str | None
     dead_letter: DeadLetter
     partition_by: Sequence[str] = ()
-    unchanged: str = ""
+    dependent: Sequence[str] = ()
+    keyless: str = ""
 
     @property
     def key_paths(self) -> frozenset[str]:
@@ -127,7 +129,7 @@ class ParseResult:
         files: the files with the rows; several only in a table with partition columns.
         dead_files: the file with the rejected records, if there are any.
         changed: rows with changes.
-        unchanged: rows with a null in place of the value of their former version.
+        dependent: the reasons for changes, of `ParseJob.dependent`, that the rows have.
         rejected_sequence: the positions of the rejected records in their stream.
         undeclared: how many records have each undeclared field.
         foreign_lines: pairs of numbers for each line that is no record of the stream: its piece, and its
@@ -137,7 +139,7 @@ class ParseResult:
     files: Sequence[WrittenFile] = ()
     dead_files: Sequence[WrittenFile] = ()
     changed: int = 0
-    unchanged: int = 0
+    dependent: set[str] = field(default_factory=set)
     rejected_sequence: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
     foreign_lines: array[int] = field(default_factory=lambda: array("q"))

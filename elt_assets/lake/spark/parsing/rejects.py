@@ -2,7 +2,7 @@
 
 A record is rejected if it is not readable; if it lacks all parts of its key, or an object that has one; or if
 a value in its key or in a strict column is not kept as it is. The dead letter has its data as received, and
-the whole line only if that cannot be read.
+the whole line only if that cannot be read. A record that says that the table was truncated needs no key.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ def find_rejects(
     if not job.key and not job.strict_reasons:
         return {}
     reasons = _find_missing_keys(job.key, batch, positions)
+    if reasons:
+        for row in _find_keyless(job, batch):
+            reasons.pop(positions[row], None)
     misfits = {path: part.misfit for part in reversed(job.key) for path in part.fields}
     for line, entries in changes.by_line.items():
         for entry in entries:
@@ -59,6 +62,14 @@ def _find_missing_keys(
         for flags, reason in faults
         for row in np.flatnonzero(flags.to_numpy(zero_copy_only=False)).tolist()
     }
+
+
+def _find_keyless(job: ParseJob, batch: pa.RecordBatch) -> list[int]:
+    """Return the numbers of the rows that need no key."""
+    changes = pc.struct_field(batch.column(job.metadata.names[3]), "changes")
+    reasons = pc.struct_field(pc.list_flatten(changes), "reason")
+    owners = pc.list_parent_indices(changes)
+    return list(owners.filter(pc.equal(reasons, job.keyless)).to_pylist())
 
 
 def _column(batch: pa.RecordBatch, path: Sequence[str]) -> Any:

@@ -87,11 +87,9 @@ class BatchConverter:
         """Return rows with the numbers of their changes."""
         changes = pc.struct_field(rows.column(self.job.metadata.names[3]), "changes")
         sizes = pc.list_value_length(changes).to_numpy(zero_copy_only=False)
-        reasons = pc.struct_field(pc.list_flatten(changes), "reason")
-        is_unchanged = pc.fill_null(pc.equal(reasons, self.job.unchanged), pa.scalar(False))
-        owners = np.repeat(np.arange(len(rows)), sizes)
-        unchanged = np.unique(owners[is_unchanged.to_numpy(zero_copy_only=False)])
-        return BlockRows(rows, None, (), int((sizes > 0).sum()), _NOTHING, len(unchanged))
+        reasons = pc.unique(pc.struct_field(pc.list_flatten(changes), "reason")).to_pylist()
+        dependent = set(self.job.dependent).intersection(reasons)
+        return BlockRows(rows, None, (), int((sizes > 0).sum()), _NOTHING, dependent)
 
     @property
     def _schema(self) -> pa.Schema:

@@ -137,7 +137,7 @@ def write_rows(
         result.rejected_sequence.extend(rows.dead.column("place").to_pylist())
         dead_writer.write(rows.dead)
     result.changed += rows.changed
-    result.unchanged += rows.unchanged
+    result.dependent |= rows.dependent
     result.undeclared.update(rows.undeclared)
 
 
