@@ -10,6 +10,7 @@ from connectors.postgres.config import LOG, PostgresConfig
 from connectors.postgres.log.check import check_log, list_log_warnings
 from connectors.postgres.log.group import LogGroup
 from connectors.postgres.log.publication import PublishedTables, list_published
+from connectors.postgres.log.slot import drop_slot, hold_slot
 from connectors.postgres.session import Session, open_session
 from connectors.postgres.stream import TableStream
 from connectors.sdk import Source, Stream
@@ -49,6 +50,11 @@ class Postgres(Source):
                     report_warning(text)
             tables = describe_tables(session, relations, version)
         return make_streams(config, tables, published)
+
+    def release(self, config: PostgresConfig) -> None:
+        if config.incremental == LOG and config.slot:
+            with hold_slot(config, config.slot):
+                drop_slot(config, config.slot)
 
     def refusal(self, name: str) -> EltError | None:
         sql = self._grants.get(name)

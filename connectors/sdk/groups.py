@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.sdk.items import Estimate, Page, Slice, Wait, Warn
+from connectors.sdk.items import Estimate, Measure, Page, Slice, Wait, Warn
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 
@@ -40,7 +40,7 @@ class StreamPart:
     """An item of one stream of a group."""
 
     stream: StreamId
-    item: Page | Slice | Estimate | Warn
+    item: Page | Slice | Estimate | Warn | Measure
 
 
 @dataclass(frozen=True)

@@ -96,4 +96,13 @@ class Warn:
     text: str
 
 
-Item = Record | Page | Checkpoint | Estimate | Warn | Slice | Wait
+@dataclass(frozen=True)
+class Measure:
+    """A number that the source has measured, such as the size of a queue: it is shown beside the figures of
+    the sync. `name`: as a metric is named."""
+
+    name: str
+    value: float
+
+
+Item = Record | Page | Checkpoint | Estimate | Warn | Measure | Slice | Wait

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from connectors.sdk.items import Checkpoint, Estimate, Item, Page, Slice, Wait, Warn
+from connectors.sdk.items import Checkpoint, Estimate, Item, Measure, Page, Slice, Wait, Warn
 from connectors.sdk.stream import Stream
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # a source that only lists its streams needs no Arrow
 
 _RECORDS = "connectors.sdk.arrow_records"
 """The module that makes records of Arrow. It is imported when it is used: pyarrow is slow to import."""
-Part = Slice | Wait | Checkpoint | Estimate | Warn
+Part = Slice | Wait | Checkpoint | Estimate | Warn | Measure
 
 
 class SlicedStream(Stream):

@@ -110,6 +110,15 @@ class Source(ABC):
         """
         return state
 
+    def release(self, config: Any) -> None:
+        """Give up what the source keeps on its server for the next read, such as a replication slot. `elt
+        reset` calls it when all streams of a connection are to be read from the beginning.
+
+        Raises:
+            EltError: it cannot be given up; the message, which says what is left, is shown to the user.
+        """
+        del config
+
     def close(self) -> None:
         """Finish what is under way in other threads; called at the end of each command."""
         return

@@ -9,7 +9,17 @@ from typing import Any
 from msgspec import Raw
 
 from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamGroup, StreamPart
-from connectors.sdk.items import Checkpoint, Estimate, Item, Page, Record, Slice, Wait, Warn
+from connectors.sdk.items import (
+    Checkpoint,
+    Estimate,
+    Item,
+    Measure,
+    Page,
+    Record,
+    Slice,
+    Wait,
+    Warn,
+)
 from connectors.sdk.reports import listen_to_waits
 from connectors.sdk.schema_sample import RECORDS, SchemaSample
 from connectors.sdk.slices import SlicedStream, read_as_pages
@@ -55,6 +65,9 @@ class StreamOutput(ABC):
 
     @abstractmethod
     def estimate(self, rows: int) -> None: ...
+
+    @abstractmethod
+    def measure(self, measure: Measure) -> None: ...
 
     @abstractmethod
     def warn(self, text: str) -> None: ...
@@ -236,11 +249,13 @@ def _copy(
             _report(item, output)
 
 
-def _report(item: Estimate | Warn | Slice | Wait, output: StreamOutput) -> None:
+def _report(item: Estimate | Warn | Measure | Slice | Wait, output: StreamOutput) -> None:
     if isinstance(item, Estimate):
         output.estimate(item.rows)
     elif isinstance(item, Warn):
         output.warn(item.text)
+    elif isinstance(item, Measure):
+        output.measure(item)
     elif isinstance(item, Slice):
         output.slice(item)
     else:

@@ -266,6 +266,22 @@ class Connector:
         assert message.news is not None
         return message.news
 
+    def release(self, *, seconds: float) -> None:
+        """Let the source give up what it keeps on its server for the next read.
+
+        The Airbyte Specification does not have this verb. Connectors built on this project's SDK have it.
+
+        Args:
+            seconds: time limit for the whole call.
+
+        Raises:
+            EltError: something is left there; a TransientError if the connector exceeds the time limit.
+        """
+        with self.read_within(seconds):
+            for message in self._messages("release", {"config": self.config}):
+                if isinstance(message, Message):
+                    self._log_message(message)
+
     @contextlib.contextmanager
     def stage_documents(self, receiver: Connector | None = None) -> Iterator[Path]:
         """Create the folder for the documents of the reads in the context; it is removed when that ends.

@@ -116,6 +116,14 @@ class Logged:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """An event: the source reports a number that it has measured."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
 class Estimated:
     """An event: the source estimates how much it will send of a stream; of all streams if that is None."""
 
@@ -131,7 +139,7 @@ class Estimated:
         return f"the source estimates {', '.join(amounts)}{scope}"
 
 
-SessionEvent = Acknowledged | SharedAcknowledged | Logged | Estimated
+SessionEvent = Acknowledged | SharedAcknowledged | Logged | Measured | Estimated
 
 
 QUIET = "the source sent no message about it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from collections.abc import Iterator, Mapping
 
 from msgspec import Raw
@@ -12,12 +13,13 @@ from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.log_text import log_line
 from elt_assets.protocol.airbyte.messages import (
     INCOMPLETE,
+    AnalyticsTrace,
     EstimateTrace,
     Message,
     StreamStatusTrace,
     Trace,
 )
-from elt_assets.sync.events import Estimated, Logged, SessionEvent
+from elt_assets.sync.events import Estimated, Logged, Measured, SessionEvent
 from elt_assets.sync.streams import StreamRun
 
 RATE_LIMITED = "RATE_LIMITED"
@@ -33,7 +35,9 @@ def events_from(message: Message, runs: Runs) -> Iterator[SessionEvent]:
     line = log_line(message)
     if line is not None:
         yield Logged(*line)
-    if message.trace is not None and (line is None or message.trace.stream_status is not None):
+    if message.trace is not None and message.trace.analytics is not None:
+        yield from _measure(message.trace.analytics)
+    elif message.trace is not None and (line is None or message.trace.stream_status is not None):
         yield from _trace(message.trace, runs)
 
 
@@ -47,6 +51,19 @@ def _trace(trace: Trace, runs: Runs) -> Iterator[SessionEvent]:
         yield Logged(
             "WARN", f"ignored a trace of type {kind!r}: the type is unknown or the trace is empty"
         )
+
+
+def _measure(analytics: AnalyticsTrace) -> Iterator[SessionEvent]:
+    """Yield the number that a source reports; others report texts.
+
+    Spec: AirbyteAnalyticsTraceMessage.
+    """
+    try:
+        value = float(analytics.value or "")
+    except ValueError:
+        return
+    if math.isfinite(value):
+        yield Measured(analytics.type[:MAX_TYPE], int(value) if value.is_integer() else value)
 
 
 def _status(trace: StreamStatusTrace, runs: Runs) -> Iterator[SessionEvent]:

@@ -34,7 +34,7 @@ from openlineage.client.facet_v2 import (
 )
 from openlineage.client.uuid import generate_new_uuid
 
-from elt_assets.telemetry.report import StreamReport
+from elt_assets.telemetry.report import SourceMeasure, StreamReport
 
 _PRODUCER = f"elt-assets/{version('elt-assets')}"
 _MAX_ERROR = 2_000
@@ -58,6 +58,9 @@ class Lineage:
     def start(self, report: StreamReport) -> None:
         self._runs[id(report)] = str(generate_new_uuid())
         self._emit(report, RunState.START)
+
+    def measure(self, measure: SourceMeasure) -> None:
+        """Do nothing: lineage has no numbers of a source."""
 
     def finish(self, report: StreamReport) -> None:
         assert report.outcome is not None

@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
-from elt_assets.telemetry.report import StreamReport
+from elt_assets.telemetry.report import SourceMeasure, StreamReport
 
 _COUNTERS = {
     "read": ("{record}", "records read from the source"),
@@ -48,10 +48,17 @@ class Metrics:
         self._failures = meter.create_counter(
             "elt.sync.failures", "{sync}", "Number of failed syncs"
         )
+        self._measures = meter.create_gauge(
+            "elt.source.measure", description="Number that a source reports, by its name"
+        )
         self._seconds = meter.create_histogram("elt.sync.duration", "s", "Duration of syncs")
 
     def start(self, report: StreamReport) -> None:
         """Do nothing: the end of a sync is counted."""
+
+    def measure(self, measure: SourceMeasure) -> None:
+        attributes = {"connection": measure.connection, "name": measure.name}
+        self._measures.set(measure.value, attributes)
 
     def finish(self, report: StreamReport) -> None:
         attributes = {"connection": report.connection, "stream": str(report.stream)}

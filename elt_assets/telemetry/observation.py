@@ -10,10 +10,10 @@ from typing import Any
 
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
-from elt_assets.sync.events import Acknowledged, Logged, SessionEvent, StreamProgress
+from elt_assets.sync.events import Acknowledged, Logged, Measured, SessionEvent, StreamProgress
 from elt_assets.telemetry.delivery import Delivery
 from elt_assets.telemetry.receivers import create_receivers
-from elt_assets.telemetry.report import Outcome, StreamReport
+from elt_assets.telemetry.report import Outcome, SourceMeasure, StreamReport
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ class Observation:
                 for event in events:
                     if isinstance(event, Acknowledged):
                         self._count(event)
+                    elif isinstance(event, Measured):
+                        self._measure(event)
                     yield event
         except Exception as error:
             self._finish_all("FAIL", _message_of(error))
@@ -82,6 +84,13 @@ class Observation:
             yield Logged(
                 "WARN", f"the lineage or metrics could not be delivered: {self._delivery.error}"
             )
+
+    def _measure(self, event: Measured) -> None:
+        if self._delivery is None:
+            return
+        measure = SourceMeasure(self._subject.connection, event.name, event.value)
+        for receiver in self._receivers:
+            self._delivery.add(partial(receiver.measure, measure))
 
     def _count(self, event: Acknowledged) -> None:
         report = self._reports.get(event.stream)

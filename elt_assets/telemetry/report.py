@@ -47,11 +47,23 @@ class StreamReport:
         return time.time() - self.started
 
 
+@dataclass(frozen=True)
+class SourceMeasure:
+    """A number that the source of a connection reports."""
+
+    connection: str
+    name: str
+    value: float
+
+
 class Receiver(Protocol):
     """A receiver of reports. Its methods are called in one background thread, in order."""
 
     def start(self, report: StreamReport) -> None:
         """Report that the sync of a stream has started."""
+
+    def measure(self, measure: SourceMeasure) -> None:
+        """Report a number of the source."""
 
     def finish(self, report: StreamReport) -> None:
         """Report the outcome and the figures of a sync."""

@@ -116,7 +116,10 @@ def _validate(event: dict[str, Any]) -> RunEvent:
 
 @pytest.mark.usefixtures("spark_provider")
 def test_a_sync_and_a_failed_one_are_reported(own: Project, receiver: Receiver) -> None:
-    lines = [record(id=1, name="a"), record(id=None, name=["odd"]), state(1)]
+    measure = {"type": "ANALYTICS", "emitted_at": 1, "analytics": {"type": "queue", "value": "7"}}
+    others = [{**measure, "analytics": {"type": "text", "value": text}} for text in ("a", "nan")]
+    traces = [{"type": "TRACE", "trace": trace} for trace in (measure, *others)]
+    lines = [*traces, record(id=1, name="a"), record(id=None, name=["odd"]), state(1)]
     keyed: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
     script(own, lines, **keyed)
     result = materialize(own)
@@ -156,6 +159,10 @@ def test_a_sync_and_a_failed_one_are_reported(own: Project, receiver: Receiver) 
         "FAIL,scripted,things": 1,
     }
     assert values["elt.sync.bytes"]["scripted,things"] > 0
+    assert values["elt.source.measure"] == {"queue,scripted": 7}
+    shown = own.metadata("scripted", "things")
+    assert [key for key in shown if key.startswith("elt/measure/")] == ["elt/measure/queue"]
+    assert shown["elt/measure/queue"] == 7
 
 
 @pytest.mark.usefixtures("spark_provider")

@@ -68,6 +68,8 @@ class LogRead:
         log, slot = self._open(state)
         for text in self._list_warnings(log, slot):
             yield StreamPart(self._members[0].id, Warn(text))
+        for measure in slot.measures():
+            yield StreamPart(self._members[0].id, measure)
         for member in self._members:
             table = log.tables.get(member.id)
             oid = self._streams[member.id].table.relation.oid

@@ -15,6 +15,7 @@ from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.lsn import format_lsn, parse_lsn
 from connectors.postgres.session import Session, open_control, open_session
 from connectors.postgres.sql import quote_name, quote_text
+from connectors.sdk import Measure
 from elt_assets.errors import ConfigError, TransientError
 
 PLUGIN = "pgoutput"
@@ -63,6 +64,12 @@ class Slot:
     status: str
     room: int | None
     retained: int
+
+    def measures(self) -> Iterator[Measure]:
+        """Yield how much of the log the server keeps for it, and may write until it is lost, in bytes."""
+        yield Measure("slot_retained_bytes", self.retained)
+        if self.room is not None:
+            yield Measure("slot_bytes_until_lost", self.room)
 
     def describe_shortage(self, name: str) -> str | None:
         """Return a warning if the server may soon remove the log that the slot needs; None otherwise."""
@@ -121,6 +128,15 @@ def create_slot(config: PostgresConfig, name: str) -> None:
     with open_session(config, f"the slot {name!r} is created") as session:
         session.row(
             f"SELECT lsn::text AS lsn FROM pg_create_logical_replication_slot({quote_text(name)}, '{PLUGIN}')"
+        )
+
+
+def drop_slot(config: PostgresConfig, name: str) -> None:
+    """Drop the slot, if it is one of this source: the server keeps its log for it no longer."""
+    with open_session(config, f"the slot {name!r} is dropped") as session:
+        session.rows(
+            "SELECT pg_drop_replication_slot(slot_name)::text AS done FROM pg_catalog.pg_replication_slots "
+            f"WHERE slot_name = {quote_text(name)} AND plugin = '{PLUGIN}' AND database = current_database()"
         )
 
 

@@ -153,6 +153,10 @@ def _partitions(source: Source, arguments: argparse.Namespace, output: SourceOut
             )
 
 
+def _release(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
+    source.release(source.parse(_config(source, arguments, output)))
+
+
 Command = Callable[[Source, argparse.Namespace, SourceOutput], "int | None"]
 
 COMMANDS: Mapping[str, tuple[Command, tuple[str, ...], str]] = MappingProxyType(
@@ -163,6 +167,7 @@ COMMANDS: Mapping[str, tuple[Command, tuple[str, ...], str]] = MappingProxyType(
         "read": (_read, ("config", "catalog"), "print the records of the configured streams"),
         "probe": (_probe, ("config", "catalog"), "print which streams have new data"),
         "partitions": (_partitions, ("config", "catalog"), "print the partitions of the streams"),
+        "release": (_release, ("config",), "give up what the source keeps on its server"),
     }
 )
 """The commands: function, required files, help."""

@@ -16,7 +16,7 @@ from msgspec import Raw
 from connectors.sdk.airbyte.staging import DocumentStaging
 from connectors.sdk.encoding import encode
 from connectors.sdk.groups import GroupState
-from connectors.sdk.items import Change, Document, Page, Record, Slice
+from connectors.sdk.items import Change, Document, Measure, Page, Record, Slice
 from connectors.sdk.output import TimedOutput, encode_record, encode_records
 from connectors.sdk.reports import RATE_LIMITED
 from connectors.sdk.slices import reader_name
@@ -124,6 +124,11 @@ class SourceOutput(TimedOutput):
         )
         self._trace(wire.Trace(type="ESTIMATE", estimate=body))
 
+    def measure(self, measure: Measure) -> None:
+        """Send a number. Spec: AirbyteAnalyticsTraceMessage."""
+        body = wire.AnalyticsTrace(type=measure.name, value=str(measure.value))
+        self._trace(wire.Trace(type="ANALYTICS", analytics=body))
+
     def state(
         self, stream: StreamDescriptor, state: dict[str, Any] | Raw, records: int | None
     ) -> None:
@@ -223,6 +228,9 @@ class AirbyteStreamOutput(StreamOutput):
 
     def estimate(self, rows: int) -> None:
         self._output.estimate(self._stream, rows)
+
+    def measure(self, measure: Measure) -> None:
+        self._output.measure(measure)
 
     def warn(self, text: str) -> None:
         self._output.log("WARN", f"stream {self._stream.id}: {text}")

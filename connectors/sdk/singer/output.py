@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from connectors.sdk.encoding import encode
 from connectors.sdk.groups import GroupState
-from connectors.sdk.items import Record
+from connectors.sdk.items import Measure, Record
 from connectors.sdk.output import TimedOutput, encode_record
 from connectors.sdk.singer.catalog import SelectedStream, remove_fields
 from connectors.sdk.singer.state import TapState
@@ -122,6 +122,16 @@ class TapStreamOutput(StreamOutput):
 
     def estimate(self, rows: int) -> None:
         self._output.log("INFO", f"stream {self._selected.name}: about {rows} records")
+
+    def measure(self, measure: Measure) -> None:
+        """Spec: Singer, metrics: a line of the log."""
+        metric = {
+            "type": "gauge",
+            "metric": measure.name,
+            "value": measure.value,
+            "tags": {"stream": self._selected.name},
+        }
+        self._output.log("INFO", f"METRIC: {encode(metric).decode()}")
 
     def warn(self, text: str) -> None:
         self._output.log("WARNING", f"stream {self._selected.name}: {text}")

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import click
 
+from elt_assets import paths
 from elt_assets.cli.assets import assets_of
 from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Document, Output
-from elt_assets.connection import find_place
-from elt_assets.errors import ConfigError
+from elt_assets.connection import find_place, load_connection
+from elt_assets.connection.places import ConnectionPlace
+from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
+from elt_assets.pipeline.connectors import connect
+from elt_assets.runner.kinds.registry import KINDS
+
+_RELEASE_SECONDS = 60
 
 
 @subcommand(
@@ -25,7 +31,8 @@ from elt_assets.orchestration.io_manager import project_lake
 def command(out: Output, connection: str, streams: tuple[str, ...], data: bool, yes: bool) -> int:
     """Make the next sync of the streams, or of all, read from the beginning.
 
-    The rows stay, unless --data is written. For one stream and one partition: `elt state reset`.
+    The rows stay, unless --data is written. For one stream and one partition: `elt state reset`. If all
+    streams are reset, the source gives up what it keeps on its server, such as a replication slot.
     """
     place = find_place(connection)
     assets = {asset.stream.id: asset for asset in assets_of(place)}
@@ -49,9 +56,22 @@ def command(out: Output, connection: str, streams: tuple[str, ...], data: bool, 
             else:
                 answer["partitions"] = states.reset_partitions(asset, lake, instance)
             answers.append(answer)
+    if len(selected) == len(assets):
+        _release(place, out)
     names = ["stream", "partitions reset"] + (["rows removed"] if data else [])
     out.table(names, [list(answer.values()) for answer in answers])
     rows = "are gone" if data else "did not change"
     out.line(f"the next sync reads these streams from the beginning; the rows of the tables {rows}")
     out.document({"connection": place.name, "streams": answers})
     return OK
+
+
+def _release(place: ConnectionPlace, out: Output) -> None:
+    """Let the source give up what it keeps on its server; warn if it cannot."""
+    connection = load_connection(place)
+    if not KINDS[connection.source.kind].releases:
+        return
+    try:
+        connect(connection, paths.staging(), on_log=out.log).release(seconds=_RELEASE_SECONDS)
+    except EltError as error:
+        out.warn(f"what the source keeps on its server may be left there: {error}")

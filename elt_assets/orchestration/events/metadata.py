@@ -47,6 +47,9 @@ POSITION = "elt/position/"
 """Start of a metadata key of an event: the version up to which a downstream asset has read an upstream table.
 The upstream asset's key follows."""
 SCHEMA_CHANGES = "elt/schema_changes"
+MEASURE = "elt/measure/"
+"""Start of a metadata key of an event: a number that the source reports. Its name follows."""
+MAX_MEASURES = 50
 SOURCE_RECORDS = "elt/source_records"
 """Number of records that the source reports as sent; absent if it does not report it."""
 STATUS = "elt/stream_status"
@@ -103,10 +106,20 @@ def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
     }
 
 
+def measures_metadata(measures: Mapping[str, float]) -> dict[str, float]:
+    """Return the metadata of numbers that the source reports, the first ones by name."""
+    names = sorted(measures)[:MAX_MEASURES]
+    return {f"{MEASURE}{name}": measures[name] for name in names}
+
+
 def remove_figures(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of an event without the figures of its sync and of its source."""
     figures = {*_FIGURES.values(), RATE, SOURCE_RECORDS, IGNORED}
-    return {key: value for key, value in metadata.items() if key not in figures}
+    return {
+        key: value
+        for key, value in metadata.items()
+        if key not in figures and not key.startswith(MEASURE)
+    }
 
 
 def cluster_columns_of(metadata: Mapping[str, Any]) -> list[list[str]]:

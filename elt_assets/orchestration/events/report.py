@@ -28,6 +28,7 @@ from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.events.metadata import (
     commit_metadata,
     figures_metadata,
+    measures_metadata,
     schema_metadata,
     source_metadata,
     table_metadata,
@@ -37,7 +38,7 @@ from elt_assets.pipeline.progress import Progress, report_phases
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.pipeline.read_run import ReadRun
 from elt_assets.pipeline.stream_plan import StreamPlan
-from elt_assets.sync.events import Acknowledged, Estimated, Logged, SessionEvent
+from elt_assets.sync.events import Acknowledged, Estimated, Logged, Measured, SessionEvent
 from elt_assets.sync.selection import fields
 
 Watch: TypeAlias = Callable[
@@ -80,6 +81,7 @@ class ReportedRead:
         self._log_event = context.log_event
         self._instance = context.instance
         self._plan = plan
+        self._measures: dict[str, float] = {}
         self._reads = {read.id: read for read in plan.streams}
         self._run = ReadRun(plan, spark, context.run.run_id, self._warn_of_schema)
 
@@ -106,6 +108,8 @@ class ReportedRead:
         elif isinstance(event, Estimated):
             prefix = "" if event.stream is None else self._prefix(self._reads[event.stream])
             log_function(self._log)("INFO", f"{prefix}{event.text}")
+        elif isinstance(event, Measured):
+            self._measures[event.name] = event.value
         elif isinstance(event, Acknowledged) and not event.final:
             self._observe(self._reads[event.stream], event)
 
@@ -125,6 +129,7 @@ class ReportedRead:
             **(self._table_metadata(read) if is_in_lake else {}),
             **source_metadata(self._run.progress(read.id)),
             **schema_metadata(self._run.schema_changes(read.id)),
+            **measures_metadata(self._measures),
         }
         self._log_end(read)
         key = dg.AssetKey(list(read.asset.levels))

@@ -29,6 +29,7 @@ class BuiltIn(SourceKind):
     examples = (("connector: faker", "a built-in connector, or one of an installed package"),)
     label = "python"
     reports_new_data = True
+    releases = True
     has_slices = True
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:

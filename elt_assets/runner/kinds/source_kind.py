@@ -48,6 +48,7 @@ class SourceKind(ABC):
         is_destination: whether the connector can also be a destination.
         can_change_schema: whether the schema of a stream may change during a read.
         reports_new_data: whether the connector can be probed for new data.
+        releases: whether the connector can give up what it keeps on its server.
         lists_partitions: whether the connector may be able to list the partitions of its streams.
         has_slices: whether tasks on Spark can import its sources, to read slices of their streams.
         runs_manifests: whether `trust` and `engine` can be written beside the kind's key.
@@ -61,6 +62,7 @@ class SourceKind(ABC):
     is_destination: ClassVar[bool] = False
     can_change_schema: ClassVar[bool] = False
     reports_new_data: ClassVar[bool] = False
+    releases: ClassVar[bool] = False
     lists_partitions: ClassVar[bool] = True
     has_slices: ClassVar[bool] = False
     runs_manifests: ClassVar[bool] = False

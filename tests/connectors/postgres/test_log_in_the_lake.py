@@ -13,6 +13,7 @@ import pytest
 
 from connectors.postgres import Postgres as Source
 from elt_assets.failpoints import armed
+from tests.cli.running import Elt
 from tests.connectors.logged import Failing
 from tests.connectors.postgres.support import Database
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
@@ -221,3 +222,24 @@ def test_syncs_that_fail_anywhere_lose_and_double_nothing(
 @pytest.mark.parametrize("seed", range(8, 16))
 def test_many_syncs_that_fail_anywhere(published: Database, own: Project, seed: int) -> None:
     run_seed(own, published, seed, rounds=8)
+
+
+def test_a_reset_of_all_streams_drops_the_slot(
+    published: Database, own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elt = Elt(capsys)
+    slots = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = 'lake'"
+    dedup = {"destination_sync_mode": "append_dedup"}
+    connect(own, published, {"plain": dedup, "wide": dedup})
+    published.execute("INSERT INTO plain VALUES (1); INSERT INTO wide VALUES (1)")
+    assert materialize(own).success
+    shown = own.metadata("log", published.schema, "plain")
+    assert shown["elt/measure/slot_retained_bytes"] >= 0
+    elt("reset", "log", f"{published.schema}.plain")
+    assert published.lines(slots) == ["lake"]
+    published.execute("UPDATE plain SET name = 'x'; DELETE FROM wide")
+    elt("reset", "log")
+    assert published.lines(slots) == []
+    elt("reset", "log")
+    assert materialize(own).success
+    assert_current(own, published, ["plain"])
