@@ -160,9 +160,9 @@ def test_a_sync_and_a_failed_one_are_reported(own: Project, receiver: Receiver) 
     }
     assert values["elt.sync.bytes"]["scripted,things"] > 0
     assert values["elt.source.measure"] == {"queue,scripted": 7}
-    shown = own.metadata("scripted", "things")
-    assert [key for key in shown if key.startswith("elt/measure/")] == ["elt/measure/queue"]
-    assert shown["elt/measure/queue"] == 7
+    metadata = own.metadata("scripted", "things")
+    assert [key for key in metadata if key.startswith("elt/measure/")] == ["elt/measure/queue"]
+    assert metadata["elt/measure/queue"] == 7
 
 
 @pytest.mark.usefixtures("spark_provider")

@@ -22,6 +22,6 @@ def has_change(reason: str) -> Expression:
     return f.coalesce(f.exists(changes(), lambda change: is_for(change, reason)), f.lit(False))
 
 
-def with_changes(left: Expression) -> Expression:
+def replace_changes(left: Expression) -> Expression:
     """Return the column META with other changes."""
     return f.col(metadata_columns.META).withField("changes", left)

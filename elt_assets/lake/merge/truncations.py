@@ -20,7 +20,7 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.row_counts import RowCounter, verify_or_discard, write_all
 from elt_assets.lake.merge.dedup import Ordering, is_delete
 from elt_assets.lake.merge.file_splitting import Batch, key_value
-from elt_assets.lake.merge.reported_changes import changes, has_change, is_for, with_changes
+from elt_assets.lake.merge.reported_changes import changes, has_change, is_for, replace_changes
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.expressions import value_at
 from elt_assets.protocol.airbyte.messages import TRUNCATED
@@ -83,7 +83,7 @@ def _join(
         for name in schema.names
     ]
     others = f.filter(changes(), lambda change: ~is_for(change, TRUNCATED))
-    return ends.select(*columns).withColumn(metadata_columns.META, with_changes(others))
+    return ends.select(*columns).withColumn(metadata_columns.META, replace_changes(others))
 
 
 def _key_columns(by: Ordering) -> list[str]:

@@ -23,7 +23,7 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.row_counts import verify_or_discard, write_all
 from elt_assets.lake.merge.dedup import ARRIVAL, Ordering, is_delete
 from elt_assets.lake.merge.file_splitting import Batch, key_value
-from elt_assets.lake.merge.reported_changes import changes, has_change, is_for, with_changes
+from elt_assets.lake.merge.reported_changes import changes, has_change, is_for, replace_changes
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import SOURCE
 from elt_assets.lake.spark.expressions import value_at
@@ -90,7 +90,7 @@ def _fill(
         is_filled = _lacks(name) & f.coalesce(former.getField("is_known"), f.lit(False))
         values[column] = f.when(is_filled, former.getField("value")).otherwise(value_at([column]))
         left = f.filter(left, _is_other(name, is_filled))
-    return rows.withColumns({**values, metadata_columns.META: with_changes(left)})
+    return rows.withColumns({**values, metadata_columns.META: replace_changes(left)})
 
 
 def _state(value: Expression, *, is_known: bool) -> Expression:

@@ -233,8 +233,8 @@ def test_a_reset_of_all_streams_drops_the_slot(
     connect(own, published, {"plain": dedup, "wide": dedup})
     published.execute("INSERT INTO plain VALUES (1); INSERT INTO wide VALUES (1)")
     assert materialize(own).success
-    shown = own.metadata("log", published.schema, "plain")
-    assert shown["elt/measure/slot_retained_bytes"] >= 0
+    metadata = own.metadata("log", published.schema, "plain")
+    assert metadata["elt/measure/slot_retained_bytes"] >= 0
     elt("reset", "log", f"{published.schema}.plain")
     assert published.lines(slots) == ["lake"]
     published.execute("UPDATE plain SET name = 'x'; DELETE FROM wide")
