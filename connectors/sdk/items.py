@@ -63,11 +63,13 @@ class Slice:
     """A part of a stream that is read by itself: see `connectors.sdk.slices`.
 
     `key`: names it in logs. `data`: what its read needs, as JSON has it. `rows`: about how many it has.
+    `file`: the path of an Arrow stream that has its rows already, which tasks read in place of the source.
     """
 
     key: str
     data: Mapping[str, Any]
     rows: int | None = None
+    file: str | None = None
 
 
 class Wait:

@@ -1,7 +1,7 @@
 """Files of batches that are slices of streams: what a source cannot read twice, or not in a task.
 
 A log of changes is read once for all tables. Its changes are written as files of Arrow, and each file is a
-slice of its stream, whose `data` is `{"file": path}`.
+slice of its stream (`Slice.file`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Slice
-from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 
 FILE_ROWS, FILE_BYTES = 500_000, 64 << 20
@@ -79,24 +78,11 @@ class SliceFiles:
             for number, file in enumerate(files):
                 if file.writer is not None:
                     file.writer.close()
-                yield StreamPart(
-                    stream, Slice(f"changes {number}", {"file": str(file.path)}, rows=file.rows)
-                )
+                part = Slice(f"changes {number}", {}, rows=file.rows, file=str(file.path))
+                yield StreamPart(stream, part)
 
 
 def read_slice_file(path: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a file.
-
-    Raises:
-        ConfigError: it is not on this machine.
-    """
-    try:
-        source = pa.memory_map(path)
-    except FileNotFoundError:
-        raise ConfigError(
-            "the file of changes is not on this machine: the Spark executors have no folder in common with "
-            "the driver",
-            guidance="write `slices: false` under `source`, so that changes are read as records",
-        ) from None
-    with source, pa.ipc.open_stream(source) as reader:
+    """Yield the batches of a file."""
+    with pa.memory_map(path) as source, pa.ipc.open_stream(source) as reader:
         yield from reader

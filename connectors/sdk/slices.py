@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # a source that only lists its streams needs no Arrow
 
 _RECORDS = "connectors.sdk.arrow_records"
 """The module that makes records of Arrow. It is imported when it is used: pyarrow is slow to import."""
+_FILES = "connectors.sdk.slice_files"
 Part = Slice | Wait | Checkpoint | Estimate | Warn | Measure
 
 
@@ -80,8 +81,15 @@ class SlicedStream(Stream):
 def read_as_pages(stream: SlicedStream, part: Slice) -> Iterator[Page]:
     """Yield the rows of a slice as records."""
     convert = import_module(_RECORDS).page_of
-    for batch in stream.read_slice(part.data):
+    batches = stream.read_slice(part.data) if part.file is None else read_file(part.file)
+    for batch in batches:
         yield convert(batch, stream.json_schema)
+
+
+def read_file(path: str) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a slice that is a file."""
+    batches: Iterator[pa.RecordBatch] = import_module(_FILES).read_slice_file(path)
+    return batches
 
 
 @dataclass

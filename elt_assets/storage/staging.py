@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from elt_assets.errors import ConfigError
 from elt_assets.storage.clean_up import clean_up
@@ -21,6 +22,8 @@ from elt_assets.storage.location import Location
 from elt_assets.storage.scratch import scratch, sweep
 
 _KIND = "sync"
+_OTHERS = "slices"
+"""The folder, in the shared place, of files that a connector has made in a directory of its own."""
 _CHUNK = 8 << 20
 
 
@@ -56,16 +59,13 @@ class Staging:
             yield folder
 
     @contextlib.contextmanager
-    def share_with_tasks(self, file: Path) -> Iterator[Location]:
-        """Yield the location from which tasks can read a file, until the context ends.
-
-        Args:
-            file: a file in the directory of a session, if there is a shared place.
-        """
+    def share(self, file: Path) -> Iterator[Location]:
+        """Yield the location from which tasks can read a file, until the context ends."""
         if self.shared is None:
             yield Location.parse(str(file))
             return
-        name = file.relative_to(self.folder).as_posix()
+        is_own = file.is_relative_to(self.folder)
+        name = file.relative_to(self.folder).as_posix() if is_own else f"{_OTHERS}/{uuid4().hex}"
         place = self.shared.child(name)
         try:
             _upload(file, place)

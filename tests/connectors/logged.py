@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from connectors.sdk import Estimate, Slice, SlicedStream, Wait, Warn
+from connectors.sdk import Estimate, Measure, Slice, SlicedStream, Wait, Warn
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamPart
-from connectors.sdk.slices import SliceReader
+from connectors.sdk.slices import SliceReader, read_file
 from connectors.sdk.source import Source
 from elt_assets.failpoints import Failpoint
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
@@ -130,7 +130,7 @@ class Lake:
                     if isinstance(item.item, Warn):
                         self.warnings.append(item.item.text)
                     else:
-                        assert isinstance(item.item, Estimate)
+                        assert isinstance(item.item, Estimate | Measure)
                 elif isinstance(item, GroupCheckpoint):
                     self._commit(waiting, item.state)
                     waiting = []
@@ -148,7 +148,8 @@ class Lake:
         self, configured: ConfiguredStream, stream: SlicedStream, part: Slice
     ) -> Iterator[tuple[Json, dict[str, str]]]:
         reader = SliceReader(self.source, msgspec.json.encode(self.config), configured.to_json())
-        for batch in reader.read(msgspec.json.encode(part.data)):
+        data = msgspec.json.encode(part.data)
+        for batch in reader.read(data) if part.file is None else read_file(part.file):
             page = page_of(batch, stream.json_schema)
             for number, row in enumerate(page.records):
                 changes = page.changes.get(number, ())

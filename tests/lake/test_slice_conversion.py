@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -212,11 +213,17 @@ def test_workers_without_the_package_of_the_source_say_so(conformer: Conformer) 
 
 
 def test_an_error_of_the_source_names_the_slice() -> None:
-    error = TransientError("the server is away", guidance="wait")
-    assert describe_failure(error, "a to b") == (
+    error, task = (
+        TransientError("the server is away", guidance="wait"),
+        SliceTask("a to b", "", b"", 0),
+    )
+    assert describe_failure(error, task) == (
         *("transient_error", "slice a to b: the server is away"),
         *("wait", None),
     )
-    kind, message, _, stack = describe_failure(KeyError("x"), "a to b")
+    kind, message, _, stack = describe_failure(KeyError("x"), task)
     assert (kind, message) == ("system_error", "the slice a to b cannot be read: KeyError('x')")
     assert stack is not None
+    absent = replace(task, file=(None, "/gone"))
+    _, message, guidance, _ = describe_failure(FileNotFoundError("/gone"), absent)
+    assert "do not share its file" in message and "ELT_STAGING" in str(guidance)

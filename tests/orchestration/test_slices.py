@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.object_store import new_bucket, s3_server
 from tests.orchestration.running import failure_of, materialize
 from tests.plugin import plugin
 from tests.programs.sliced_source import Numbers
@@ -43,6 +44,26 @@ def connect(project: Project, *, by_tasks: bool = True, **config: Any) -> None:
 
 def rows(project: Project, name: str = "numbers") -> list[dict[str, Any]]:
     return project.comparable_rows("sliced", name)
+
+
+def test_tasks_read_files_of_slices_from_the_staging_that_they_share(
+    own: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config: Any = {"slices": 4, "rows": 30, "odd": True, "stream": DEDUP}
+    connect(own, **config)
+    assert materialize(own, KEY).success
+    expected = rows(own), rows(own, "numbers_dead_letter")
+    shutil.rmtree(own.home / "lake")
+    with s3_server(tmp_path / "log") as endpoint:
+        store = new_bucket(endpoint, tmp_path / "log")
+        (tmp_path / "options.yaml").write_text(json.dumps(store.options))
+        monkeypatch.setenv("ELT_STORAGE_OPTIONS", str(tmp_path / "options.yaml"))
+        monkeypatch.setenv("ELT_STAGING", f"s3://{store.bucket}/staging")
+        (tmp_path / "files").mkdir()
+        connect(own, folder=str(tmp_path / "files"), **config)
+        assert materialize(own, KEY).success
+        assert store.objects() == []
+    assert (rows(own), rows(own, "numbers_dead_letter")) == expected
 
 
 def test_tasks_read_the_same_rows_as_the_process(own: Project) -> None:

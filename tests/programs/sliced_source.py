@@ -3,7 +3,7 @@
 `slices`, `rows`: the number of slices, and of the rows of each; `estimate`: what it says of them. `fails_at`:
 a slice that cannot be read while there is no file `failed`, which is made then; with `dies` its process is
 killed: 1 is that of the worker, 3 that of the executor, two parents above. `odd`: whether some rows have
-values that no column holds.
+values that no column holds. `folder`: gets the rows of each slice as a file, which tasks read.
 """
 
 from __future__ import annotations
@@ -57,9 +57,22 @@ class Numbers(SlicedStream):
         del configured
         done = 0 if state is None else int(state["done"])
         for number in range(done, self._config["slices"]):
-            yield Slice(f"number {number}", {"number": number}, rows=self._config.get("estimate"))
+            data = {"number": number}
+            yield Slice(
+                f"number {number}", data, rows=self._config.get("estimate"), file=self._write(data)
+            )
             yield Checkpoint({"done": number + 1})
         yield Wait()
+
+    def _write(self, data: Mapping[str, Any]) -> str | None:
+        if "folder" not in self._config:
+            return None
+        path = f"{self._config['folder']}/{data['number']}.arrow"
+        batches = list(self.read_slice(data))
+        with pa.ipc.new_stream(path, batches[0].schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        return path
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         number = data["number"]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CURSOR = "_ab_cdc_cursor"
-_CHANGES, _FILES = "connectors.mysql.log.changes", "connectors.sdk.slice_files"
-"""These modules are imported with the first batch: pyarrow is slow to import."""
+_CHANGES = "connectors.mysql.log.changes"
+"""The module is imported with the first batch: pyarrow is slow to import."""
 
 
 class LogStream(TableStream):
@@ -48,9 +48,6 @@ class LogStream(TableStream):
             yield from self._read_all(session, state or {}, self._require_same(session, state))
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        if "file" in data:
-            yield from import_module(_FILES).read_slice_file(data["file"])
-            return
         for batch in super().read_slice(data):
             if "number" not in data:
                 yield batch

@@ -16,8 +16,8 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CHANGES, _FILES = "connectors.postgres.log.changes", "connectors.sdk.slice_files"
-"""These modules are imported with the first batch: pyarrow is slow to import."""
+_CHANGES = "connectors.postgres.log.changes"
+"""The module is imported with the first batch: pyarrow is slow to import."""
 
 
 class LogStream(TableStream):
@@ -32,9 +32,6 @@ class LogStream(TableStream):
         self.json_schema = add_log_fields(self.json_schema, LSN)
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        if "file" in data:
-            yield from import_module(_FILES).read_slice_file(data["file"])
-            return
         changes = import_module(_CHANGES)
         if "truncation" in data:
             yield changes.make_former_truncation(self.table, data)

@@ -212,6 +212,7 @@ class AirbyteStreamOutput(StreamOutput):
             reader=reader_name(self._source),
             data=Raw(encode(part.data)),
             row_estimate=part.rows,
+            file=part.file,
         )
         self._output.send([Message(type="SLICE", slice=body)])
         self._output.flush_if_due(time.time_ns() // 1_000_000)

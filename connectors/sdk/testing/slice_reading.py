@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from connectors.sdk.slices import SliceReader
+from connectors.sdk.slices import SliceReader, read_file
 
 _LINES = msgspec.json.Decoder()
 
@@ -24,6 +24,7 @@ class SliceToRead(msgspec.Struct):
     reader: str
     configured: Raw
     data: Raw
+    file: str | None = None
 
 
 class SlicesToRead(msgspec.Struct):
@@ -48,13 +49,13 @@ def main(path: Path) -> None:
         key = part.reader, bytes(part.configured)
         if key not in readers:
             readers[key] = SliceReader(part.reader, bytes(task.config), key[1])
-        print(msgspec.json.encode(_read(readers[key], bytes(part.data))).decode(), flush=True)
+        print(msgspec.json.encode(_read(readers[key], part)).decode(), flush=True)
 
 
-def _read(reader: SliceReader, data: bytes) -> SliceRecords:
+def _read(reader: SliceReader, part: SliceToRead) -> SliceRecords:
     records = []
     try:
-        for batch in reader.read(data):
+        for batch in reader.read(bytes(part.data)) if part.file is None else read_file(part.file):
             lines = reader.write_lines(batch, 0)
             records += [line["data"] for line in _LINES.decode_lines(lines)]
     except Exception as error:  # noqa: BLE001 - the kit reports it

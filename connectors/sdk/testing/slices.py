@@ -101,7 +101,9 @@ class SliceReads:
         task = SlicesToRead(
             Raw(msgspec.json.encode(self.config)),
             [
-                SliceToRead(part.reader, configured[part.stream_descriptor.id], part.data)
+                SliceToRead(
+                    part.reader, configured[part.stream_descriptor.id], part.data, part.file
+                )
                 for part in parts
             ],
         )

@@ -34,6 +34,7 @@ from elt_assets.lake.spark.parsing.undeclared_fields import DeclaredNames
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
 from elt_assets.protocol.airbyte.messages import DEPENDENT, TRUNCATED
 from elt_assets.storage.location import Location
+from elt_assets.storage.staging import Staging
 from elt_assets.sync.segments import Piece, Segment, refuse_foreign
 from elt_assets.sync.selection.fields import UNDECLARED
 from elt_assets.sync.slices import SliceGroup
@@ -170,7 +171,9 @@ class SegmentParser:
 
         return self._write(run)
 
-    def read(self, spark: SparkSession, group: SliceGroup, source: SliceSource) -> ParsedSegment:
+    def read(
+        self, spark: SparkSession, group: SliceGroup, source: SliceSource, staging: Staging
+    ) -> ParsedSegment:
         """Read slices in tasks, and write their rows, and the records that have none.
 
         If a slice cannot be read, those before the last state before it are kept (`ParsedSegment.error`).
@@ -182,7 +185,7 @@ class SegmentParser:
 
         def run(job: ParseJob) -> Sequence[ParseResult]:
             nonlocal error
-            results, error = read_slices(spark, job, source, group)
+            results, error = read_slices(spark, job, source, group, staging)
             return results
 
         return replace(self._write(run), error=error)

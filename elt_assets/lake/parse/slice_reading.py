@@ -7,6 +7,8 @@ state among them, so that the next run reads the others only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -22,13 +24,18 @@ from elt_assets.lake.spark.parsing.slices import (
     make_slice_batch_runner,
     make_slice_runner,
 )
+from elt_assets.storage.location import Location
+from elt_assets.storage.staging import Staging
 from elt_assets.sync.slices import SliceGroup
 
 
 def read_slices(
-    spark: SparkSession, job: ParseJob, source: SliceSource, group: SliceGroup
+    spark: SparkSession, job: ParseJob, source: SliceSource, group: SliceGroup, staging: Staging
 ) -> tuple[Sequence[SliceResult], Exception | None]:
     """Read the slices of a group, each in a task of its own.
+
+    Args:
+        staging: where tasks read files of slices.
 
     Returns:
         The results; if a slice cannot be read, those before the last state before it, and its error.
@@ -42,12 +49,23 @@ def read_slices(
             f"the source has made more than {MAX_SLICES:,} slices of a stream in one sync",
             guidance="report it to the maintainer of the source: a slice may have many small parts",
         )
-    tasks = [
-        SliceTask(part.key, part.reader, bytes(part.data), (group.first + number) * POSITIONS)
-        for number, part in enumerate(group.slices)
-    ]
     makers = make_slice_runner, make_slice_batch_runner
-    values, error = run_tasks_in_part(spark, len(tasks), makers, job, source, tasks)
+    with ExitStack() as stack:
+
+        def share(file: str) -> Location:
+            return stack.enter_context(staging.share(Path(file)))
+
+        tasks = [
+            SliceTask(
+                part.key,
+                part.reader,
+                bytes(part.data),
+                (group.first + number) * POSITIONS,
+                None if part.file is None else share(part.file).file_system(),
+            )
+            for number, part in enumerate(group.slices)
+        ]
+        values, error = run_tasks_in_part(spark, len(tasks), makers, job, source, tasks)
     results = [SliceResult(*part) for part in values]
     failed = next((number for number, part in enumerate(results) if part.failure), None)
     if failed is not None:

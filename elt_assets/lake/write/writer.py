@@ -173,7 +173,7 @@ class TableWriter:
                 f"the staged segment {segment.path} has {size} bytes, but {segment.size} were written to it",
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
-        with self._staging.share_with_tasks(segment.path) as place:
+        with self._staging.share(segment.path) as place:
             self._add(self._plan.parser.parse(self._provider.get(), segment, place))
 
     def read(self, group: SliceGroup) -> SlicesRead:
@@ -185,7 +185,9 @@ class TableWriter:
         assert self._slices is not None
         where = f"while the table {self._tables.main.uri} was written"
         with translated(where):
-            parsed = self._plan.parser.read(self._provider.get(), group, self._slices())
+            parsed = self._plan.parser.read(
+                self._provider.get(), group, self._slices(), self._staging
+            )
         self._add(parsed)
         rows = sum(result.rows + result.rejected for result in parsed.results)
         error = parsed.error and (translate(parsed.error, where) or parsed.error)

@@ -300,6 +300,8 @@ class Slice(Wire):
         reader: the source, `module:class`, that the tasks import to read it.
         data: a JSON object that the source has made for itself.
         row_estimate: about how many rows it has; None if that is unknown.
+        file: the path, on the machine of the connector, of an Arrow stream with the rows, which tasks read
+            and not the source; None for the rows that the source gives for `data`.
     """
 
     stream_descriptor: StreamDescriptor
@@ -307,6 +309,7 @@ class Slice(Wire):
     reader: str
     data: Raw
     row_estimate: Number | None = None
+    file: str | None = None
 
 
 class Barrier(Wire):

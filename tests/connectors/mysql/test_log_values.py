@@ -41,7 +41,7 @@ def test_each_value_of_the_log_is_that_of_a_snapshot(settings: tuple[str, ...]) 
 
         def keep_changes(item: Any) -> None:
             if isinstance(item, StreamPart) and isinstance(item.item, Slice):
-                for batch in read_slice_file(item.item.data["file"]):
+                for batch in read_slice_file(item.item.file or ""):
                     page = page_of(batch, {})
                     changes.extend(
                         (page.records[n]["id"], change["field"])

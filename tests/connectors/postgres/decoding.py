@@ -95,7 +95,7 @@ class Log:
         for part in files.close():
             assert isinstance(part.item, Slice)
             stream = streams[part.stream]
-            rows = list(_read_events(stream, part.item.data["file"]))
+            rows = list(_read_events(stream, part.item.file or ""))
             assert len(rows) == part.item.rows
             events[stream.name] += rows
         return events

@@ -67,12 +67,29 @@ class SliceSource:
 
 @dataclass(frozen=True)
 class SliceTask:
-    """A slice. `first`: the position of its first row in the stream. `data`: as its source has made it."""
+    """A slice.
+
+    Attributes:
+        data: as its source has made it.
+        first: the position of its first row in the stream.
+        file: pyarrow's file system, and the path in it, of an Arrow stream with its rows; None if the source
+            reads them.
+    """
 
     key: str
     reader: str
     data: bytes
     first: int
+    file: tuple[Any, str] | None = None
+
+    def read(self, reader: Reader) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        if self.file is None:
+            yield from reader.read(self.data)
+            return
+        system, path = self.file
+        with system.open_input_file(path) as source, pa.ipc.open_stream(source) as batches:
+            yield from batches
 
 
 @dataclass
@@ -123,7 +140,7 @@ def make_slice_runner(
                 reader = reader or source.open(task.reader)
                 result = read_slice(job, reader, task)
             except Exception as error:  # noqa: BLE001 - the driver raises it
-                result = SliceResult(failure=describe_failure(error, task.key))
+                result = SliceResult(failure=describe_failure(error, task))
             values = as_plain(result)
             if finished is not None:
                 finished.add({number: values})
@@ -139,8 +156,16 @@ def make_slice_batch_runner(
     return run_in_batches(make_slice_runner(job, source, tasks))
 
 
-def describe_failure(error: Exception, key: str) -> Failure:
+def describe_failure(error: Exception, task: SliceTask) -> Failure:
     """Return an error as a result of a task."""
+    key = task.key
+    if isinstance(error, FileNotFoundError) and task.file is not None:
+        return (
+            "config_error",
+            f"the Spark workers cannot read the slice {key}: they do not share its file with this machine",
+            "let `staging` of elt_lake, or ELT_STAGING, name an object store",
+            None,
+        )
     if isinstance(error, ModuleNotFoundError):
         return (
             "config_error",
@@ -162,7 +187,7 @@ def read_slice(job: ParseJob, reader: Reader, task: SliceTask) -> SliceResult:
     converter = BatchConverter(job, reader.write_lines, task.first)
     writer, dead_writer = open_writers(job)
     with discard_on_error(writer, dead_writer):
-        for batch in reader.read(task.data):
+        for batch in task.read(reader):
             for start in range(0, len(batch), _MAX_ROWS):
                 part = batch.slice(start, _MAX_ROWS)
                 for rows in converter.convert(part, result.read):
