@@ -21,11 +21,11 @@ from tests.e2e.daemons import python_of_executors, run_connect_server
 from tests.e2e.standalone import Cluster, check_work, cluster, configure
 from tests.object_store import ObjectStore, new_bucket, s3_server
 from tests.plugin import plugin
-from tests.postgres import Postgres, postgres
+from tests.postgres import Postgres, run_postgres
 from tests.programs.sliced_source import Numbers
 from tests.project import REPOSITORY, Project
 
-__all__ = ["cluster", "postgres"]
+__all__ = ["cluster"]
 
 pytestmark = [pytest.mark.external, pytest.mark.long]
 
@@ -88,23 +88,37 @@ def change_rows(server: Postgres) -> Iterator[None]:
         changes.result()
 
 
+@pytest.fixture
+def logged() -> Iterator[Postgres]:
+    with run_postgres("wal_level=logical") as server:
+        yield server
+
+
+@pytest.mark.parametrize("incremental", ["xmin", "log"])
 def test_two_workers_read_one_snapshot_without_a_shared_file_system(
-    cluster: Cluster, postgres: Postgres, tmp_path: Path
+    cluster: Cluster, logged: Postgres, tmp_path: Path, incremental: str
 ) -> None:
-    """The table changes while it is read: all slices show the same state of it."""
-    postgres.execute(
+    """The table changes while it is read: all slices show the same state of it. The changes of the log are
+    files of the connector's machine."""
+    logged.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v int, body jsonb, pad text DEFAULT repeat('x', 900));"
-        f"INSERT INTO t SELECT g, 0, jsonb_build_object('g', g) FROM generate_series(1, {ROWS}) g; ANALYZE t"
+        f"INSERT INTO t SELECT g, 0, jsonb_build_object('g', g) FROM generate_series(1, {ROWS}) g; ANALYZE t;"
+        "CREATE PUBLICATION p FOR TABLE t"
     )
     project = Project(cluster.hidden / tmp_path.name)
     project.root.mkdir()
     configure(project, cluster, tmp_path, sys.executable)
     earlier = cluster.list_finished()
-    config = {"host": "127.0.0.1", "port": postgres.port, "database": "postgres", "user": "elt"}
-    config |= {"incremental": "xmin", "slice_megabytes": 1}
+    config = {"host": "127.0.0.1", "port": logged.port, "database": "postgres", "user": "elt"}
+    config |= {"incremental": incremental, "slice_megabytes": 1}
+    if incremental == "log":
+        config |= {"slot": "s", "publication": "p"}
     stream = {"name": "t", "namespace": "public", **DEDUP}
     folder = project.connection(
-        "shop", source={"connector": "postgres", "config": config}, streams=[stream]
+        "shop",
+        source={"connector": "postgres", "config": config},
+        streams=[stream],
+        read_together=True,
     )
     described = [json.loads(stream.describe().to_json()) for stream in Source().open(config)]
     (folder / "catalog.json").write_text(json.dumps({"streams": described}))
@@ -116,11 +130,11 @@ def test_two_workers_read_one_snapshot_without_a_shared_file_system(
             table = DeltaTable(f"{store.uri}/shop/public/t", storage_options=store.options)
             return list(table.to_pyarrow_table(columns=["id", "v"]).to_pylist())
 
-        with change_rows(postgres):
+        with change_rows(logged):
             rows = sync()
         assert sorted(row["id"] for row in rows) == [*range(1, ROWS + 1)]
         assert sum(row["v"] for row in rows) == 0
-        lines = postgres.execute("SELECT id, v FROM t").splitlines()
+        lines = logged.execute("SELECT id, v FROM t").splitlines()
         stored = {row["id"]: row["v"] for row in sync()}
         assert stored == {int(i): int(v) for i, v in (line.split("|") for line in lines)}
         assert not [name for name in store.objects() if "/staging/" in name]
