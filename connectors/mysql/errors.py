@@ -20,6 +20,7 @@ _PERMANENT = {
     1345: "GRANT SELECT ON the tables of the view TO the user",
     1356: "correct the view, or leave it out with `exclude`",
     1449: "the definer of the view is gone: create the view again, or leave it out with `exclude`",
+    1461: "the server lets clients prepare no more statements: raise its setting max_prepared_stmt_count",
     1698: "correct `user` and `password`, or how the server lets the user log in",
     1820: "the password has expired: ALTER USER … IDENTIFIED BY …",
     1862: "the password has expired: ALTER USER … IDENTIFIED BY …",

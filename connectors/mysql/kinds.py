@@ -114,7 +114,7 @@ def _text(name: str) -> Kind:
         is_short = name in ("char", "varchar")
         return Kind(TEXT, schema, literal=TEXT if is_short else None, is_cursor=is_short)
     if name == "time":  # a length of time as well: up to 838 hours, and negative
-        return Kind(TEXT, schema, literal=QUOTED)
+        return Kind(TEXT, schema, "CAST({} AS CHAR)", QUOTED)
     if name in ("uuid", "inet4", "inet6"):
         return Kind(TEXT, schema, literal=QUOTED)
     if name in _SHAPES:

@@ -30,8 +30,8 @@ _TIME_LIMIT = {
 }
 _CLIENT_SSL = 1 << 11
 """The capability CLIENT_SSL."""
-_QUERY = 3
-"""The command COM_QUERY."""
+_PREPARE, _EXECUTE = 0x16, 0x17
+"""The commands COM_STMT_PREPARE and COM_STMT_EXECUTE."""
 _END_OF_EVENTS, _MAX_END_BYTES = 0xFE, 9
 """How a packet begins after which no event comes, and what its length is below."""
 
@@ -74,25 +74,42 @@ class Session:
             return [tuple(map(_text, row)) for row in cursor.fetchall()]
 
     def columns(self, query: str) -> Iterator[list[pa.Array]]:
-        """Yield the rows of a query as they come: the bytes of each column's texts.
+        """Yield the rows of a query as they come: the values of each column (see `connectors.mysql.rows`).
+
+        The statement is prepared, because only then does the server send numbers as it has them; it is
+        forgotten with the connection.
 
         Raises:
             EltError: the server refuses it, or the connection is cut.
         """
-        from connectors.mysql import wire  # noqa: PLC0415 - `spec` needs no Arrow
+        from connectors.mysql import rows, wire  # noqa: PLC0415 - `spec` needs no Arrow
 
-        connection = self._connection
         with self._translate_errors():
-            connection._execute_command(_QUERY, query)
-            count = connection._read_packet().read_length_encoded_integer()
-            for _ in range(count + 1):  # a description of each column, and its end
-                connection._read_packet()
+            types = [rows.WireType(*numbers) for numbers in self._run_prepared(query)]
+            stream = self._connection._rfile
+            # After what it has in its buffer, which is all that `read1` returns, bytes come without it.
+            packets = wire.Packets(stream.read1(), stream.raw.readinto)
             try:
-                yield from wire.read_columns(connection._rfile.read1, count)
+                for block in packets.blocks():
+                    yield rows.read_columns(block, types)
             except wire.RefusedRead as refusal:
                 raise _error_of(refusal.payload) from None
             except wire.Cut:
                 raise _driver().err.OperationalError(2013, "the connection was cut") from None
+
+    def _run_prepared(self, query: str) -> list[tuple[int, int]]:
+        """Run a query so that its rows come in the binary protocol; return its columns' types and flags."""
+        connection = self._connection
+        connection._execute_command(_PREPARE, query)
+        statement, count = struct.unpack_from("<xIH", connection._read_packet().get_all_data())
+        for _ in range(count + 1):  # a description of each column, and its end
+            connection._read_packet()
+        connection._execute_command(_EXECUTE, struct.pack("<IBI", statement, 0, 1))
+        count = connection._read_packet().read_length_encoded_integer()
+        description = _driver().connections.FieldDescriptorPacket
+        columns = [connection._read_packet(description) for _ in range(count)]
+        connection._read_packet()
+        return [(column.type_code, column.flags) for column in columns]
 
     def events(self, request: bytes) -> Iterator[bytes]:
         """Yield the events of the log that the server sends for a request, up to the end of the log.

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.mysql.source import MySql
 from connectors.sdk import Slice
-from elt_assets.errors import TransientError
+from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.mysql.certificates import Authority
 from tests.connectors.mysql.reads import make_configured_stream, messages, open_stream
 from tests.connectors.support import call, catalog, errors
@@ -117,6 +117,17 @@ def test_a_connection_that_is_cut(shop: MariaDb) -> None:
     with pytest.raises(TransientError, match=r"shop\.t cannot be read from"):
         list(parts)
     assert sum(len(batch) for batch in stream.read_slice(first.data)) == 2900
+
+
+def test_a_server_that_prepares_no_statements(shop: MariaDb) -> None:
+    shop.execute("CREATE TABLE t (id int PRIMARY KEY); SET GLOBAL max_prepared_stmt_count = 0")
+    stream = open_stream(shop, "t")
+    parts = list(stream.slices(make_configured_stream(stream), None))
+    try:
+        with pytest.raises(ConfigError, match="max_prepared_stmt_count"):
+            list(stream.read_slice(next(part.data for part in parts if isinstance(part, Slice))))
+    finally:
+        shop.execute("SET GLOBAL max_prepared_stmt_count = DEFAULT")
 
 
 def test_a_server_that_is_restarted_and_tls(tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def test_tables_of_any_form(shop: MariaDb) -> None:
 
 def test_values_of_many_megabytes(shop: MariaDb) -> None:
     """Rows of more than one packet, of exactly one, and small ones after them."""
-    full = (1 << 24) - 1  # with one byte of the id's length, one of the id, and four of the text's
-    sizes = [3, full - 6, full - 5, full - 7, 40_000_000, 0, 1]
+    full = (1 << 24) - 1 - 14  # without what marks nulls, two numbers, and the length of the text
+    sizes = [3, full, full - 1, full + 1, full + 4, 40_000_000, 0, 1]
     shop.execute("CREATE TABLE heavy (id int PRIMARY KEY, t longtext, u int)")
     for n, size in enumerate(sizes):
         shop.execute(f"INSERT INTO heavy VALUES ({n}, REPEAT('x', {size}), {n})")
