@@ -2,93 +2,14 @@
 
 from __future__ import annotations
 
-import codecs
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import ConfigDict, Field, SecretStr
 
-ColumnType = Literal[
-    "string",
-    "integer",
-    "big_integer",
-    "number",
-    "decimal",
-    "boolean",
-    "date",
-    "timestamp",
-    "timestamp_without_timezone",
-    "time",
-    "json",
-    "binary",
-]
-Text = Annotated[str, Field(min_length=1)]
+from connectors.sdk.files.options import FilesSourceConfig, FileStreamConfig, Options, Text
 
 
-def _check_encoding(name: str) -> str:
-    try:
-        codecs.lookup(name)
-    except LookupError:
-        raise ValueError("Python has no encoding of this name") from None
-    return name
-
-
-Encoding = Annotated[Text, AfterValidator(_check_encoding)]
-Character = Annotated[str, Field(min_length=1, max_length=1)]
-
-
-class _Options(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class CsvOptions(_Options):
-    """How the files of a stream are to be read as CSV."""
-
-    delimiter: Character = Field(",", description="The character between two values.")
-    quote: Character | None = Field('"', description="The character around a value; null: none.")
-    escape: Character | None = Field(None, description="The character before a special one.")
-    encoding: Encoding = Field("utf-8", description="The encoding, by its name in Python.")
-    header: bool = Field(True, description="Whether the first row has the names of the columns.")
-    columns: list[Text] | None = Field(
-        None, min_length=1, description="The names of the columns, in place of those of a header."
-    )
-    skip_rows: int = Field(0, ge=0, description="Number of lines before the header, or first row.")
-    null_values: list[str] = Field([""], description="The texts that mean null, without quotes.")
-    max_row_bytes: int = Field(
-        4 << 20, ge=1 << 10, le=1 << 30, description="Largest size of a row, in bytes."
-    )
-
-
-class JsonLinesOptions(_Options):
-    """How the files of a stream are to be read as JSON lines."""
-
-    encoding: Encoding = Field("utf-8", description="The encoding, by its name in Python.")
-
-
-class ExcelOptions(_Options):
-    """How the files of a stream are to be read as workbooks."""
-
-    sheet: str | int = Field(0, description="The name of the sheet, or its number from 0 on.")
-    header: bool = Field(True, description="Whether the first row has the names of the columns.")
-    columns: list[Text] | None = Field(
-        None, min_length=1, description="The names of the columns, in place of those of a header."
-    )
-    skip_rows: int = Field(0, ge=0, description="Number of rows before the header, or first row.")
-
-
-class DocumentOptions(_Options):
-    """How the files of a stream are to be transferred as they are."""
-
-    max_bytes: int = Field(
-        1_500_000_000, ge=1, description="Largest size of a file that is transferred, in bytes."
-    )
-    too_large: Literal["reject", "error"] = Field(
-        "reject",
-        description="What becomes of a larger file: a rejected record, or an error. Other destinations than "
-        "the lake need `error`.",
-    )
-
-
-class S3Options(_Options):
+class S3Options(Options):
     """Access to S3. What is not set is taken from the environment, as AWS's own programs do."""
 
     access_key_id: str | None = None
@@ -100,7 +21,7 @@ class S3Options(_Options):
     anonymous: bool = Field(False, description="Whether to send no credentials.")
 
 
-class GcsOptions(_Options):
+class GcsOptions(Options):
     """Access to Google Cloud Storage, by default with the credentials of the environment."""
 
     anonymous: bool = Field(False, description="Whether to send no credentials.")
@@ -109,7 +30,7 @@ class GcsOptions(_Options):
     target_service_account: str | None = Field(None, description="The account to impersonate.")
 
 
-class AzureOptions(_Options):
+class AzureOptions(Options):
     """Access to Azure Blob Storage, by default with the credentials of the environment."""
 
     account_name: str | None = Field(None, description="By default that of the location.")
@@ -122,57 +43,7 @@ class AzureOptions(_Options):
     blob_storage_scheme: Literal["http", "https"] | None = None
 
 
-class FileStreamConfig(_Options):
-    """One stream: some files of the location."""
-
-    name: Text = Field(description="The name of the stream.")
-    glob: Text | list[Text] = Field(
-        description="Paths below the location: `*` and `?` in a name, `**` for folders, `[a-z]`, `{a,b}`."
-    )
-    format: Literal["csv", "jsonl", "parquet", "excel", "documents"] = Field(
-        description="What the files are; documents: files that are transferred as they are."
-    )
-    csv: CsvOptions | None = None
-    jsonl: JsonLinesOptions | None = None
-    excel: ExcelOptions | None = None
-    documents: DocumentOptions | None = None
-    compression: Literal["auto", "none", "gzip", "zstd", "bz2", "lz4"] = Field(
-        "auto", description="Of CSV and JSON lines; auto: by the ending of the name."
-    )
-    primary_key: list[Text] = Field([], description="The names of the key's fields.")
-    columns: dict[str, ColumnType] = Field(
-        {}, description="The types of columns, in place of those that a sample of the files has."
-    )
-    sample_files: int = Field(5, ge=1, description="Number of files, the newest, that are sampled.")
-    bad_lines: Literal["reject", "error"] = Field(
-        "reject",
-        description="What becomes of lines of CSV and JSON lines that cannot be read: a rejected record "
-        "each, or an error. Other destinations than the lake need `error`.",
-    )
-
-    @model_validator(mode="after")
-    def _check_options(self) -> FileStreamConfig:
-        options = {
-            "csv": self.csv,
-            "jsonl": self.jsonl,
-            "excel": self.excel,
-            "documents": self.documents,
-        }
-        for name, value in options.items():
-            if value is not None and name != self.format:
-                raise ValueError(f"`{name}` has no effect with `format: {self.format}`")
-        if self.compression != "auto" and self.format not in ("csv", "jsonl"):
-            raise ValueError(f"`compression` has no effect with `format: {self.format}`")
-        if self.columns and self.format == "documents":
-            raise ValueError("`columns` has no effect with `format: documents`")
-        return self
-
-    @property
-    def globs(self) -> list[str]:
-        return [self.glob] if isinstance(self.glob, str) else self.glob
-
-
-class FilesConfig(_Options):
+class FilesConfig(FilesSourceConfig):
     """Files in a local folder or an object store."""
 
     model_config = ConfigDict(extra="forbid", title="Files in a local folder or an object store")
@@ -185,19 +56,3 @@ class FilesConfig(_Options):
     s3: S3Options | None = None
     gcs: GcsOptions | None = None
     azure: AzureOptions | None = None
-    look_back_seconds: int = Field(
-        3600,
-        ge=0,
-        description="A file may become visible up to this time after its time of modification.",
-    )
-    file_columns: bool = Field(
-        True, description="Whether rows have `_file_path` and `_file_modified_at`."
-    )
-
-    @model_validator(mode="after")
-    def _check_names(self) -> FilesConfig:
-        names = [stream.name for stream in self.streams]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two streams have the name {name!r}")
-        return self

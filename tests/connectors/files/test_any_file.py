@@ -13,16 +13,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from connectors.files.config import CsvOptions, FilesConfig, JsonLinesOptions
-from connectors.files.formats import json_lines
-from connectors.files.formats.delimited import Delimited
-from connectors.files.formats.file_format import FileFormat
-from connectors.files.globs import parse_glob
-from connectors.files.rows import FileRows
-from connectors.files.storage import Storage
-from connectors.files.texts import cast_texts, json_value
+from connectors.files import Files
+from connectors.files.config import FilesConfig
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.encoding import encode
+from connectors.sdk.files.formats import json_lines
+from connectors.sdk.files.formats.delimited import Delimited
+from connectors.sdk.files.formats.file_format import FileFormat
+from connectors.sdk.files.globs import parse_glob
+from connectors.sdk.files.options import CsvOptions, JsonLinesOptions
+from connectors.sdk.files.rows import FileRows
+from connectors.sdk.files.texts import cast_texts, json_value
 from tests.examples import examples
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), max_size=9)
@@ -36,7 +37,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read(folder: Path, kind: FileFormat, content: bytes, kinds: dict[str, str]) -> list[Any]:
     (folder / "a").write_bytes(content)
     streams = [{"name": "s", "glob": "a", "format": "csv"}]
-    storage = Storage(FilesConfig.model_validate({"location": str(folder), "streams": streams}))
+    storage = Files().open_storage(
+        FilesConfig.model_validate({"location": str(folder), "streams": streams})
+    )
     (file,) = storage.list_files([parse_glob("a")])
     rows = FileRows(file, file_columns=False, rejects=True)
     result: list[Any] = []

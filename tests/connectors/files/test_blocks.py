@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from connectors.files.formats.blocks import BlockStream
+from connectors.sdk.files.formats.blocks import BlockStream
 
 BLOCK = 1 << 16
 BLOCKS = 60

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from connectors.files import documents
-from connectors.files.storage import Storage
+from connectors.sdk.files import documents
+from connectors.sdk.files.storage import Storage
 from elt_assets.protocol.airbyte.file_references import STAGING
 from tests.connectors.files.support import Reader, last_state
 from tests.connectors.support import Json, errors

@@ -18,8 +18,8 @@ import pytest
 import zstandard
 
 from connectors.files import Files
-from connectors.files import config as files_config
-from connectors.files.formats import json_lines, parquet
+from connectors.sdk.files import options as files_config
+from connectors.sdk.files.formats import json_lines, parquet
 from tests.connectors.files.support import Reader
 from tests.connectors.support import Json, output_of, records
 
@@ -190,7 +190,7 @@ def test_json_lines(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert reader(data, "jsonl", jsonl={"encoding": "latin-1"}).read() == [{"a": "é"}]
 
     monkeypatch.setattr(json_lines, "PART_BYTES", 100)
-    monkeypatch.setattr("connectors.files.stream._PACK_BYTES", 100)
+    monkeypatch.setattr("connectors.sdk.files.stream._PACK_BYTES", 100)
     monkeypatch.setattr(json_lines, "_BLOCK", 37)
     texts = [json.dumps({"n": n, "text": "x" * (n % 50)}) for n in range(100)]
     texts[70] = "broken"
@@ -253,7 +253,7 @@ def test_parquet(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(parquet, "PART_BYTES", 100)
     monkeypatch.setattr(parquet, "_GROUP_BYTES", 1)
-    monkeypatch.setattr("connectors.files.stream._PACK_BYTES", 100)
+    monkeypatch.setattr("connectors.sdk.files.stream._PACK_BYTES", 100)
     pq.write_table(pa.table({"n": range(1000)}), data / "a.parquet", row_group_size=100)
     catalog = reader(data, "parquet").catalog()
     assert [row["n"] for row in reader(data, "parquet").read()] == [*range(1000)]

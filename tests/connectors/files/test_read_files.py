@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.files.read_files import (
+from connectors.sdk.files.read_files import (
     KEEP,
     LIMIT,
     FileVersion,

@@ -16,9 +16,8 @@ import pytest
 
 from connectors.files import Files
 from connectors.files.config import FilesConfig
-from connectors.files.formats import json_lines
-from connectors.files.globs import parse_glob
-from connectors.files.storage import Storage
+from connectors.sdk.files.formats import json_lines
+from connectors.sdk.files.globs import parse_glob
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.files.support import Reader, last_state
 from tests.connectors.support import Json, call, errors, records
@@ -71,7 +70,7 @@ def test_a_sync_reads_what_is_new_and_what_has_changed(data: Path) -> None:
 
 
 def test_a_read_resumes_after_the_last_state(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.files.stream._PACK_FILES", 2)
+    monkeypatch.setattr("connectors.sdk.files.stream._PACK_FILES", 2)
     for n in range(7):
         put(data, f"{n}.jsonl", json.dumps({"n": n}) + "\n", 100 - n)
     source = lines(data)
@@ -234,7 +233,7 @@ def test_files_of_s3(endpoint: str, tmp_path: Path) -> None:
     assert sorted(row["n"] for row in rows if isinstance(row, dict)) == [1, 2]
     ((bad,),) = (row for row in rows if isinstance(row, list))
     assert (bad["file"], bad["line"], bad["text"]) == ("2024/b.jsonl", 2, "bad")
-    storage = Storage(FilesConfig.model_validate(source.config))
+    storage = Files().open_storage(FilesConfig.model_validate(source.config))
     for file in storage.list_files([parse_glob("**")]):
         storage.require(replace(file, modified=file.modified + 123_000_000))  # as MinIO lists it
         with pytest.raises(TransientError, match="replaced"):

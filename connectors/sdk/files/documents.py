@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from connectors.files.config import DocumentOptions, FilesConfig, FileStreamConfig
-from connectors.files.listing import FileListing
-from connectors.files.read_files import FileVersion
-from connectors.files.rows import describe_time
-from connectors.files.schema import TYPES
-from connectors.files.storage import Storage
 from connectors.sdk import Checkpoint, Document, Estimate, Item, Page, Stream
+from connectors.sdk.files.listing import FileListing
+from connectors.sdk.files.options import DocumentOptions, FileStreamConfig
+from connectors.sdk.files.read_files import FileVersion
+from connectors.sdk.files.rows import describe_time
+from connectors.sdk.files.schema import TYPES
+from connectors.sdk.files.storage import Storage
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
@@ -46,12 +46,12 @@ class DocumentStream(Stream):
     is_file_based = True
     json_schema = _SCHEMA
 
-    def __init__(self, config: FilesConfig, stream: FileStreamConfig, storage: Storage):
+    def __init__(self, stream: FileStreamConfig, storage: Storage, *, look_back: int):
         self.name = stream.name
         self.primary_key = tuple(stream.primary_key) or ("path",)
         self._options = stream.documents or DocumentOptions.model_validate({})
         self._storage = storage
-        self._listing = FileListing(config, stream, storage)
+        self._listing = FileListing(stream, storage, look_back)
 
     def check(self) -> None:
         """Read the beginning of the newest file.

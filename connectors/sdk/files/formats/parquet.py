@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from connectors.files.formats.file_format import PART_BYTES, FilePart, estimate_rows
-from connectors.files.read_files import FileVersion
-from connectors.files.rows import FileRows, make_file_error
-from connectors.files.schema import ColumnShape, Shapes
-from connectors.files.storage import Storage
 from connectors.sdk.encoding import encode
+from connectors.sdk.files.formats.file_format import PART_BYTES, FilePart, estimate_rows
+from connectors.sdk.files.read_files import FileVersion
+from connectors.sdk.files.rows import FileRows, make_file_error
+from connectors.sdk.files.schema import ColumnShape, Shapes
+from connectors.sdk.files.storage import Storage
 
 _BATCH_ROWS = 1 << 16
 _GROUP_BYTES = PART_BYTES // 2

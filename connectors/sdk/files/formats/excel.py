@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.files.config import ExcelOptions
-from connectors.files.formats.file_format import SAMPLE_ROWS, FilePart, estimate_rows
-from connectors.files.read_files import FileVersion
-from connectors.files.rows import FileRows, make_file_error
-from connectors.files.schema import ColumnShape, Shapes
-from connectors.files.storage import Storage
 from connectors.sdk.encoding import encode
+from connectors.sdk.files.formats.file_format import SAMPLE_ROWS, FilePart, estimate_rows
+from connectors.sdk.files.options import ExcelOptions
+from connectors.sdk.files.read_files import FileVersion
+from connectors.sdk.files.rows import FileRows, make_file_error
+from connectors.sdk.files.schema import ColumnShape, Shapes
+from connectors.sdk.files.storage import Storage
 from elt_assets.errors import ConfigError
 
 _BATCH_ROWS = 10_000

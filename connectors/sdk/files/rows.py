@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.files.read_files import FileVersion
-from connectors.files.schema import MODIFIED, PATH
 from connectors.sdk.arrow_records import RECORD
 from connectors.sdk.encoding import encode
+from connectors.sdk.files.read_files import FileVersion
+from connectors.sdk.files.schema import MODIFIED, PATH
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 

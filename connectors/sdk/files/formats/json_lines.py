@@ -11,18 +11,18 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw
 
-from connectors.files.config import JsonLinesOptions
-from connectors.files.formats.file_format import (
+from connectors.sdk.files.formats.file_format import (
     PART_BYTES,
     SAMPLE_BYTES,
     SAMPLE_ROWS,
     FilePart,
     estimate_rows,
 )
-from connectors.files.read_files import FileVersion
-from connectors.files.rows import FileRows, make_file_error
-from connectors.files.schema import ColumnShape, Shapes
-from connectors.files.storage import Storage, find_compression
+from connectors.sdk.files.options import JsonLinesOptions
+from connectors.sdk.files.read_files import FileVersion
+from connectors.sdk.files.rows import FileRows, make_file_error
+from connectors.sdk.files.schema import ColumnShape, Shapes
+from connectors.sdk.files.storage import Storage, find_compression
 
 _BLOCK = 4 << 20
 _MAX_LINE = 256 << 20

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from connectors.files.read_files import FileVersion
-from connectors.files.rows import FileRows
-from connectors.files.schema import Shapes
-from connectors.files.storage import Storage
+from connectors.sdk.files.read_files import FileVersion
+from connectors.sdk.files.rows import FileRows
+from connectors.sdk.files.schema import Shapes
+from connectors.sdk.files.storage import Storage
 
 PART_BYTES = 64 << 20
 """About the bytes of a file that are read as one part, where a file can be divided."""

@@ -1,20 +1,19 @@
-"""The files of a location: a local folder, or a prefix in an object store, by `pyarrow.fs`."""
+"""The files of a location, in a file system of `pyarrow.fs` or of fsspec."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
-from connectors.files.config import AzureOptions, FilesConfig, GcsOptions, S3Options
-from connectors.files.globs import Glob
-from connectors.files.read_files import FileVersion
+from connectors.sdk.files.fsspec_files import wrap_file_system
+from connectors.sdk.files.globs import Glob
+from connectors.sdk.files.read_files import FileVersion
 from elt_assets.errors import ConfigError, EltError, TransientError
 
 _DENIED = (
@@ -42,14 +41,20 @@ _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".xz", ".tar.gz", ".tar.bz2"
 
 @dataclass
 class Storage:
-    """The files of a location. `root`: its path in the file system."""
+    """The files of a location.
 
-    config: FilesConfig
-    root: str = field(init=False)
+    Args:
+        location: what messages and states call it.
+        root: its path in the file system.
+        open_system: opens the file system: one of `pyarrow.fs`, or of fsspec.
+        translate: returns an error for the user of one of the file system; None if it knows none.
+    """
+
+    location: str
+    root: str
+    open_system: Callable[[], Any]
+    translate: Callable[[Exception, str], EltError | None]
     _system: Any = field(init=False, default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        self.root = _split(self.config.location)[1]
 
     @property
     def system(self) -> fs.FileSystem:
@@ -59,14 +64,22 @@ class Storage:
             ConfigError: its options are not those of a file system.
         """
         if self._system is None:
-            try:
-                self._system = _open_system(self.config)
-            except (pa.ArrowException, OSError, ValueError) as error:
-                raise ConfigError(
-                    f"the store of {self.config.location} cannot be opened: {error}",
-                    guidance="correct the options of the store",
-                ) from None
+            with self._translated(f"the store of {self.location}"):
+                self._system = wrap_file_system(self.open_system())
         return self._system
+
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        """Raise errors of the file system as those of this product. `what`: what is looked at."""
+        try:
+            yield
+        except EltError:
+            raise
+        except Exception as error:
+            translated = self.translate(error, what)
+            if translated is None:
+                raise
+            raise translated from error
 
     def list_files(self, globs: Iterable[Glob]) -> list[FileVersion]:
         """Return the files whose paths match a glob.
@@ -77,33 +90,31 @@ class Storage:
         files: dict[str, FileVersion] = {}
         for glob in globs:
             for info in self._list_folder(glob):
-                path = info.path[len(self.root) :].lstrip("/")
+                path = info.path.lstrip("/")[len(self.root.strip("/")) :].lstrip("/")
                 if info.type == fs.FileType.File and glob.matches(path):
                     files[path] = _version(path, info)
         return list(files.values())
 
     def _list_folder(self, glob: Glob) -> list[fs.FileInfo]:
         folder = posixpath.join(self.root, glob.folder).rstrip("/") or "/"
-        try:
+        with self._translated(f"the folder {folder}"):
             if not glob.folder:
                 self._require_root(folder)
             selector = fs.FileSelector(folder, allow_not_found=True, recursive=glob.is_deep)
             infos: list[fs.FileInfo] = self.system.get_file_info(selector)
-        except (pa.ArrowException, OSError) as error:
-            raise describe_failure(error, f"the folder {folder}") from error
-        return infos
+            return infos
 
     def _require_root(self, folder: str) -> None:
         """Raise an error if a local location is no folder: an empty prefix of a store is not known to be."""
         if self.is_local and self.system.get_file_info(folder).type != fs.FileType.Directory:
             raise ConfigError(
-                f"the location {self.config.location} is no folder on this machine",
+                f"the location {self.location} is no folder on this machine",
                 guidance="correct `location`; in a cluster, each machine needs the folder",
             )
 
     @property
     def is_local(self) -> bool:
-        return _split(self.config.location)[0] == "file"
+        return isinstance(self.system, fs.LocalFileSystem)
 
     def path(self, file: FileVersion) -> str:
         """Return the path of a file in the file system."""
@@ -115,10 +126,8 @@ class Storage:
         Raises:
             TransientError: it is gone, or was replaced.
         """
-        try:
+        with self._translated(f"the file {file.path}"):
             info = self.system.get_file_info(self.path(file))
-        except (pa.ArrowException, OSError) as error:
-            raise describe_failure(error, f"the file {file.path}") from error
         if info.type != fs.FileType.File:
             raise TransientError(
                 f"the file {file.path} is gone since it was listed",
@@ -155,9 +164,12 @@ class Storage:
                 f"the file {file.path} cannot be read: its encoding is not {error.encoding}: {error.reason}",
                 guidance="set `encoding` in the options of its format",
             ) from error
-        except (pa.ArrowException, OSError) as error:
+        except Exception as error:
             self.require(file)
-            raise describe_failure(error, f"the file {file.path}") from error
+            translated = self.translate(error, f"the file {file.path}")
+            if translated is None:
+                raise
+            raise translated from error
         self.require(file)
 
     def open_stream(self, file: FileVersion, compression: str) -> Any:
@@ -190,8 +202,10 @@ def find_compression(path: str, compression: str) -> str | None:
     return _COMPRESSIONS.get(posixpath.splitext(path.lower())[1])
 
 
-def describe_failure(error: Exception, what: str) -> EltError:
-    """Return an error of pyarrow for a user."""
+def describe_failure(error: Exception, what: str) -> EltError | None:
+    """Return an error of pyarrow or of the system for a user; None for any other."""
+    if not isinstance(error, pa.ArrowException | OSError):
+        return None
     text = " ".join(str(error).split())
     if isinstance(error, PermissionError) or any(mark in text for mark in _DENIED):
         return ConfigError(
@@ -209,93 +223,4 @@ def describe_failure(error: Exception, what: str) -> EltError:
 
 
 def _version(path: str, info: fs.FileInfo) -> FileVersion:
-    return FileVersion(info.mtime_ns or 0, path, info.size)
-
-
-def _split(location: str) -> tuple[str, str]:
-    """Return the kind of store, and the path in its file system.
-
-    Raises:
-        ConfigError: the location is none.
-    """
-    parts = urlsplit(location)
-    path = parts.path.strip("/")
-    if parts.scheme in ("s3", "s3a", "gs", "gcs"):
-        return {"s": "s3", "g": "gs"}[parts.scheme[0]], posixpath.join(parts.netloc, path).rstrip(
-            "/"
-        )
-    if parts.scheme in ("abfs", "abfss", "az"):
-        return "az", posixpath.join(parts.netloc.partition("@")[0], path).rstrip("/")
-    local = parts.path if parts.scheme == "file" else location
-    if "://" in local or not local.startswith("/"):
-        raise ConfigError(
-            f"the location {location!r} is neither an absolute path nor the address of a supported store",
-            guidance="write /FOLDER, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or "
-            "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER",
-        )
-    return "file", local.rstrip("/") or "/"
-
-
-def _open_system(config: FilesConfig) -> fs.FileSystem:
-    kind, _ = _split(config.location)
-    if kind == "s3":
-        return _open_s3(config.s3 or S3Options.model_validate({}))
-    if kind == "gs":
-        return _open_gcs(config.gcs or GcsOptions.model_validate({}))
-    if kind == "az":
-        return _open_azure(config.azure or AzureOptions.model_validate({}), config.location)
-    return fs.LocalFileSystem()
-
-
-def _open_s3(options: S3Options) -> fs.FileSystem:
-    scheme, _, host = (options.endpoint or "").rpartition("://")
-    chosen = {
-        "access_key": options.access_key_id,
-        "secret_key": _plain(options.secret_access_key),
-        "session_token": _plain(options.session_token),
-        "region": options.region,
-        "role_arn": options.role_arn,
-        "endpoint_override": host or None,
-        "scheme": scheme or None,
-        "anonymous": options.anonymous or None,
-    }
-    return fs.S3FileSystem(**_drop_nulls(chosen))
-
-
-def _open_gcs(options: GcsOptions) -> fs.FileSystem:
-    scheme, _, host = (options.endpoint or "").rpartition("://")
-    chosen = {
-        "anonymous": options.anonymous or None,
-        "endpoint_override": host or None,
-        "scheme": scheme or None,
-        "project_id": options.project_id,
-        "target_service_account": options.target_service_account,
-    }
-    return fs.GcsFileSystem(**_drop_nulls(chosen))
-
-
-def _open_azure(options: AzureOptions, location: str) -> fs.FileSystem:
-    account = urlsplit(location).netloc.partition("@")[2].partition(".")[0]
-    if not (options.account_name or account):
-        raise ConfigError(
-            f"the account of {location} is not known", guidance="set `azure.account_name`"
-        )
-    chosen = {
-        "account_name": options.account_name or account,
-        "account_key": _plain(options.account_key),
-        "sas_token": _plain(options.sas_token),
-        "tenant_id": options.tenant_id,
-        "client_id": options.client_id,
-        "client_secret": _plain(options.client_secret),
-        "blob_storage_authority": options.blob_storage_authority,
-        "blob_storage_scheme": options.blob_storage_scheme,
-    }
-    return fs.AzureFileSystem(**_drop_nulls(chosen))
-
-
-def _plain(secret: Any) -> str | None:
-    return None if secret is None else str(secret.get_secret_value())
-
-
-def _drop_nulls(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    return FileVersion(info.mtime_ns or 0, path, info.size or 0)

@@ -1,4 +1,4 @@
-"""CSV. All columns are read as texts, and cast by the types of the stream: see `connectors.files.texts`."""
+"""CSV. All columns are read as texts, and cast by the types of the stream: see `..texts`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from connectors.files.config import CsvOptions
-from connectors.files.formats.blocks import BlockStream
-from connectors.files.formats.file_format import (
+from connectors.sdk.arrow_records import raw_or_text
+from connectors.sdk.encoding import encode
+from connectors.sdk.files.formats.blocks import BlockStream
+from connectors.sdk.files.formats.file_format import (
     SAMPLE_BYTES,
     SAMPLE_ROWS,
     FilePart,
     estimate_rows,
 )
-from connectors.files.read_files import FileVersion
-from connectors.files.rows import FileRows, make_file_error
-from connectors.files.schema import ColumnShape, Shapes
-from connectors.files.storage import Storage, find_compression
-from connectors.files.texts import cast_texts, infer_kinds, json_value
-from connectors.sdk.arrow_records import raw_or_text
-from connectors.sdk.encoding import encode
+from connectors.sdk.files.options import CsvOptions
+from connectors.sdk.files.read_files import FileVersion
+from connectors.sdk.files.rows import FileRows, make_file_error
+from connectors.sdk.files.schema import ColumnShape, Shapes
+from connectors.sdk.files.storage import Storage, find_compression
+from connectors.sdk.files.texts import cast_texts, infer_kinds, json_value
 
 _ROW_BYTES = 100
 _BATCH_ROWS = 1 << 16

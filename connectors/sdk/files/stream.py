@@ -9,25 +9,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.files.config import (
+from connectors.sdk import Checkpoint, Estimate, Slice, SlicedStream
+from connectors.sdk.files.formats.delimited import Delimited
+from connectors.sdk.files.formats.excel import Excel
+from connectors.sdk.files.formats.file_format import PART_BYTES, FileFormat, FilePart
+from connectors.sdk.files.formats.json_lines import JsonLines
+from connectors.sdk.files.formats.parquet import Parquet
+from connectors.sdk.files.listing import FileListing
+from connectors.sdk.files.options import (
     CsvOptions,
     ExcelOptions,
-    FilesConfig,
     FileStreamConfig,
     JsonLinesOptions,
 )
-from connectors.files.documents import DocumentStream
-from connectors.files.formats.delimited import Delimited
-from connectors.files.formats.excel import Excel
-from connectors.files.formats.file_format import PART_BYTES, FileFormat, FilePart
-from connectors.files.formats.json_lines import JsonLines
-from connectors.files.formats.parquet import Parquet
-from connectors.files.listing import FileListing
-from connectors.files.read_files import LIMIT, FileVersion
-from connectors.files.rows import FileRows
-from connectors.files.schema import kind_of_schema, make_schema, merge_shapes
-from connectors.files.storage import Storage
-from connectors.sdk import Checkpoint, Estimate, Slice, SlicedStream
+from connectors.sdk.files.read_files import LIMIT, FileVersion
+from connectors.sdk.files.rows import FileRows
+from connectors.sdk.files.schema import kind_of_schema, make_schema, merge_shapes
+from connectors.sdk.files.storage import Storage
 from connectors.sdk.slices import Part
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
@@ -38,17 +36,6 @@ _STATES = 200
 """The entries of a state are sent at most about this often: a state may have a megabyte."""
 
 
-def open_streams(config: FilesConfig) -> list[FileStream | DocumentStream]:
-    """Return the streams of a config."""
-    storage = Storage(config)
-    return [
-        DocumentStream(config, stream, storage)
-        if stream.format == "documents"
-        else FileStream(config, stream, storage)
-        for stream in config.streams
-    ]
-
-
 class FileStream(SlicedStream):
     """The files that match the globs of a stream."""
 
@@ -56,12 +43,20 @@ class FileStream(SlicedStream):
     source_defined_cursor = True
     is_resumable = True
 
-    def __init__(self, config: FilesConfig, stream: FileStreamConfig, storage: Storage):
+    def __init__(
+        self,
+        stream: FileStreamConfig,
+        storage: Storage,
+        file_format: FileFormat,
+        *,
+        look_back: int,
+        file_columns: bool,
+    ):
         self.name = stream.name
         self.primary_key = tuple(stream.primary_key)
-        self._config, self._stream, self._storage = config, stream, storage
-        self._format = _make_format(stream)
-        self._listing = FileListing(config, stream, storage)
+        self._stream, self._storage, self._format = stream, storage, file_format
+        self._file_columns = file_columns
+        self._listing = FileListing(stream, storage, look_back)
         self._schema: Mapping[str, Any] | None = None
 
     @property
@@ -118,7 +113,7 @@ class FileStream(SlicedStream):
         part = FilePart(0, *(data.get("part") or ()))
         for path, modified, size in data["files"]:
             file = FileVersion(modified, path, size)
-            rows = FileRows(file, self._config.file_columns, self._stream.bad_lines == "reject")
+            rows = FileRows(file, self._file_columns, self._stream.bad_lines == "reject")
             with self._storage.guard_read(file):
                 yield from self._format.read(self._storage, rows, part, data["kinds"])
 
@@ -136,7 +131,7 @@ class FileStream(SlicedStream):
             merge_shapes(shapes),
             self._stream.columns,
             mixed=self._format.mixed,
-            file_columns=self._config.file_columns,
+            file_columns=self._file_columns,
         )
 
     def _list_kinds(self) -> tuple[dict[str, str], list[str]]:
@@ -147,7 +142,8 @@ class FileStream(SlicedStream):
         return {name: kind for name, kind in kinds.items() if kind != "string"}, nested
 
 
-def _make_format(stream: FileStreamConfig) -> FileFormat:
+def make_format(stream: FileStreamConfig) -> FileFormat:
+    """Return the format of the files of a stream."""
     if stream.format == "csv":
         return Delimited(stream.csv or CsvOptions.model_validate({}), stream.compression)
     if stream.format == "jsonl":
