@@ -64,12 +64,12 @@ class Storage:
             ConfigError: its options are not those of a file system.
         """
         if self._system is None:
-            with self._translated(f"the store of {self.location}"):
+            with self._translate_errors(f"the store of {self.location}"):
                 self._system = wrap_file_system(self.open_system())
         return self._system
 
     @contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
+    def _translate_errors(self, what: str) -> Iterator[None]:
         """Raise errors of the file system as those of this product. `what`: what is looked at."""
         try:
             yield
@@ -97,7 +97,7 @@ class Storage:
 
     def _list_folder(self, glob: Glob) -> list[fs.FileInfo]:
         folder = posixpath.join(self.root, glob.folder).rstrip("/") or "/"
-        with self._translated(f"the folder {folder}"):
+        with self._translate_errors(f"the folder {folder}"):
             if not glob.folder:
                 self._require_root(folder)
             selector = fs.FileSelector(folder, allow_not_found=True, recursive=glob.is_deep)
@@ -126,7 +126,7 @@ class Storage:
         Raises:
             TransientError: it is gone, or was replaced.
         """
-        with self._translated(f"the file {file.path}"):
+        with self._translate_errors(f"the file {file.path}"):
             info = self.system.get_file_info(self.path(file))
         if info.type != fs.FileType.File:
             raise TransientError(
