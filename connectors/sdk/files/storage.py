@@ -91,9 +91,20 @@ class Storage:
         for glob in globs:
             for info in self._list_folder(glob):
                 path = info.path.lstrip("/")[len(self.root.strip("/")) :].lstrip("/")
-                if info.type == fs.FileType.File and glob.matches(path):
-                    files[path] = _version(path, info)
+                # A path with a slash at its end marks a folder of a store.
+                if path.endswith("/") or not glob.matches(path):
+                    continue
+                found = self._follow(info)
+                if found.type == fs.FileType.File:
+                    files[path] = _version(path, found)
         return list(files.values())
+
+    def _follow(self, info: fs.FileInfo) -> fs.FileInfo:
+        """Return what a link leads to: listings do not say it."""
+        if info.type != fs.FileType.Unknown:
+            return info
+        with self._translate_errors(f"the file {info.path}"):
+            return self.system.get_file_info(info.path)
 
     def _list_folder(self, glob: Glob) -> list[fs.FileInfo]:
         folder = posixpath.join(self.root, glob.folder).rstrip("/") or "/"

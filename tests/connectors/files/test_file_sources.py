@@ -170,6 +170,27 @@ def test_a_file_that_is_replaced_while_it_is_read_is_an_error(
     assert code != 0 and "was replaced or extended" in errors(messages)[0]["message"]
 
 
+def test_links_are_followed_and_markers_of_folders_are_no_files(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fsspec/filesystem_spec#1665; an SFTP server lists links as such, without what they lead to."""
+    put(store, "a.csv", b"id\n1\n")
+    put(store, "link.csv", b"id\n2\n")
+    config = {"streams": [{**CSV, "glob": "*"}]}
+    listed = Store.find
+
+    def find(self: Store, *args: Any, **options: Any) -> Any:
+        found = listed(self, *args, **options)
+        found["/exports/link.csv"] = {**found["/exports/link.csv"], "type": "link", "size": 99}
+        found["/exports/"] = {"name": "/exports/", "type": "file", "size": 0}
+        found["/exports/gone.csv"] = {"name": "/exports/gone.csv", "type": "link", "size": 9}
+        return found
+
+    monkeypatch.setattr(Store, "find", find)
+    rows, _ = read(InMemory(), tmp_path, config, discover(InMemory(), tmp_path, config))
+    assert [row["_file_path"] for row in rows] == ["a.csv", "link.csv"]
+
+
 def test_streams_and_formats_of_a_source(store: Store, tmp_path: Path) -> None:
     put(store, "2024/a.txt", b"AB0117\nAB02-3\n")
     catalog = discover(Fixed(), tmp_path, {})
