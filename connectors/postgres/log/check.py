@@ -21,7 +21,7 @@ SELECT pg_is_in_recovery() AS is_standby, current_setting('wal_level') AS level,
     AS may_replicate
 """
 _PUBLICATION = """
-SELECT puballtables AS is_whole, pubinsert AND pubupdate AND pubdelete AND pubtruncate AS is_full,
+SELECT pubinsert AND pubupdate AND pubdelete AS is_full, pubtruncate AS has_truncations,
   pubviaroot AS has_roots
 FROM pg_catalog.pg_publication WHERE pubname = {name}
 """
@@ -31,6 +31,7 @@ SELECT c.oid::int8 AS oid, c.relreplident::text AS identity,
 FROM pg_catalog.pg_class c WHERE c.oid IN ({oids})
 """
 _FULL, _DEFAULT = "f", "d"
+_ALL_KINDS = "publish = 'insert, update, delete, truncate'"
 
 
 def check_log(session: Session, config: PostgresConfig, relations: Sequence[Relation]) -> None:
@@ -94,7 +95,7 @@ def _check_publication(
     if not rows[0]["is_full"]:
         raise ConfigError(
             f"the publication {name!r} leaves out some kinds of changes",
-            guidance=f"ALTER PUBLICATION {quoted} SET (publish = 'insert, update, delete, truncate');",
+            guidance=f"ALTER PUBLICATION {quoted} SET ({_ALL_KINDS});",
         )
     if not rows[0]["has_roots"] and any(part.kind == PARTITIONED for part in relations):
         raise ConfigError(
@@ -123,6 +124,12 @@ def list_log_warnings(
         yield (
             f"the publication {name!r} has only some rows of {', '.join(narrowed)}: changes of the others do "
             "not come, though a snapshot has them. Publish these tables without WHERE"
+        )
+    rows = session.rows(_PUBLICATION.format(name=quote_text(name)))
+    if rows and not rows[0]["has_truncations"]:
+        yield (
+            f"the publication {name!r} leaves out TRUNCATE: rows of truncated tables stay in the lake. To "
+            f"have them deleted: ALTER PUBLICATION {quote_name(name)} SET ({_ALL_KINDS});"
         )
     yield from _list_identity_warnings(session, [part for part, entry in pairs if entry])
     slot = find_slot(session, config.slot or "")

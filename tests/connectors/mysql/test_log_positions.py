@@ -87,6 +87,13 @@ GONE, HIDDEN, ALTERED = Effect.ROWS_GONE, Effect.ROWS_HIDDEN, Effect.ALTERED
 EMPTIED = Effect.EMPTIED
 
 
+def test_a_statement_in_another_database_names_the_table() -> None:
+    """debezium/debezium, pull request 49: it was filtered by the database of the session."""
+    statements = "TRUNCATE shop.t", "DROP TABLE t", "TRUNCATE TABLE `shop` . `t`"
+    found = [dict(find_effects(Statement("other", text), [T, U])) for text in statements]
+    assert found == [{T: EMPTIED}, {}, {T: EMPTIED}]
+
+
 @pytest.mark.parametrize(
     ("text", "effects"),
     [

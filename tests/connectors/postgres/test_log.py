@@ -13,6 +13,7 @@ import pytest
 from connectors.postgres import Postgres
 from connectors.sdk import Measure
 from connectors.sdk.groups import GroupCheckpoint, StreamPart
+from connectors.sdk.reports import listen_to_warnings
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.logged import DEDUP, Killed
 from tests.connectors.postgres.logged import Lake
@@ -252,6 +253,21 @@ def test_check_prints_the_sql_that_mends_the_log(lake: Lake) -> None:
     database.execute(f"ALTER PUBLICATION {config['publication']} SET (publish = 'insert')")
     with pytest.raises(ConfigError, match="leaves out some kinds of changes"):
         source.check(source.parse(config))
+
+
+def test_a_publication_without_truncations_keeps_the_rows(lake: Lake) -> None:
+    """estuary/connectors#855: some truncate tables to keep them small, and want the rows elsewhere."""
+    database, publication = lake.database, lake.config["publication"]
+    database.execute(f"ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete')")
+    database.execute("INSERT INTO plain VALUES (1), (2)")
+    lake.sync()
+    database.execute("TRUNCATE plain; INSERT INTO plain VALUES (3)")
+    lake.sync()
+    assert sorted(row["id"] for row in lake.rows("plain")) == [1, 2, 3]
+    warnings: list[str] = []
+    with listen_to_warnings(warnings.append):
+        Postgres().check(Postgres().parse(lake.config))
+    assert any("leaves out TRUNCATE" in text for text in warnings)
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
