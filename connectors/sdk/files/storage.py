@@ -94,9 +94,9 @@ class Storage:
                 # A path with a slash at its end marks a folder of a store.
                 if path.endswith("/") or not glob.matches(path):
                     continue
-                found = self._follow(info)
-                if found.type == fs.FileType.File:
-                    files[path] = _version(path, found)
+                followed = self._follow(info)
+                if followed.type == fs.FileType.File:
+                    files[path] = _version(path, followed)
         return list(files.values())
 
     def _follow(self, info: fs.FileInfo) -> fs.FileInfo:

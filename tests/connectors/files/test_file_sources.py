@@ -180,11 +180,11 @@ def test_links_are_followed_and_markers_of_folders_are_no_files(
     listed = Store.find
 
     def find(self: Store, *args: Any, **options: Any) -> Any:
-        found = listed(self, *args, **options)
-        found["/exports/link.csv"] = {**found["/exports/link.csv"], "type": "link", "size": 99}
-        found["/exports/"] = {"name": "/exports/", "type": "file", "size": 0}
-        found["/exports/gone.csv"] = {"name": "/exports/gone.csv", "type": "link", "size": 9}
-        return found
+        infos = listed(self, *args, **options)
+        infos["/exports/link.csv"] = {**infos["/exports/link.csv"], "type": "link", "size": 99}
+        infos["/exports/"] = {"name": "/exports/", "type": "file", "size": 0}
+        infos["/exports/gone.csv"] = {"name": "/exports/gone.csv", "type": "link", "size": 9}
+        return infos
 
     monkeypatch.setattr(Store, "find", find)
     rows, _ = read(InMemory(), tmp_path, config, discover(InMemory(), tmp_path, config))

@@ -90,8 +90,8 @@ EMPTIED = Effect.EMPTIED
 def test_a_statement_in_another_database_names_the_table() -> None:
     """debezium/debezium, pull request 49: it was filtered by the database of the session."""
     statements = "TRUNCATE shop.t", "DROP TABLE t", "TRUNCATE TABLE `shop` . `t`"
-    found = [dict(find_effects(Statement("other", text), [T, U])) for text in statements]
-    assert found == [{T: EMPTIED}, {}, {T: EMPTIED}]
+    effects = [dict(find_effects(Statement("other", text), [T, U])) for text in statements]
+    assert effects == [{T: EMPTIED}, {}, {T: EMPTIED}]
 
 
 @pytest.mark.parametrize(
