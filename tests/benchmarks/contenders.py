@@ -216,7 +216,7 @@ def project(
 def places(folder: Path) -> dict[str, str]:
     """The environment of a project in `folder`, with a home of its own."""
     home = folder / "home"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     return {
         "ELT_DEFS": str(folder / "defs"),

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
 def copy_by_duckdb(address: str, table: str, folder: Path) -> None:
@@ -83,11 +84,32 @@ def copy_by_sling(address: str, table: str, folder: Path) -> None:
     )
 
 
+def copy_by_spark(address: str, table: str, folder: Path) -> None:
+    """Copy by Spark's reader of JDBC, in ranges of the key, into files of Parquet."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    parts = urlsplit(address)
+    options = {
+        "url": f"jdbc:postgresql://{parts.hostname}:{parts.port}{parts.path}",
+        "user": parts.username,
+        "driver": "org.postgresql.Driver",
+        "fetchsize": 10_000,
+    }
+    bounds = f"SELECT min(id) AS low, max(id) AS high FROM {table}"
+    ((low, high),) = spark.read.format("jdbc").options(**options, query=bounds).load().collect()
+    ranges = {"partitionColumn": "id", "lowerBound": low, "upperBound": high, "numPartitions": 8}
+    rows = spark.read.format("jdbc").options(**options, **ranges, dbtable=table).load()
+    rows.write.parquet(str(folder / "files"))
+    spark.stop()
+
+
 METHODS = {
     "duckdb": copy_by_duckdb,
     "connectorx": copy_by_connectorx,
     "dlt": copy_by_dlt,
     "sling": copy_by_sling,
+    "spark": copy_by_spark,
 }
 
 if __name__ == "__main__":

@@ -12,17 +12,27 @@ WIDE_KINDS = (
     ("date", "date '2015-01-01' + (g % 4000)::int"),
 )
 """Types and values of the columns of the wide table, which come again and again."""
-POSTGRES_TABLE = """
+_POSTGRES_TABLE = """
 CREATE TABLE {name} (id bigint PRIMARY KEY, i int, amount numeric(12,2), d double precision, t text,
   customer varchar(32), at timestamptz, day date, flag boolean, j jsonb);
+{insert};
+VACUUM (FREEZE, ANALYZE) {name};
+"""
+_POSTGRES_ROWS = """
 INSERT INTO {name} SELECT g, nullif(g * 7919 % 1000000, 0), g * 31 % 100000000 / 100.0, sqrt(g),
   substr(md5(g::text) || md5((g + 1)::text), 1, 20 + (g % 21)::int), 'customer-' || (g % 50000),
   timestamptz '2020-01-01 00:00:00+00' + g * interval '11.123456 seconds',
   date '2015-01-01' + (g % 4000)::int,
   g % 2 = 0, jsonb_build_object('a', g, 'tag', 'x' || (g % 100), 'ok', g % 2 = 0)
-  FROM generate_series(1, {rows}::bigint) g;
+  FROM generate_series({first}::bigint, {last}::bigint) g
+"""
+LARGE_VALUES = """
+CREATE TABLE {name} (id bigint PRIMARY KEY, n int, body text);
+ALTER TABLE {name} ALTER body SET STORAGE EXTERNAL;
+INSERT INTO {name} SELECT g, g, repeat(md5(g::text), 100) FROM generate_series(1, {rows}::bigint) g;
 VACUUM (FREEZE, ANALYZE) {name};
 """
+"""A table with values that are stored out of line."""
 MYSQL_TABLE = """
 CREATE TABLE {name} (id bigint PRIMARY KEY, i int, amount decimal(12,2), d double, t varchar(64),
   customer varchar(32), at datetime(6), day date, flag int, j text);
@@ -32,6 +42,16 @@ INSERT INTO {name} SELECT seq, seq * 7919 % 1000000, seq * 31 % 100000000 / 100,
   CONCAT('{{"a": ', seq, ', "tag": "x', seq % 100, '"}}') FROM seq_1_to_{rows};
 ANALYZE TABLE {name};
 """
+
+
+def create_table(name: str, rows: int) -> str:
+    """Return the SQL that makes a table of PostgreSQL with ten columns."""
+    return _POSTGRES_TABLE.format(name=name, insert=insert_rows(name, 1, rows))
+
+
+def insert_rows(name: str, first: int, last: int) -> str:
+    """Return the SQL that inserts the rows of some keys into such a table."""
+    return _POSTGRES_ROWS.format(name=name, first=first, last=last)
 
 
 def create_wide_table(name: str, rows: int) -> str:
