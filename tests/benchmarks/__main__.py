@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.benchmarks import (
     conform,
+    file_sources,
     ingest,
     loading,
     log,
@@ -76,7 +77,8 @@ QUICK = {
 }
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
-    *("log", "log_scale", "sdk", "manifest", "slices", "sources", "loading"),
+    *("log", "log_scale", "sdk", "manifest", "slices", "sources"),
+    *("file_sources", "loading"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -102,7 +104,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--emitted", type=int, help="records of a source on the SDK")
     parser.add_argument("--fetched", type=int, help="records that a manifest reads")
     parser.add_argument("--sliced", type=int, help="rows that executors read by slices")
-    parser.add_argument("--tabled", type=int, help="rows of tables that sources copy")
+    parser.add_argument("--tabled", type=int, help="rows of tables and of files that sources copy")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -133,6 +135,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "manifest": partial(manifest.run, work, args.fetched, folder),
         "slices": partial(slices.run, work, args.sliced),
         "sources": partial(sources.run, work, args.tabled, folder),
+        "file_sources": partial(file_sources.run, work, args.tabled),
         "loading": partial(loading.run, work),
         "soak": partial(soak.run, work, args.soaked),
     }

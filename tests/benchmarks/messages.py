@@ -114,7 +114,7 @@ def _write(out: TextIO, records: int, state_every: int, kind: MessageSet) -> Non
 def _messages(records: int, state_every: int, kind: MessageSet) -> Iterator[str]:
     record_of = _singer_record if kind.singer else _airbyte_record
     state_of = _singer_state if kind.singer else state_message
-    for number, data in enumerate(_data(records, is_mixed=kind.is_mixed)):
+    for number, data in enumerate(generate_records(records, is_mixed=kind.is_mixed)):
         yield record_of(number, data)
         if (number + 1) % state_every == 0 or number + 1 == records:
             yield state_of(time_of(number))
@@ -138,7 +138,8 @@ def _singer_state(updated_at: str) -> str:
     return f'{{"type": "STATE", "value": {{"updated_at": "{updated_at}"}}}}\n'
 
 
-def _data(records: int, *, is_mixed: bool) -> Iterator[str]:
+def generate_records(records: int, *, is_mixed: bool = False) -> Iterator[str]:
+    """Yield the records as JSON."""
     rng = random.Random(SEED)
     below, uniform = _below(rng), rng.random
     more = ""
