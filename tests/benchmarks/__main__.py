@@ -31,6 +31,7 @@ from tests.benchmarks import (
     sdk,
     slices,
     soak,
+    source_memory,
     sources,
     start,
 )
@@ -78,7 +79,7 @@ QUICK = {
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
     *("log", "log_scale", "sdk", "manifest", "slices", "sources"),
-    *("file_sources", "loading"),
+    *("file_sources", "source_memory", "loading"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -136,6 +137,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "slices": partial(slices.run, work, args.sliced),
         "sources": partial(sources.run, work, args.tabled, folder),
         "file_sources": partial(file_sources.run, work, args.tabled),
+        "source_memory": partial(source_memory.run, work, args.tabled),
         "loading": partial(loading.run, work),
         "soak": partial(soak.run, work, args.soaked),
     }

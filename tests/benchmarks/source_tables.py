@@ -33,6 +33,14 @@ INSERT INTO {name} SELECT g, g, repeat(md5(g::text), 100) FROM generate_series(1
 VACUUM (FREEZE, ANALYZE) {name};
 """
 """A table with values that are stored out of line."""
+VALUE_BYTES = 10_000_000
+HUGE_VALUES = f"""
+CREATE TABLE {{name}} (id bigint PRIMARY KEY, body text);
+INSERT INTO {{name}} SELECT g, repeat(md5(g::text), {VALUE_BYTES // 32})
+  FROM generate_series(1, {{rows}}::bigint) g;
+VACUUM (FREEZE, ANALYZE) {{name}};
+"""
+"""A table with values of `VALUE_BYTES`."""
 MYSQL_TABLE = """
 CREATE TABLE {name} (id bigint PRIMARY KEY, i int, amount decimal(12,2), d double, t varchar(64),
   customer varchar(32), at datetime(6), day date, flag int, j text);
