@@ -1,10 +1,12 @@
-"""Fields that rows have if they are read from a log of changes, as other sources of Airbyte name them."""
+"""Fields that rows have if they are read from a log of changes, as other sources of Airbyte name them; and
+what a snapshot of a table says of the rows that were there before it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from connectors.sdk.items import Slice
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
 UPDATED_AT = "_ab_cdc_updated_at"
@@ -23,3 +25,19 @@ def add_log_fields(schema: Mapping[str, Any], cursor: str) -> dict[str, Any]:
     """
     added = {cursor: {"type": ["integer", "null"]}, UPDATED_AT: _TIME, DELETED_AT: _TIME}
     return {**schema, "properties": {**schema["properties"], **added}}
+
+
+def make_truncation_slice(number: int, time: int, key: Sequence[str]) -> Slice:
+    """Return a slice that deletes the rows of a table with a number that is not greater.
+
+    A table that is read in full again, after a reset, may have lost rows meanwhile. So in a table that
+    deduplicates, this comes after the rows of the snapshot, whose numbers are greater: readers see each row
+    that stayed all the time.
+
+    Args:
+        time: in microseconds since 1970.
+        key: the names of the key's fields.
+    """
+    return Slice(
+        "rows that are gone", {"truncation": number, "time": time, "key": list(key)}, rows=1
+    )

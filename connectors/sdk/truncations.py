@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,3 +36,8 @@ def make_truncation(
         ],
         names=[*columns, cursor, UPDATED_AT, DELETED_AT, CHANGES_COLUMN],
     )
+
+
+def read_truncation(columns: Sequence[str], cursor: str, data: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return the row of a slice that is a truncation. `data`: of `log_fields.make_truncation_slice`."""
+    return make_truncation(columns, data["key"], cursor, data["truncation"], data["time"])

@@ -60,7 +60,7 @@ class Table:
         self.events.append(row)
         if TRUNCATED in reasons.values():
             for former in list(self.latest.values()):
-                if former[DELETED_AT] is None:
+                if former[DELETED_AT] is None and former[self.cursor] <= row[self.cursor]:
                     self._merge({**row, **{name: former[name] for name in self.key}})
             return
         before = self.latest.get(tuple(row[name] for name in self.key))
@@ -138,6 +138,10 @@ class Lake:
                     assert isinstance(item, Wait)
         finally:
             items.close()  # type: ignore[attr-defined]
+
+    def reset(self, name: str) -> None:
+        """Let the next sync read a stream from the beginning; its rows stay."""
+        self.states = {stream: part for stream, part in self.states.items() if stream.name != name}
 
     def open_source(self) -> Source:
         module, _, name = self.source.partition(":")

@@ -123,7 +123,8 @@ def test_a_truncation_leaves_rows_that_are_later_by_the_cursor_or_arrived_after_
     writer.commit(checkpoint(1))
     truncation = {**TRUNCATION[0], "n": 3}, TRUNCATION[1]
     write(lake, [({"id": 7, "n": 2}, {}), truncation, ({"id": 1, "n": 3}, {})], writer, 4)
-    assert writer.commit(checkpoint(2, final=True)).rejected == 0
+    committed = writer.commit(checkpoint(2, final=True))
+    assert (committed.rejected, committed.changed) == (0, 0)
     assert rows(lake.spark, lake.table, "id", "n") == [(1, 3), (4, 4)]
     assert lake.versions("id", "n", "_is_current") == [
         (1, 1, False),

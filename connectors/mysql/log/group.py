@@ -36,5 +36,4 @@ class LogGroup(StreamGroup):
         is_acknowledged: bool,
     ) -> Iterator[GroupItem]:
         streams = [self._streams[member.id] for member in members]
-        keys = {member.id: member.key_columns for member in members}
-        yield from import_module(_READ).LogRead(self._config, streams, keys).items(state)
+        yield from import_module(_READ).LogRead(self._config, streams, members).items(state)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.log.changes import Keys
 from connectors.mysql.log.dump import Server, has_event, read_server, read_visible_position
 from connectors.mysql.log.state import RESET, LogState, Place, TableState, load_state
 from connectors.mysql.log.stream import LogStream
@@ -19,15 +18,22 @@ from connectors.mysql.log.windows import WindowReader
 from connectors.mysql.session import Session, open_session
 from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
+from connectors.sdk.log_fields import make_truncation_slice
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 
 class LogRead:
-    """One read of some tables of the log. `streams`: those to read; `keys`: the columns of their keys."""
+    """One read of some tables of the log. `streams`: those to read; `members`: how they are configured."""
 
-    def __init__(self, config: MySqlConfig, streams: Sequence[LogStream], keys: Keys):
-        self._config, self._streams, self._keys = config, streams, keys
+    def __init__(
+        self,
+        config: MySqlConfig,
+        streams: Sequence[LogStream],
+        members: Sequence[ConfiguredStream],
+    ):
+        self._config, self._streams = config, streams
+        self._members = {member.id: member for member in members}
 
     def items(self, state: GroupState | None) -> Iterator[GroupItem]:
         """Yield the slices and the states.
@@ -68,6 +74,8 @@ class LogRead:
             if isinstance(part, Checkpoint):
                 assert isinstance(part.state, dict)
                 is_complete = bool(part.state.get("is_complete"))
+                if is_complete:
+                    yield from self._list_gone(table, stream.id)
                 progress = None if is_complete else part.state
                 table = replace(table, progress=progress, is_complete=is_complete)
                 log.tables[stream.id] = table
@@ -80,8 +88,16 @@ class LogRead:
             else:
                 yield StreamPart(stream.id, part)
         if not table.is_complete:  # without a key, a table is one slice, and has no states
+            yield from self._list_gone(table, stream.id)
             log.tables[stream.id] = replace(table, is_complete=True)
             yield GroupCheckpoint(log.to_state())
+
+    def _list_gone(self, table: TableState, stream: StreamId) -> Iterator[StreamPart]:
+        """Yield the end of the rows that the table had before it was read in full again."""
+        member = self._members[stream]
+        if member.deduplicates:
+            number = table.number - 1
+            yield StreamPart(stream, make_truncation_slice(number, number, member.key_columns))
 
     def _read_changes(self, log: LogState) -> Iterator[GroupItem]:
         """Yield the changes up to the present end of the log, window by window."""
@@ -91,7 +107,7 @@ class LogRead:
             reader = WindowReader(
                 self._config,
                 self._streams,
-                self._keys,
+                {name: member.key_columns for name, member in self._members.items()},
                 LogState(log.is_mariadb, tables),
                 server,
                 session.rows,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CURSOR = "_ab_cdc_cursor"
-_CHANGES = "connectors.mysql.log.changes"
-"""The module is imported with the first batch: pyarrow is slow to import."""
+_CHANGES, _TRUNCATIONS = "connectors.mysql.log.changes", "connectors.sdk.truncations"
+"""The modules are imported with the first batch: pyarrow is slow to import."""
 
 
 class LogStream(TableStream):
@@ -48,6 +48,10 @@ class LogStream(TableStream):
             yield from self._read_all(session, state or {}, self._require_same(session, state))
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        if "truncation" in data:
+            names = [column.name for column in self.columns]
+            yield import_module(_TRUNCATIONS).read_truncation(names, CURSOR, data)
+            return
         for batch in super().read_slice(data):
             if "number" not in data:
                 yield batch

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.arrow_values import Converted
-from connectors.postgres.catalog import LSN, Column, Table
+from connectors.postgres.catalog import LSN, Column
 from connectors.postgres.log.messages import (
     DELETE,
     INSERT,
@@ -237,13 +237,6 @@ class _Rows:
             differs = pc.not_equal(gather(changes.data, old), gather(changes.data, new))
             is_moved[updated] |= np.asarray(pc.fill_null(differs, False))
         return is_moved
-
-
-def make_former_truncation(table: Table, data: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return a delete of all rows of the table that had the name before. `data`: of its slice."""
-    names = [column.name for column in table.columns]
-    time = int(data["time"] * 1_000_000)
-    return make_truncation(names, data["key"], LSN, data["truncation"], time)
 
 
 def add_snapshot_fields(batch: pa.RecordBatch, data: Mapping[str, Any]) -> pa.RecordBatch:

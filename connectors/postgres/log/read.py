@@ -30,6 +30,7 @@ from connectors.postgres.reading import TableRead
 from connectors.postgres.session import open_session
 from connectors.sdk import Checkpoint, Slice, Wait, Warn
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
+from connectors.sdk.log_fields import make_truncation_slice
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
@@ -187,20 +188,22 @@ class LogRead:
             read = TableRead(self._config, stream.table, member, holder)
             table = table.add_snapshot(read.snapshot.transactions, read.snapshot.lsn)
             number = table.snapshots[-1].number
+            gone = make_truncation_slice(
+                table.snapshots[0].number - 1,
+                int(read.snapshot.time * 1_000_000),
+                member.key_columns,
+            )
             if is_made_again:
-                yield StreamPart(
-                    member.id, Warn("the table was dropped and made again: it is read in full")
-                )
-                data = {
-                    "truncation": number - 1,
-                    "time": read.snapshot.time,
-                    "key": member.key_columns,
-                }
-                yield StreamPart(member.id, Slice("truncation", data, rows=1))
+                warning = "the table was dropped and made again: it is read in full"
+                yield StreamPart(member.id, Warn(warning))
+                if not member.deduplicates:
+                    yield StreamPart(member.id, gone)
             for part in read.slices(None if table.position is None else dict(table.position)):
                 if isinstance(part, Checkpoint):
                     assert isinstance(part.state, dict)
                     is_complete = bool(part.state["complete"])
+                    if is_complete and member.deduplicates:
+                        yield StreamPart(member.id, gone)
                     position = None if is_complete else part.state
                     table = replace(table, position=position, is_complete=is_complete)
                     log.tables[member.id] = table

@@ -19,8 +19,9 @@ column `_ab_cdc_lsn`, and the table keeps the row with the greatest. Rows of a s
 not less than those of all transactions that it shows; a transaction that it does not show gets a greater one
 (`number_changes`).
 
-**A table that was made again** under its name has no row of the former one. The log does not tell: so it is
-known by its number (OID), and a truncation comes before the rows of its snapshot.
+**A table that is read in full again**, after a reset, or because another one has its name now (the log does
+not tell: it is known by its number, OID), has rows in the lake that may be gone: a truncation comes after its
+snapshot, with a number less than those of its rows (`connectors.sdk.log_fields`).
 
 Tests: `tests/connectors/postgres/test_log_state.py`, `tests/connectors/postgres/test_log.py`,
 `tests/connectors/postgres/test_log_servers.py`

@@ -16,8 +16,8 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CHANGES = "connectors.postgres.log.changes"
-"""The module is imported with the first batch: pyarrow is slow to import."""
+_CHANGES, _TRUNCATIONS = "connectors.postgres.log.changes", "connectors.sdk.truncations"
+"""The modules are imported with the first batch: pyarrow is slow to import."""
 
 
 class LogStream(TableStream):
@@ -34,7 +34,8 @@ class LogStream(TableStream):
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         changes = import_module(_CHANGES)
         if "truncation" in data:
-            yield changes.make_former_truncation(self.table, data)
+            names = [column.name for column in self.table.columns]
+            yield import_module(_TRUNCATIONS).read_truncation(names, LSN, data)
             return
         for batch in super().read_slice(data):
             yield batch if "number" not in data else changes.add_snapshot_fields(batch, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from pyspark.sql import SparkSession
@@ -14,9 +15,6 @@ from elt_assets.lake.merge.truncations import replace_truncations
 from elt_assets.lake.merge.unchanged_values import complete
 from elt_assets.protocol.airbyte.messages import TRUNCATED, UNCHANGED
 
-_STEPS = {TRUNCATED: replace_truncations, UNCHANGED: complete}
-"""In this order: a value from before a truncation is not that of a row after it."""
-
 
 def resolve(
     spark: SparkSession,
@@ -24,24 +22,27 @@ def resolve(
     present: Batch,
     by: Ordering,
     schema: t.StructType,
-    reasons: AbstractSet[str],
+    dependent: Mapping[str, AbstractSet[str]],
 ) -> list[DataFile]:
-    """Write the rows of a batch so that none depends on others; return hidden files of them.
+    """Write the rows of a batch so that none depends on others; return files of them, new ones and old ones.
 
     Args:
         present: the rows and deletes of the table.
         schema: the columns of both.
-        reasons: those by which rows depend on others, at least one of `DEPENDENT`.
+        dependent: the paths of the files with rows that depend on others, by the reason, of `DEPENDENT`.
 
     Raises:
         SystemFailure: rows were lost.
     """
-    files: list[DataFile] = []
-    for reason, step in _STEPS.items():
-        if reason in reasons:
-            former, source = files, Batch(batch.table, files) if files else batch
-            try:
-                files = step(spark, source, present, by, schema)
-            finally:
-                batch.table.discard_files(former)
+    files = list(batch.files)
+    if TRUNCATED in dependent:
+        # First: a value from before a truncation is not that of a row after it.
+        paths = dependent[TRUNCATED]
+        files = replace_truncations(spark, batch, paths, present, by, schema)
+    if UNCHANGED in dependent:
+        given = {file.path for file in batch.files}
+        try:
+            return complete(spark, Batch(batch.table, files), present, by, schema)
+        finally:
+            batch.table.discard_files(file for file in files if file.path not in given)
     return files

@@ -3,13 +3,16 @@
 Such a record has no key, and the reason TRUNCATED among its changes. Before a batch is merged, a delete of
 each row that arrived before it takes its place: of the rows of the batch, and of those of the table. So a
 merge, and a history, get nothing but rows and deletes. The deletes have the place, the cursor and the times
-of the record, so rows that arrived after it stay, as do those whose cursor is greater.
+of the record. Rows that arrived after it stay, as do those whose cursor is greater: so a snapshot that
+replaces the rows of a table ends with a truncation whose cursor is less than those of its rows.
 
 Of several truncations, each deletes what arrived since the one before it: a history has an end for each
 version. Test: `tests/lake/test_dependent_rows.py`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -25,33 +28,45 @@ from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.expressions import value_at
 from elt_assets.protocol.airbyte.messages import TRUNCATED
 
-_KEY, _PLACE = "_elt_key", "_elt_place"
+_KEY, _PLACE, _CURSOR = "_elt_key", "_elt_place", "_elt_cursor"
 _RECORD, _SINCE, _UNTIL = "_elt_record", "_elt_since", "_elt_until"
 
 
 def replace_truncations(
-    spark: SparkSession, batch: Batch, present: Batch, by: Ordering, schema: t.StructType
+    spark: SparkSession,
+    batch: Batch,
+    paths: AbstractSet[str],
+    present: Batch,
+    by: Ordering,
+    schema: t.StructType,
 ) -> list[DataFile]:
-    """Write the rows of a batch with deletes in place of its truncations; return hidden files of them.
+    """Return the files of a batch, with hidden ones that have deletes in place of its truncations.
 
     Args:
+        paths: the files of the batch with truncations.
         present: the rows and deletes of the table.
         schema: the columns of both.
 
     Raises:
         SystemFailure: rows were lost.
     """
-    rows, counter = batch.rows(spark, schema), RowCounter()
+    rest = [file for file in batch.files if file.path not in paths]
+    part = Batch(batch.table, [file for file in batch.files if file.path in paths])
+    rows, counter = part.rows(spark, schema), RowCounter()
     is_truncation = has_change(TRUNCATED)
     others = write_all(batch.table, counter.count(rows).where(~is_truncation), HIDDEN)
-    verify_or_discard(batch.table, batch.records, counter.rows, "rows of a batch", others)
+    verify_or_discard(batch.table, part.records, counter.rows, "rows of a batch", others)
     truncations = _list_truncations(rows.where(is_truncation), schema)
-    former = _list_keys(rows.where(~is_truncation), by, schema, f.col(metadata_columns.RAW_ID))
+    place = f.col(metadata_columns.RAW_ID)
+    former = _list_keys(rows.where(~is_truncation), by, schema, place)
+    if rest:
+        others_of_batch = Batch(batch.table, rest).rows(spark, schema)
+        former = former.unionByName(_list_keys(others_of_batch, by, schema, place))
     if present.files:
-        is_before = by.arrival == "last"
-        place = f.lit("") if is_before else f.col(metadata_columns.RAW_ID)
-        former = former.unionByName(_list_keys(present.rows(spark, schema), by, schema, place))
-    return [*others, *write_all(batch.table, _join(former, truncations, by, schema), HIDDEN)]
+        before = f.lit("") if by.arrival == "last" else place
+        former = former.unionByName(_list_keys(present.rows(spark, schema), by, schema, before))
+    ends = write_all(batch.table, _join(former, truncations, by, schema), HIDDEN)
+    return [*rest, *others, *ends]
 
 
 def _list_truncations(truncations: DataFrame, schema: t.StructType) -> DataFrame:
@@ -64,11 +79,13 @@ def _list_truncations(truncations: DataFrame, schema: t.StructType) -> DataFrame
 
 
 def _list_keys(rows: DataFrame, by: Ordering, schema: t.StructType, place: Expression) -> DataFrame:
-    """Return the columns of the key of rows that are there, and the place of each row."""
+    """Return the columns of the key of rows that are there, and the place and the cursor of each row."""
     deleted = is_delete(schema)
     there = rows if deleted is None else rows.where(~deleted)
     names = [value_at([name]) for name in _key_columns(by)]
-    return there.select(*names, key_value(by.key).alias(_KEY), place.alias(_PLACE))
+    cursor = value_at(by.cursor) if by.cursor else f.lit(None)
+    key = key_value(by.key)
+    return there.select(*names, key.alias(_KEY), place.alias(_PLACE), cursor.alias(_CURSOR))
 
 
 def _join(
@@ -76,6 +93,9 @@ def _join(
 ) -> DataFrame:
     """Return a delete for each key that a truncation finds."""
     is_between = (f.col(_PLACE) >= f.col(_SINCE)) & (f.col(_PLACE) < f.col(_UNTIL))
+    if by.cursor:
+        last = value_at([_RECORD, *by.cursor])
+        is_between &= f.coalesce(f.col(_CURSOR) <= last, f.lit(True))
     ends = former.join(f.broadcast(truncations), is_between).dropDuplicates([_KEY, _UNTIL])
     own = _key_columns(by)
     columns = [

@@ -8,9 +8,9 @@ builds the commit again, from the same tables; a vacuum removes the files.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import types as t
 
@@ -58,7 +58,7 @@ class CheckpointData:
         rejected: the number of rejected records.
         final: whether the sync is complete.
         replayed: files of the dead letter that `batch` and `rejected_files` replace.
-        dependent: the reasons by which rows of the batch depend on those before them.
+        dependent: the paths of the files with rows that depend on those before them, by the reason.
     """
 
     batch: Sequence[DataFile]
@@ -67,7 +67,7 @@ class CheckpointData:
     state: str | None
     final: bool
     replayed: Sequence[DataFile] = ()
-    dependent: AbstractSet[str] = frozenset()
+    dependent: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
 
 
 class CommitBuilder:
@@ -126,8 +126,8 @@ class CommitBuilder:
             }  # a merge that a package adds may use them
             return built
         finally:
-            leftover = (file for file in batch if file.path not in in_commit)
-            self._tables.main.discard_files(leftover)
+            kept = in_commit | {file.path for file in data.batch}
+            self._tables.main.discard_files(file for file in batch if file.path not in kept)
 
     def _resolve(self, data: CheckpointData) -> Sequence[DataFile]:
         """Return files with the rows of the batch, of which none depends on those before it any more."""

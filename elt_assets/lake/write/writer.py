@@ -62,7 +62,7 @@ class _Pending:
     records: int = 0
     rejected: int = 0
     changed: int = 0
-    dependent: set[str] = field(default_factory=set)
+    dependent: dict[str, set[str]] = field(default_factory=dict)
     places: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
 
@@ -203,7 +203,9 @@ class TableWriter:
             pending.records += result.rows
             pending.rejected += result.rejected
             pending.changed += result.changed
-            pending.dependent |= result.dependent
+            for reason in result.dependent:
+                paths = pending.dependent.setdefault(reason, set())
+                paths.update(path for path, *_ in result.files)
             pending.undeclared.update(result.undeclared)
             if self._locates:
                 pending.places.extend(result.rejected_sequence)
@@ -230,6 +232,8 @@ class TableWriter:
         pending_files, self._pending.files = self._pending.files, []
         self._pending.files = list(self._convert(pending_files, before))
         kept_paths = {file.path for file in self._pending.files}
+        if kept_paths != {file.path for file in pending_files}:  # the rows are in other files now
+            self._pending.dependent = dict.fromkeys(self._pending.dependent, kept_paths)
         self._tables.main.discard_files(
             file for file in pending_files if file.path not in kept_paths
         )

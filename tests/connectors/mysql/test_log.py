@@ -63,6 +63,8 @@ def run_seed(lake: Lake, server: MariaDb, seed: int) -> None:
         server.execute(large_transaction(1000, 30_000))
     for _ in range(12):
         work.run(server, work.random.randrange(8), empties=True)
+        if work.random.random() < 0.2:
+            lake.reset(work.random.choice(lake.names))
         if work.random.random() < 0.1:
             server.execute("FLUSH BINARY LOGS")
         try:
@@ -193,7 +195,7 @@ def test_changes_that_the_log_does_not_have_are_an_error_until_a_reset(
             lake.sync()
         assert "elt reset" in (error.value.guidance or "")
     lake.tables.pop("plain")
-    lake.states = {stream: part for stream, part in lake.states.items() if stream.name != "plain"}
+    lake.reset("plain")
     lake.sync()
     assert_equal(lake)
 
@@ -392,3 +394,19 @@ def test_check_prints_the_sql_that_mends_the_log(logged: MariaDb) -> None:
         logged.execute("GRANT REPLICATION SLAVE ON *.* TO elt@'127.0.0.1'")
     grant = "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'elt'@'127.0.0.1'"
     assert grant in (error.value.guidance or "")
+
+
+def test_a_reset_stream_loses_the_rows_that_are_gone(lake: Lake, logged: MariaDb) -> None:
+    """The log is lost, with deletes: the table is read in full again, and no row goes that stayed."""
+    logged.execute("INSERT INTO plain (id, name) VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    lake.sync()
+    logged.execute("DELETE FROM plain WHERE id = 2; UPDATE plain SET name = 'd' WHERE id = 3")
+    lake.reset("plain")
+    lake.sync()
+    assert_equal(lake)
+    assert [row["id"] for row in lake.tables["plain"].events].count(1) == 2
+    logged.execute(
+        "INSERT INTO plain (id, name) VALUES (2, 'again'); DELETE FROM plain WHERE id = 1"
+    )
+    lake.sync()
+    assert_equal(lake)

@@ -111,7 +111,7 @@ class BlockParser:
             batch,
             self._dead_letter.batch(block, numbers, part, rejects) if rejects else None,
             numbers[records.foreign_lines].tolist(),
-            sum(map(bool, entries or ())),
+            sum(any(entry[2] != self._job.keyless for entry in row) for row in entries or ()),
             records.undeclared,
             set(self._job.dependent).intersection(
                 entry[2] for row in entries or () for entry in row

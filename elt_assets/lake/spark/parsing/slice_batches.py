@@ -86,10 +86,12 @@ class BatchConverter:
     def _describe(self, rows: pa.RecordBatch) -> BlockRows:
         """Return rows with the numbers of their changes."""
         changes = pc.struct_field(rows.column(self.job.metadata.names[3]), "changes")
-        sizes = pc.list_value_length(changes).to_numpy(zero_copy_only=False)
-        reasons = pc.unique(pc.struct_field(pc.list_flatten(changes), "reason")).to_pylist()
-        dependent = set(self.job.dependent).intersection(reasons)
-        return BlockRows(rows, None, (), int((sizes > 0).sum()), _NOTHING, dependent)
+        reasons = pc.struct_field(pc.list_flatten(changes), "reason")
+        owners = pc.list_parent_indices(changes)
+        is_value = pc.fill_null(pc.not_equal(reasons, self.job.keyless), True)
+        changed = len(pc.unique(owners.filter(is_value)))
+        dependent = set(self.job.dependent).intersection(pc.unique(reasons).to_pylist())
+        return BlockRows(rows, None, (), changed, _NOTHING, dependent)
 
     @property
     def _schema(self) -> pa.Schema:
