@@ -40,9 +40,9 @@ def resolve(
         paths = dependent[TRUNCATED]
         files = replace_truncations(spark, batch, paths, present, by, schema)
     if UNCHANGED in dependent:
-        given = {file.path for file in batch.files}
+        old_paths = {file.path for file in batch.files}
         try:
             return complete(spark, Batch(batch.table, files), present, by, schema)
         finally:
-            batch.table.discard_files(file for file in files if file.path not in given)
+            batch.table.discard_files(file for file in files if file.path not in old_paths)
     return files

@@ -126,8 +126,10 @@ class CommitBuilder:
             }  # a merge that a package adds may use them
             return built
         finally:
-            kept = in_commit | {file.path for file in data.batch}
-            self._tables.main.discard_files(file for file in batch if file.path not in kept)
+            lasting_paths = in_commit | {file.path for file in data.batch}
+            self._tables.main.discard_files(
+                file for file in batch if file.path not in lasting_paths
+            )
 
     def _resolve(self, data: CheckpointData) -> Sequence[DataFile]:
         """Return files with the rows of the batch, of which none depends on those before it any more."""
