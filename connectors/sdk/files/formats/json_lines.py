@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw
 
+from connectors.sdk.arrow_records import RECORD
 from connectors.sdk.files.formats.file_format import (
     PART_BYTES,
     SAMPLE_BYTES,
@@ -18,6 +19,7 @@ from connectors.sdk.files.formats.file_format import (
     FilePart,
     estimate_rows,
 )
+from connectors.sdk.files.formats.json_blocks import join_objects
 from connectors.sdk.files.options import JsonLinesOptions
 from connectors.sdk.files.read_files import FileVersion
 from connectors.sdk.files.rows import FileRows, make_file_error
@@ -140,24 +142,29 @@ class _LineReader:
     def read(self, block: bytes) -> Iterator[pa.RecordBatch]:
         """Yield the records of a block of whole lines."""
         count = block.count(b"\n")
-        records = self._decode(block)
-        if records is None:
-            records = list(self._decode_each(block))
-        self._lines += count
-        if records:
+        values = self._decode(block, count)
+        joined = None if values is None else join_objects(block, self._rows.head)
+        if joined is not None:
+            yield pa.RecordBatch.from_arrays([joined], names=[RECORD])
+        elif records := self._list_objects(values) or list(self._decode_each(block)):
             yield self._rows.make_records(records)
+        self._lines += count
 
     @staticmethod
-    def _decode(block: bytes) -> list[bytes] | None:
-        """Return the objects of lines; None if a line is something else."""
+    def _decode(block: bytes, count: int) -> list[Raw] | None:
+        """Return the values of lines; None if a line is something else."""
         try:
-            records = list(map(bytes, _DECODE_LINES(block)))
+            values = _DECODE_LINES(block)
         except (msgspec.DecodeError, RecursionError):
             return None
         # The decoder also takes an object that goes over several lines.
-        if len(records) != block.count(b"\n") or any(text[:1] != b"{" for text in records):
-            return None
-        return records
+        return values if len(values) == count else None
+
+    @staticmethod
+    def _list_objects(values: Sequence[Raw] | None) -> list[bytes]:
+        """Return values that are objects; none if one is something else."""
+        records = list(map(bytes, values or ()))
+        return [] if any(text[:1] != b"{" for text in records) else records
 
     def _decode_each(self, block: bytes) -> Iterator[bytes]:
         for number, line in enumerate(block.split(b"\n"), self._lines + 1):
