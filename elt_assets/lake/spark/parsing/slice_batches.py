@@ -114,7 +114,9 @@ class BatchConverter:
                 continue
             values = _take_over(batch.column(position), column.type)
             if values is not None and column.kind in JSON_OPENINGS:
-                values = self._normalize(values, column)
+                values = self._normalize(
+                    values, column, are_values=_is_json(batch.column(position))
+                )
             elif column.kind not in _TAKEN_OVER:
                 values = None
             if values is None:
@@ -122,7 +124,7 @@ class BatchConverter:
             arrays.append(values)
         return arrays
 
-    def _normalize(self, values: pa.Array, column: Field) -> pa.Array | None:
+    def _normalize(self, values: pa.Array, column: Field, *, are_values: bool) -> pa.Array | None:
         """Return texts of JSON as the table stores them; None if one is no value of the column's type."""
         opening = JSON_OPENINGS[column.kind]
         if opening:
@@ -134,7 +136,7 @@ class BatchConverter:
             if any(is_too_deep(text.encode()) for text in values.filter(is_long).to_pylist()):
                 return None
         try:
-            return self._json[column.source].normalize(values)
+            return self._json[column.source].normalize(values, are_values=are_values)
         except DECODING_ERRORS:
             return None
 
@@ -150,6 +152,11 @@ class BatchConverter:
             lines = self.write_lines(rows, emitted_at)
             numbers = np.arange(first + start, first + start + len(rows))
             yield self._parser.parse(lines, numbers, part)
+
+
+def _is_json(values: pa.Array) -> bool:
+    """Return whether values have Arrow's type for JSON, whose texts are one value each."""
+    return getattr(values.type, "extension_name", None) == "arrow.json"
 
 
 def _changes(batch: pa.RecordBatch, kind: pa.ListType) -> pa.ListArray | None:

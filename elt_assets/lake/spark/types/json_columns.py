@@ -37,8 +37,11 @@ class JsonColumn:
         self._decode_typed: Any = None
         self._types = 0
 
-    def normalize(self, texts: pa.Array) -> pa.Array:
+    def normalize(self, texts: pa.Array, *, are_values: bool = False) -> pa.Array:
         """Return texts of JSON in the one form of their values, as strings; null for the text `null`.
+
+        Args:
+            are_values: each text is known to be one JSON value, as in a column of Arrow's type for JSON.
 
         Raises:
             msgspec.MsgspecError, RecursionError, ValueError: a text is not one JSON value.
@@ -47,7 +50,7 @@ class JsonColumn:
         if not len(encoded):
             return pa.nulls(len(texts), pa.string())
         joined = b"[%b]" % _join(encoded)
-        if self._are_separate(joined, encoded):
+        if are_values or self._are_separate(joined, encoded):
             lines = self._write(joined)
         else:
             lines = b"\n".join(map(self._normalize_alone, encoded.to_pylist())) + b"\n"
