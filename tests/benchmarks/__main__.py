@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.benchmarks import (
+    changes,
     conform,
     file_sources,
     ingest,
@@ -56,6 +57,8 @@ SIZES = {
     "fetched": 1_000_000,
     "sliced": 4_000_000,
     "tabled": 2_000_000,
+    "changed": 1_000_000,
+    "merged": 10_000_000,
     "soaked": 100_000_000,
 }
 QUICK = {
@@ -74,11 +77,14 @@ QUICK = {
     "fetched": 100_000,
     "sliced": 200_000,
     "tabled": 100_000,
+    "changed": 20_000,
+    "merged": 50_000,
     "soaked": 3_000_000,
 }
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
     *("log", "log_scale", "sdk", "manifest", "slices", "sources"),
+    "changes",
     *("file_sources", "source_memory", "loading"),
 )
 ON_REQUEST = ("soak",)
@@ -106,6 +112,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fetched", type=int, help="records that a manifest reads")
     parser.add_argument("--sliced", type=int, help="rows that executors read by slices")
     parser.add_argument("--tabled", type=int, help="rows of tables and of files that sources copy")
+    parser.add_argument("--changed", type=int, help="changes of a log that are read")
+    parser.add_argument("--merged", type=int, help="rows of the table that changes are merged into")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -138,6 +146,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "sources": partial(sources.run, work, args.tabled, folder),
         "file_sources": partial(file_sources.run, work, args.tabled),
         "source_memory": partial(source_memory.run, work, args.tabled),
+        "changes": partial(changes.run, work, args.changed, args.merged),
         "loading": partial(loading.run, work),
         "soak": partial(soak.run, work, args.soaked),
     }
