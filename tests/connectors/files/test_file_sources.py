@@ -243,3 +243,30 @@ def test_the_source_of_the_page_conforms(tmp_path: Path, monkeypatch: pytest.Mon
     report = Kit([sys.executable, "-m", "archive_source"], config).report()
     assert report.passed, "\n".join(report.lines())
     assert fsspec.filesystem("zip", fo=config["archive"]).ls("orders", detail=False)
+
+
+def test_files_without_bytes_sizes_and_times(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """apache/iceberg-python, pull request 3353; dlt-hub/dlt, pull request 4388: listings of web servers tell
+    neither size nor time."""
+    put(store, "a.csv", b"id\n1\n")
+    put(store, "empty.csv", b"")
+    described = Store.info
+    listed = Store.find
+
+    def strip(info: Any) -> Any:
+        return {"name": info["name"], "type": info["type"], "size": None}
+
+    def find(self: Store, *args: Any, **options: Any) -> Any:
+        return {path: strip(info) for path, info in listed(self, *args, **options).items()}
+
+    monkeypatch.setattr(Store, "info", lambda self, path, **more: strip(described(self, path)))
+    monkeypatch.setattr(Store, "find", find)
+    config = {"streams": [CSV]}
+    catalog = discover(InMemory(), tmp_path, config)
+    rows, state = read(InMemory(), tmp_path, config, catalog)
+    assert [(row["id"], row["_file_path"]) for row in rows] == [(1, "a.csv")]
+    put(store, "b.csv", b"id\n2\n")
+    rows, _ = read(InMemory(), tmp_path, config, catalog, state)
+    assert [row["id"] for row in rows] == [2]
