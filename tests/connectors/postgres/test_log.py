@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -314,3 +316,33 @@ def test_a_reset_stream_loses_the_rows_that_are_gone(lake: Lake) -> None:
     )
     lake.sync()
     assert_equal(lake)
+
+
+def test_pgbench_makes_its_tables_again(lake: Lake) -> None:
+    """viggy28/streambed#5: `pgbench -i` drops its tables, makes them again, and truncates them; the rows of
+    the former ones stay."""
+    database, publication = lake.database, lake.config["publication"]
+    names = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers")
+    server = database.server
+    command = [str(server.programs / "pgbench"), "-h", "127.0.0.1", "-p", str(server.port)]
+    command += ["-U", "elt", "-n", "postgres"]
+    variables = {**os.environ, "PGOPTIONS": f"-c search_path={database.schema}"}
+
+    def run(*options: str) -> None:
+        subprocess.run([*command, *options], env=variables, check=True, capture_output=True)
+
+    def sync() -> None:
+        tables = ", ".join(f"{database.schema}.{name}" for name in names)
+        database.execute(f"ALTER PUBLICATION {publication} SET TABLE {tables}")
+        lake.sync()
+        assert_equal(lake)
+
+    lake.names = names
+    for least, rows in ((0, 500), (400, 200)):
+        run("-i", "-s", "1")
+        database.execute(
+            f"DELETE FROM pgbench_accounts WHERE aid NOT BETWEEN {least + 1} AND {least + rows}"
+        )
+        run("-t", "50")
+        sync()
+        assert len(lake.rows("pgbench_accounts")) == rows
