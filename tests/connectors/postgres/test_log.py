@@ -318,6 +318,7 @@ def test_a_reset_stream_loses_the_rows_that_are_gone(lake: Lake) -> None:
     assert_equal(lake)
 
 
+@pytest.mark.long  # the server takes 40 s to decode its log
 def test_pgbench_makes_its_tables_again(lake: Lake) -> None:
     """viggy28/streambed#5: `pgbench -i` drops its tables, makes them again, and truncates them; the rows of
     the former ones stay."""
