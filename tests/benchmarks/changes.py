@@ -35,7 +35,7 @@ SETTINGS = (
     *("checkpoint_timeout=1h", "bgwriter_lru_maxpages=0"),
 )
 SHARE = 4
-"""Updates beside large values are this part of the inserts."""
+"""The rows with large values are this part of the inserts. Each is updated as many times."""
 _STARTS = 3
 TRANSACTION = 1_000
 """Rows of a transaction of the rate's changes."""
@@ -100,15 +100,11 @@ class Changes:
         """Measure inserts, updates, updates of rows with large values, and deletes."""
         few = max(rows // SHARE, 1)
         self._begin(rows, "append")
+        large = f"UPDATE {LARGE} SET n = n + 1 WHERE id <= {few}"
         workloads = [
             Workload("inserts", rows, insert_rows(TABLE, rows + 1, 2 * rows), 1),
             Workload("updates", rows, f"UPDATE {TABLE} SET i = i + 1 WHERE id <= {rows}", 1.2),
-            Workload(
-                "updates beside large values",
-                few,
-                f"UPDATE {LARGE} SET n = n + 1 WHERE id <= {few}",
-                1.2,
-            ),
+            Workload("updates beside large values", few * SHARE, "; ".join([large] * SHARE), 1.2),
             Workload("deletes", rows, f"DELETE FROM {TABLE} WHERE id <= {rows}", 2),
         ]
         return [self._measure(workload) for workload in workloads]
