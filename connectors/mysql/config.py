@@ -48,7 +48,7 @@ class MySqlConfig(BaseModel):
         description="Seconds if the cursor is a date or a time, else a number",
         ge=0,
     )
-    slice_rows: int = Field(200_000, title="Rows of a table in a slice", ge=1, le=10_000_000)
+    slice_rows: int = Field(500_000, title="Rows of a table in a slice", ge=1, le=10_000_000)
 
     @model_validator(mode="after")
     def _check_tls(self) -> MySqlConfig:
