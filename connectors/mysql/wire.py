@@ -118,7 +118,8 @@ class Packets:
         while length == _LARGEST:
             length = _HEADER.unpack(self._take(_HEADER.size))[0] & _LARGEST
             payload += self._take(length)
-        return payload + bytes(MARGIN)
+        payload += bytes(MARGIN)
+        return payload
 
     def _take(self, count: int) -> bytearray:
         """Remove bytes from the start of what has come in, or comes."""
