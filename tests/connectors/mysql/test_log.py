@@ -410,3 +410,15 @@ def test_a_reset_stream_loses_the_rows_that_are_gone(lake: Lake, logged: MariaDb
     )
     lake.sync()
     assert_equal(lake)
+
+
+def test_a_temporary_table_of_the_same_name_removes_nothing(lake: Lake, logged: MariaDb) -> None:
+    logged.execute("INSERT INTO plain (id, name) VALUES (1, 'a')")
+    lake.sync()
+    made = "CREATE TEMPORARY TABLE plain (id int PRIMARY KEY); INSERT INTO plain VALUES (7); "
+    for end in ("DROP TABLE plain", "DROP TEMPORARY TABLE plain", "TRUNCATE plain", "DO 0"):
+        logged.execute(f"{made}{end}")
+    logged.execute("INSERT INTO plain (id, name) VALUES (2, 'b')")
+    lake.sync()
+    assert_equal(lake)
+    assert len(lake.rows("plain")) == 2
