@@ -122,6 +122,12 @@ class Table:
         fields = configured.stream.json_schema.get("properties") or {}
         return [column for column in self.columns if not fields or column.name in fields]
 
+    def list_gone(self, configured: ConfiguredStream) -> list[str]:
+        """Return the columns that the catalog has, and the table has not any more."""
+        fields = configured.stream.json_schema.get("properties") or {}
+        known = {*LOG_FIELDS, *(column.name for column in self.columns)}
+        return [name for name in fields if name not in known]
+
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of a row."""
         properties = {c.name: json_schema(c.kind, c.description) for c in self.columns}

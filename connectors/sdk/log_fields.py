@@ -3,7 +3,7 @@ what a snapshot of a table says of the rows that were there before it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from connectors.sdk.items import Slice
@@ -40,4 +40,13 @@ def make_truncation_slice(number: int, time: int, key: Sequence[str]) -> Slice:
     """
     return Slice(
         "rows that are gone", {"truncation": number, "time": time, "key": list(key)}, rows=1
+    )
+
+
+def describe_absent(columns: Iterable[str]) -> str:
+    """Return the warning about columns that rows of a log do not have."""
+    return (
+        f"the log has rows without the columns {', '.join(sorted(columns))}, which were added or renamed "
+        "after it was written: their values are null. To have them, reset the stream (`elt reset`), so that "
+        "it is read in full"
     )

@@ -175,6 +175,13 @@ class Lake:
             for name, part in state.streams.items()
         }
 
+    def catalog(self, name: str) -> Json:
+        """A stream as the source describes it now."""
+        source = self.open_source()
+        (stream,) = [stream for stream in source.open(self.config) if stream.name == name]
+        described: Json = msgspec.json.decode(stream.describe().to_json())
+        return described
+
     def rows(self, name: str) -> list[Json]:
         table = self.tables.get(name)
         return [] if table is None else table.rows()

@@ -20,7 +20,7 @@ from connectors.mysql.log import fields
 from connectors.mysql.log.events import Rows
 from connectors.mysql.log.fields import Field
 from connectors.mysql.log.forms import Row, TableForm, TableName
-from connectors.mysql.log.state import RESET, LogState
+from connectors.mysql.log.state import LogState
 from connectors.mysql.log.stream import CURSOR, LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
 from connectors.mysql.sql import quote_name
@@ -28,7 +28,7 @@ from connectors.mysql.tables import Column
 from connectors.sdk.arrow_records import list_changes
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Warn
-from connectors.sdk.log_fields import UPDATED_AT
+from connectors.sdk.log_fields import UPDATED_AT, describe_absent
 from connectors.sdk.slice_files import SliceFiles
 from connectors.sdk.truncations import make_truncation
 from elt_assets.errors import ConfigError
@@ -122,14 +122,7 @@ class ChangeFiles:
         for stream in self._streams.values():
             self._flush(stream)
             if stream.id in self._absent:
-                names = ", ".join(sorted(self._absent[stream.id]))
-                yield StreamPart(
-                    stream.id,
-                    Warn(
-                        f"the log has rows without the columns {names}, which were added or renamed after it "
-                        f"was written: their values are null. To have them, {RESET}"
-                    ),
-                )
+                yield StreamPart(stream.id, Warn(describe_absent(self._absent[stream.id])))
         yield from self._files.close()
 
     def _flush(self, stream: LogStream) -> None:

@@ -39,7 +39,8 @@ from connectors.postgres.log.values import ConvertByServer, convert_texts
 from connectors.postgres.sql import quote_name
 from connectors.sdk.arrow_records import list_changes
 from connectors.sdk.groups import StreamPart
-from connectors.sdk.log_fields import UPDATED_AT
+from connectors.sdk.items import Warn
+from connectors.sdk.log_fields import UPDATED_AT, describe_absent
 from connectors.sdk.slice_files import SliceFiles
 from connectors.sdk.truncations import make_truncation
 from elt_assets.errors import ConfigError
@@ -75,6 +76,7 @@ class ChangeFiles:
             member.id: streams[member.id].table.choose_columns(member) for member in members
         }
         self._keys = {member.id: member.key_columns for member in members}
+        self._absent: dict[StreamId, set[str]] = {}
         self._decoder = MessageDecoder(frozenset(self._streams))
         self._files = SliceFiles(folder)
 
@@ -98,8 +100,10 @@ class ChangeFiles:
         return self._decoder.begin.hex()
 
     def close(self) -> Iterator[StreamPart]:
-        """Yield the files as slices of their streams."""
-        return self._files.close()
+        """Yield the files as slices of their streams, and warnings."""
+        for stream, names in self._absent.items():
+            yield StreamPart(stream, Warn(describe_absent(names)))
+        yield from self._files.close()
 
     def _write_truncation(self, stream: LogStream, truncation: Truncation) -> None:
         state = self._log.tables[stream.id]
@@ -117,6 +121,10 @@ class ChangeFiles:
         chosen_rows = np.flatnonzero((numbers >= 0) & (changes.lsns >= state.lsn))
         if not len(chosen_rows):
             return
+        present = set(changes.relation.columns)
+        absent = {column.name for column in self._columns[stream.id]} - present
+        if absent:
+            self._absent.setdefault(stream.id, set()).update(absent)
         rows = _Rows(self._columns[stream.id], self._keys[stream.id], changes, chosen_rows)
         self._files.write(stream.id, rows.build(numbers, self._ask))
 

@@ -187,6 +187,23 @@ def test_columns_that_come_and_go(lake: Lake) -> None:
     assert rows == {1: None, 2: 7, 3: None}
 
 
+def test_a_renamed_column_is_a_warning(lake: Lake) -> None:
+    """Rows of the log have the names of their time, and a catalog may have the former one."""
+    database, lake.names = lake.database, ("plain",)
+    database.execute("INSERT INTO plain VALUES (1, 'a')")
+    lake.sync()
+    former = lake.catalog("plain")
+    database.execute(
+        "INSERT INTO plain VALUES (2, 'b'); ALTER TABLE plain RENAME name TO title; "
+        "INSERT INTO plain VALUES (3, 'c')"
+    )
+    lake.sync()
+    assert any("without the columns title" in text for text in lake.warnings)
+    lake.mode = {**DEDUP, "stream": former}
+    lake.sync()
+    assert lake.warnings[-1] == "columns of the catalog are gone, and not read: name"
+
+
 def test_a_key_that_the_user_has_chosen_moves_as_one_of_the_table(lake: Lake) -> None:
     database = lake.database
     database.execute(
