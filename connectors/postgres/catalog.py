@@ -125,8 +125,8 @@ class Table:
     def list_gone(self, configured: ConfiguredStream) -> list[str]:
         """Return the columns that the catalog has, and the table has not any more."""
         fields = configured.stream.json_schema.get("properties") or {}
-        known = {*LOG_FIELDS, *(column.name for column in self.columns)}
-        return [name for name in fields if name not in known]
+        own_names = {*LOG_FIELDS, *(column.name for column in self.columns)}
+        return [name for name in fields if name not in own_names]
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of a row."""
