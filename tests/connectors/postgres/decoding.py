@@ -19,7 +19,7 @@ from connectors.postgres.log.slot import peek
 from connectors.postgres.log.state import LogState, TableState
 from connectors.postgres.log.stream import LogStream
 from connectors.postgres.session import open_session
-from connectors.sdk import Slice
+from connectors.sdk import Slice, Warn
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.slice_files import read_slice_file
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
@@ -93,6 +93,8 @@ class Log:
                 files.add(batch)
         events: dict[str, list[Event]] = {stream.name: [] for stream in streams.values()}
         for part in files.close():
+            if isinstance(part.item, Warn):
+                continue
             assert isinstance(part.item, Slice)
             stream = streams[part.stream]
             rows = list(_read_events(stream, part.item.file or ""))
