@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, SecretStr
 
-from connectors.sdk.files.options import FilesSourceConfig, FileStreamConfig, Options, Text
+from connectors.sdk.files.options import FilesSourceConfig, Options, Text
 
 
 class S3Options(Options):
@@ -46,13 +46,12 @@ class AzureOptions(Options):
 class FilesConfig(FilesSourceConfig):
     """Files in a local folder or an object store."""
 
-    model_config = ConfigDict(extra="forbid", title="Files in a local folder or an object store")
+    model_config = ConfigDict(title="Files in a local folder or an object store")
 
     location: Text = Field(
         description="The folder of all files: an absolute path, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or "
         "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER.",
     )
-    streams: list[FileStreamConfig] = Field(min_length=1)
     s3: S3Options | None = None
     gcs: GcsOptions | None = None
     azure: AzureOptions | None = None

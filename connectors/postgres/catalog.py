@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from connectors.postgres.config import PostgresConfig
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_texts
 from connectors.postgres.types import ColumnType, ServerType, column_type, json_schema
+from connectors.sdk.items import Warn
 from connectors.sdk.log_fields import UPDATED_AT
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 
@@ -122,11 +123,13 @@ class Table:
         fields = configured.stream.json_schema.get("properties") or {}
         return [column for column in self.columns if not fields or column.name in fields]
 
-    def list_gone(self, configured: ConfiguredStream) -> list[str]:
-        """Return the columns that the catalog has, and the table has not any more."""
+    def list_warnings(self, configured: ConfiguredStream) -> Iterator[Warn]:
+        """Yield a warning if the catalog has columns that the table has not any more."""
         fields = configured.stream.json_schema.get("properties") or {}
         own_names = {*LOG_FIELDS, *(column.name for column in self.columns)}
-        return [name for name in fields if name not in own_names]
+        gone = [name for name in fields if name not in own_names]
+        if gone:
+            yield Warn(f"columns of the catalog are gone, and not read: {', '.join(gone)}")
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of a row."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from connectors.postgres.catalog import Column, Table
@@ -29,11 +29,6 @@ from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 
 
-def describe_gone(names: Sequence[str]) -> str:
-    """Return the warning about columns that only the catalog has."""
-    return f"columns of the catalog are gone, and not read: {', '.join(names)}"
-
-
 class TableRead:
     """One read of a table in the snapshot of a session.
 
@@ -53,7 +48,6 @@ class TableRead:
         self._parts, self._warning = list_parts(holder, table, self.snapshot.block)
         self._cursor = self._find_cursor()
         self._columns = [column.name for column in table.choose_columns(configured)]
-        self._gone = table.list_gone(configured)
 
     def slices(self, state: dict[str, Any] | None) -> Iterator[Part]:
         """Yield the slices and the states of the read.
@@ -68,8 +62,7 @@ class TableRead:
             return
         if self._warning:
             yield Warn(self._warning)
-        if self._gone:
-            yield Warn(describe_gone(self._gone))
+        yield from self._table.list_warnings(self._configured)
         final = self._final_position()
         if last is not None and last.is_complete:
             yield from self._read_new(last)

@@ -81,13 +81,12 @@ class SlicedStream(Stream):
 def read_as_pages(stream: SlicedStream, part: Slice) -> Iterator[Page]:
     """Yield the rows of a slice as records."""
     convert = import_module(_RECORDS).page_of
-    batches = stream.read_slice(part.data) if part.file is None else read_file(part.file)
+    batches = stream.read_slice(part.data) if part.file is None else _read_file(part.file)
     for batch in batches:
         yield convert(batch, stream.json_schema)
 
 
-def read_file(path: str) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a slice that is a file."""
+def _read_file(path: str) -> Iterator[pa.RecordBatch]:
     batches: Iterator[pa.RecordBatch] = import_module(_FILES).read_slice_file(path)
     return batches
 
@@ -107,8 +106,10 @@ class SliceReader:
     configured: bytes
     _stream: SlicedStream | None = field(default=None, init=False, repr=False)
 
-    def read(self, data: bytes) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a slice."""
+    def read(self, data: bytes, file: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a slice. `file`: that of the slice, if it is on this machine."""
+        if file is not None:
+            return _read_file(file)
         return self.stream.read_slice(msgspec.json.decode(data))
 
     def write_lines(self, batch: pa.RecordBatch, emitted_at: int) -> bytes:

@@ -12,7 +12,7 @@ import msgspec
 from connectors.sdk import Estimate, Measure, Slice, SlicedStream, Wait, Warn
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamPart
-from connectors.sdk.slices import SliceReader, read_file
+from connectors.sdk.slices import SliceReader
 from connectors.sdk.source import Source
 from elt_assets.failpoints import Failpoint
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
@@ -152,8 +152,7 @@ class Lake:
         self, configured: ConfiguredStream, stream: SlicedStream, part: Slice
     ) -> Iterator[tuple[Json, dict[str, str]]]:
         reader = SliceReader(self.source, msgspec.json.encode(self.config), configured.to_json())
-        data = msgspec.json.encode(part.data)
-        for batch in reader.read(data) if part.file is None else read_file(part.file):
+        for batch in reader.read(msgspec.json.encode(part.data), part.file):
             page = page_of(batch, stream.json_schema)
             for number, row in enumerate(page.records):
                 changes = page.changes.get(number, ())

@@ -26,7 +26,7 @@ from connectors.postgres.log.slot import (
 )
 from connectors.postgres.log.state import RESET, LogState, TableState, load_state
 from connectors.postgres.log.stream import LogStream
-from connectors.postgres.reading import TableRead, describe_gone
+from connectors.postgres.reading import TableRead
 from connectors.postgres.session import open_session
 from connectors.sdk import Checkpoint, Slice, Wait, Warn
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
@@ -83,9 +83,8 @@ class LogRead:
                 yield from self._read_table(log, member, replace(table, oid=oid))
             else:
                 log.tables[member.id] = replace(table, oid=oid)
-                gone = self._streams[member.id].table.list_gone(member)
-                if gone:
-                    yield StreamPart(member.id, Warn(describe_gone(gone)))
+                for warning in self._streams[member.id].table.list_warnings(member):
+                    yield StreamPart(member.id, warning)
         yield from self._read_changes(log, slot.confirmed)
 
     def _open(self, state: GroupState | None) -> tuple[LogState, Slot]:

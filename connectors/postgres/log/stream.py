@@ -32,10 +32,10 @@ class LogStream(TableStream):
         self.json_schema = add_log_fields(self.json_schema, LSN)
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        changes = import_module(_CHANGES)
         if "truncation" in data:
             names = [column.name for column in self.table.columns]
             yield import_module(_TRUNCATIONS).read_truncation(names, LSN, data)
             return
+        changes = import_module(_CHANGES)
         for batch in super().read_slice(data):
             yield batch if "number" not in data else changes.add_snapshot_fields(batch, data)

@@ -164,23 +164,19 @@ class Storage:
     def guard_read(self, file: FileVersion) -> Iterator[None]:
         """Raise an error if a file is not the same before and after its read; tell which file has errors."""
         self.require(file)
-        try:
-            yield
-        except EltError:
-            self.require(file)
-            raise
-        except UnicodeDecodeError as error:
-            self.require(file)
-            raise ConfigError(
-                f"the file {file.path} cannot be read: its encoding is not {error.encoding}: {error.reason}",
-                guidance="set `encoding` in the options of its format",
-            ) from error
-        except Exception as error:
-            self.require(file)
-            translated = self.translate(error, f"the file {file.path}")
-            if translated is None:
+        with self._translate_errors(f"the file {file.path}"):
+            try:
+                yield
+            except UnicodeDecodeError as error:
+                self.require(file)
+                raise ConfigError(
+                    f"the file {file.path} cannot be read: its encoding is not {error.encoding}: "
+                    f"{error.reason}",
+                    guidance="set `encoding` in the options of its format",
+                ) from error
+            except Exception:
+                self.require(file)
                 raise
-            raise translated from error
         self.require(file)
 
     def open_stream(self, file: FileVersion, compression: str) -> Any:

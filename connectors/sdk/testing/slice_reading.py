@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from connectors.sdk.slices import SliceReader, read_file
+from connectors.sdk.slices import SliceReader
 
 _LINES = msgspec.json.Decoder()
 
@@ -55,7 +55,7 @@ def main(path: Path) -> None:
 def _read(reader: SliceReader, part: SliceToRead) -> SliceRecords:
     records = []
     try:
-        for batch in reader.read(bytes(part.data)) if part.file is None else read_file(part.file):
+        for batch in reader.read(bytes(part.data), part.file):
             lines = reader.write_lines(batch, 0)
             records += [line["data"] for line in _LINES.decode_lines(lines)]
     except Exception as error:  # noqa: BLE001 - the kit reports it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -21,8 +20,8 @@ from connectors.sdk.files.fsspec_files import _find_time, wrap_file_system
 from connectors.sdk.testing import Kit
 from elt_assets.errors import EltError, SystemFailure, TransientError
 from tests.connectors.files.support import last_state
+from tests.connectors.pages import write_source
 from tests.connectors.support import Json, call, errors, records
-from tests.project import REPOSITORY
 
 pytestmark = pytest.mark.unit
 
@@ -224,13 +223,7 @@ def test_what_is_no_file_system_is_a_defect_of_the_source() -> None:
 
 
 def test_the_source_of_the_page_conforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (REPOSITORY / "docs" / "file-sources.md").read_text()
-    package = tmp_path / "archive_source"
-    package.mkdir()
-    init, main = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]
-    (package / "__init__.py").write_text(init)
-    (package / "__main__.py").write_text(main)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    module = write_source("file-sources.md", "archive_source", tmp_path, monkeypatch)
     with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
         for name in ("orders/1.csv", "orders/2.csv", "other.txt"):
             archive.writestr(name, f"id,at\n{name[7]},2024-01-01\n")
@@ -240,7 +233,7 @@ def test_the_source_of_the_page_conforms(tmp_path: Path, monkeypatch: pytest.Mon
             {"name": "orders", "glob": "orders/*.csv", "format": "csv", "primary_key": ["id"]}
         ],
     }
-    report = Kit([sys.executable, "-m", "archive_source"], config).report()
+    report = Kit([sys.executable, "-m", module], config).report()
     assert report.passed, "\n".join(report.lines())
     assert fsspec.filesystem("zip", fo=config["archive"]).ls("orders", detail=False)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from connectors.sdk import Slice, Source
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.slices import SlicedStream, SliceReader
 from connectors.sdk.testing import Kit, KitOptions
+from tests.connectors.pages import write_source
 from tests.connectors.sql.sources import DuckDb, Postgres, Sqlite
 from tests.connectors.sql.test_reads import configure
 from tests.connectors.support import call, records
@@ -26,7 +26,7 @@ from tests.orchestration.conftest import own
 from tests.orchestration.running import materialize
 from tests.postgres import Postgres as Server
 from tests.postgres import run_postgres
-from tests.project import REPOSITORY, Project
+from tests.project import Project
 
 __all__ = ["own"]
 
@@ -181,16 +181,10 @@ def shop(tmp_path: Path) -> Path:
 
 def find_program(monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
     """Write the source of the page, and return the name of its module."""
-    page = (REPOSITORY / "docs" / "sql-sources.md").read_text()
-    package = folder / "sqlite_source"
-    package.mkdir()
-    init, main = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[:2]
-    (package / "__init__.py").write_text(init)
-    (package / "__main__.py").write_text(main)
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    module = write_source("sql-sources.md", "sqlite_source", folder, monkeypatch)
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delitem(sys.modules, "sqlite_source", raising=False)
-    return "sqlite_source"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    return module
 
 
 def test_the_source_of_the_page_conforms(
