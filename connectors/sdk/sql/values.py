@@ -159,12 +159,14 @@ def _decimal(kind: Kind, value: Any) -> Decimal | None:
 
 
 def _number(_: Kind, value: Any) -> float | None:
-    if type(value) is not float:
-        exact = _decimal_of(value)
-        if exact is None:
-            return None
-        value = float(exact)
-    return value if math.isfinite(value) else None
+    """Return the double whose shortest text is the number; None if it has other digits."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    exact = _decimal_of(value)
+    if exact is None:
+        return None
+    number = float(exact)
+    return number if math.isfinite(number) and Decimal(repr(number)) == exact else None
 
 
 def _single(kind: Kind, value: Any) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.sdk.sql import (
@@ -87,7 +87,8 @@ def is_same(kind: Kind, value: Any, result: Any) -> bool:
     if isinstance(result, (int, Decimal)) and not isinstance(result, bool):
         return bool(Decimal(repr(value)) == result if isinstance(value, float) else value == result)
     if kind is NUMBER:
-        return bool(float(value) == result)
+        exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+        return exact == Decimal(repr(result))
     if kind is JSON or kind is BYTES:
         return True
     if type(value) is dt.date and isinstance(result, dt.datetime):
@@ -98,6 +99,8 @@ def is_same(kind: Kind, value: Any, result: Any) -> bool:
 
 
 @given(st.lists(VALUES, max_size=6), st.sampled_from(KINDS))
+@example(["9010000000000001"], NUMBER)
+@example([(1 << 53) + 1, Decimal("0.1"), Decimal("0.10000000000000000001")], NUMBER)
 def test_each_value_is_the_same_or_null_with_a_change(values: list[Any], kind: Kind) -> None:
     batch = make_batch([Column("c", kind, "c")], [values])
     assert batch.schema.field("c").type == arrow_type_of(kind)
