@@ -83,7 +83,7 @@ class ConfigModel(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     expected_keys: ClassVar[Mapping[str, str]] = {}
-    """Keys of other tools that people expect, and what to write instead."""
+    """Keys of other tools, and former ones, that people expect, and what to write instead."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -110,6 +110,11 @@ class _Connector(ConfigModel):
     """A connector of exactly one kind, with its config and the settings of its process."""
 
     kinds: ClassVar[Sequence[SourceKind]]
+    expected_keys = {  # noqa: RUF012 - a constant
+        "user": "a connector cannot run as another user of this machine: remove the key; to keep a connector "
+        "from the files and processes of Dagster's user, run it in a container, by `image` "
+        "(docs/security.md)"
+    }
 
     config: Annotated[dict[str, Any], BeforeValidator(_reject_templates)] = Field(
         default_factory=dict,
@@ -140,10 +145,6 @@ class _Connector(ConfigModel):
     container: (
         Annotated[ContainerOptions, BeforeValidator(reject_unknown_keys(ContainerOptions))] | None
     ) = Field(default=None, description="How the container of an `image` is run.")
-    user: str | None = Field(
-        default=None,
-        description="User of this machine that runs the connector's process; Dagster must run as root.",
-    )
     trust: Annotated[list[TrustedName], Field(min_length=1)] | None = Field(
         default=None, description="Python modules, and origins of URLs, that a `manifest` may use."
     )
@@ -205,7 +206,7 @@ class _Connector(ConfigModel):
             kind.command(self.value, Installed(Path(), trusted=self.trust or ()))
         except ConfigError as error:
             raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
-        options = ("install", "python", "container", "user", "trust", "engine")
+        options = ("install", "python", "container", "trust", "engine")
         present = {option for option in options if getattr(self, option) is not None}
         if misplaced := kind.find_misplaced(self.value, present):
             raise ValueError(misplaced)

@@ -75,7 +75,6 @@ def _open(
         environment=settings.environment,
         installation=settings.installation,
         container=settings.container,
-        user=settings.user,
         on_log=on_log,
         deadlines=connection.deadlines.seconds(),
         trusted=settings.trust or (),

@@ -45,7 +45,6 @@ from elt_assets.runner.failures import (
     connector_failure,
     deadline_failure,
 )
-from elt_assets.runner.process.account import make_shared_workdir
 from elt_assets.runner.process.argument_files import private_files, state_file
 from elt_assets.runner.process.child import DeadlineError, Process
 from elt_assets.runner.process.container import Image
@@ -76,7 +75,6 @@ class Connector:
         image: the image that is run instead of `command`.
         store: the file of the config changes that the connector makes; None keeps them in this object.
         environment: the environment of the process; default: that of a `command` without declared variables.
-        user: the user of this machine that runs the process; default: the user of this process.
         on_log: receives the log lines of all verbs but `read` and `write`, which yield them as messages, and
             warnings about parts of the specification that cannot be checked.
         deadlines: the time limit of each verb in seconds.
@@ -92,15 +90,14 @@ class Connector:
         image: Image | None = None,
         store: Path | UpdateFile | None = None,
         environment: Environment | None = None,
-        user: str | None = None,
         on_log: LogFunction = ignore,
         deadlines: Mapping[str, float] = DEADLINES,
     ):
         self._on_log = on_log
         self._deadlines = deadlines
         self._heartbeat = heartbeat
-        self._program = Program(command, image, environment or Environment(), user)
-        self._workdir = workdir if user is None else make_shared_workdir()
+        self._program = Program(command, image, environment or Environment())
+        self._workdir = workdir
         self._deadline: float | None = None
         self.staged_documents: Path | None = None
         """The folder into which a source puts documents, and from which a destination takes them."""
@@ -293,7 +290,6 @@ class Connector:
         """
         users = [self] if receiver is None else [self, receiver]
         with scratch(self._workdir, "documents") as folder:
-            self._program.open_folder(folder)
             for connector in users:
                 connector.staged_documents = folder
             try:
@@ -470,7 +466,6 @@ class Connector:
             launch.command,
             environment=launch.environment,
             removal=launch.removal,
-            account=launch.account,
             deadline=deadline,
             heartbeat=self._heartbeat,
             **stdin,

@@ -1,4 +1,4 @@
-"""The program of a connector: its command or image, its environment, and its user account."""
+"""The program of a connector: its command or image, and its environment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from elt_assets.protocol.airbyte.file_references import STAGING
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
-from elt_assets.runner.process.account import Account
 from elt_assets.runner.process.container import Image
 
 
@@ -21,13 +20,11 @@ class Launch:
         command: the command line.
         environment: the environment variables.
         removal: a command that ends what the end of the process group does not end: a container.
-        account: the user that runs the process; None for the user of this process.
     """
 
     command: Sequence[str]
     environment: dict[str, str]
     removal: Sequence[str]
-    account: Account | None
 
 
 @dataclass(frozen=True)
@@ -39,13 +36,11 @@ class Program:
             because it may install a package.
         image: the image that is run instead of `command`.
         environment: the environment variables of the program.
-        user: the user of this machine that runs the program; None for the user of this process.
     """
 
     command: Callable[[], Sequence[str]]
     image: Image | None
     environment: Environment
-    user: str | None
 
     def launch(
         self,
@@ -58,16 +53,14 @@ class Program:
 
         Args:
             arguments: the program's further arguments.
-            folder: the folder of the private files in `arguments`. Its owner becomes `user`.
+            folder: the folder of the private files in `arguments`.
             mask: gets the secrets in the program's environment.
-            staging: the folder into which the program puts documents; see `open_folder`.
+            staging: the folder into which the program puts documents.
         """
         command: Sequence[str] = self.command()
         removal: Sequence[str] = ()
-        account = None if self.user is None else Account.find(self.user)
-        if account is not None and folder is not None:
-            account.take_ownership(folder)
-        variables = self._variables(account, mask)
+        variables, secrets = self.environment.variables()
+        mask.add(secrets)
         names = self.environment.names
         if staging is not None:
             variables[STAGING] = str(staging)
@@ -75,15 +68,7 @@ class Program:
         if self.image is not None:
             run = self.image.container(folder, names, staging=staging)
             command, removal = run.command, run.removal
-        return Launch([*command, *arguments], variables, removal, account)
-
-    def open_folder(self, folder: Path) -> None:
-        """Let the program write to a new folder: its owner becomes `user`.
-
-        Not at each start: a program could have put a second name of another's file there.
-        """
-        if self.user is not None:
-            Account.find(self.user).take_ownership(folder)
+        return Launch([*command, *arguments], variables, removal)
 
     def notices(self, name: str) -> list[tuple[str, str]]:
         """Return notices for the user about how the program runs, each a protocol log level and a text."""
@@ -97,10 +82,3 @@ class Program:
                 ("WARN", f"{text}; write a version or a digest in the connection's YAML")
             )
         return messages
-
-    def _variables(self, account: Account | None, mask: Masker) -> dict[str, str]:
-        variables, secrets = self.environment.variables()
-        mask.add(secrets)
-        if account is not None and "HOME" not in self.environment.names:
-            variables["HOME"] = account.home
-        return variables

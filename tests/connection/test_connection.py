@@ -157,6 +157,17 @@ def test_an_unknown_key_is_refused_with_a_suggestion(
     assert expected in text.replace("stream 'users': stream of 'users': ", "stream 'users': ")
 
 
+@pytest.mark.parametrize("role", ["source", "destination"])
+@pytest.mark.parametrize("user", ["connectors", None, 5, {"env": "USER"}])
+def test_another_user_of_the_machine_is_refused_with_the_way_out(
+    role: str, user: Any, tmp_path: Path
+) -> None:
+    text = refusal(tmp_path, declare(**{role: {"command": ["x"], "user": user}}))
+    assert f"{role}: unknown key 'user'; a connector cannot run as another user" in text
+    assert "run it in a container, by `image`" in text
+    load(tmp_path, declare(**{role: {"image": "airbyte/x:1"}}))
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

@@ -1,15 +1,11 @@
-"""The staging folder of documents: which programs see it, who owns it, and when it is removed."""
+"""The staging folder of documents: which programs see it, and when it is removed."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
-import pwd
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +14,7 @@ from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog
 from elt_assets.protocol.airbyte.file_references import STAGING
 from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
+from elt_assets.runner.kinds.registry import open_connector
 from elt_assets.storage.staged_files import StagedFiles
 
 PROGRAM = """#!/bin/sh
@@ -28,7 +24,7 @@ if [ "$1" = spec ]; then
 fi
 f="$AIRBYTE_STAGING_DIRECTORY"
 [ -n "$f" ] && echo content > "$f/a"
-echo "{\\"type\\": \\"RECORD\\", \\"record\\": {\\"stream\\": \\"s\\", \\"data\\": {\\"user\\": $(id -u)},"\
+echo "{\\"type\\": \\"RECORD\\", \\"record\\": {\\"stream\\": \\"s\\", \\"data\\": {\\"id\\": 1},"\
  "\\"file_reference\\": {\\"staging_file_url\\": \\"$f/a\\"}}}"
 """
 CATALOG = ConfiguredCatalog(
@@ -36,12 +32,11 @@ CATALOG = ConfiguredCatalog(
 )
 
 
-def open_program(folder: Path, user: str | None = None) -> Connector:
+def open_program(folder: Path) -> Connector:
     program = folder / "program"
     program.write_text(PROGRAM)
     program.chmod(0o755)
-    options = ConnectorOptions(user=user)
-    return open_connector("command", [str(program)], {}, folder / "work", folder, options)
+    return open_connector("command", [str(program)], {}, folder / "work", folder)
 
 
 def read(connector: Connector) -> tuple[dict[str, int], str]:
@@ -73,23 +68,6 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next(tmp_path: Path) -> No
     assert (left / "a").exists()
     with open_program(tmp_path).stage_documents():
         assert not left.exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs programs as another user")
-def test_a_source_of_another_user_owns_the_folder() -> None:
-    place = Path(tempfile.mkdtemp())  # pytest's own directories are this user's alone
-    place.chmod(0o755)
-    try:
-        connector = open_program(place, "nobody")
-        with connector.stage_documents() as folder:
-            data, url = read(connector)
-            assert data == {"user": pwd.getpwnam("nobody").pw_uid}
-            with StagedFiles(folder).open(url) as document:
-                assert document.read() == b"content\n"
-            StagedFiles(folder).remove(url)
-        assert not folder.exists()
-    finally:
-        shutil.rmtree(place)
 
 
 def test_a_container_sees_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from elt_assets.runner.config.secrets import is_reference, resolve_references
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.kinds.source_kind import Installed
-from elt_assets.runner.process.account import make_shared_workdir
 from elt_assets.runner.process.argument_files import private_files
 from elt_assets.runner.process.container import Image
 from elt_assets.runner.program import Launch, Program
@@ -72,8 +72,7 @@ def command(
     connector = connect(loaded, paths.staging(), config_values, on_log=out.log)
     out.note(f"testing {connector.name}")
     resolved = _config(connector, config_values, out)
-    folder = paths.staging() if loaded.source.user is None else make_shared_workdir()
-    with private_files(folder, {"config": resolved}) as files:
+    with private_files(paths.staging(), {"config": resolved}) as files:
         words = [*files, *_words(loaded, options), *_secrets(config_values), *_flags()]
         launch = _launch(loaded.source, connector, words, Path(files[1]).parent)
         code = _run(launch, connector)
@@ -144,7 +143,7 @@ def _flags() -> Iterator[str]:
 
 
 def _launch(source: Source, connector: Connector, words: Sequence[str], folder: Path) -> Launch:
-    """Return the start of the process, with the environment and the user of the connector.
+    """Return the start of the process, with the environment of the connector.
 
     Args:
         folder: the folder of the config; the process writes its own private files there too.
@@ -154,15 +153,9 @@ def _launch(source: Source, connector: Connector, words: Sequence[str], folder: 
         lambda: [*module_command(_KIT), *words, *_command(source, environment, folder)],
         None,
         environment,
-        source.user,
     )
     launch = program.launch([], folder, connector.mask)
-    return Launch(
-        launch.command,
-        {**launch.environment, "TMPDIR": str(folder)},
-        launch.removal,
-        launch.account,
-    )
+    return replace(launch, environment={**launch.environment, "TMPDIR": str(folder)})
 
 
 def _command(source: Source, environment: Environment, folder: Path) -> list[str]:
@@ -183,9 +176,8 @@ def _command(source: Source, environment: Environment, folder: Path) -> list[str
 
 def _run(launch: Launch, connector: Connector) -> int:
     """Run the process, print its output with secrets masked, and return its exit code."""
-    account = {} if launch.account is None else launch.account.popen_options
     with subprocess.Popen(
-        launch.command, env=launch.environment, stdout=subprocess.PIPE, encoding="utf-8", **account
+        launch.command, env=launch.environment, stdout=subprocess.PIPE, encoding="utf-8"
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

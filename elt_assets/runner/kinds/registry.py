@@ -77,7 +77,6 @@ class ConnectorOptions:
         environment: the variables in `source.environment`, if it is set.
         installation: the options for installing a package.
         container: the options for running an image.
-        user: the user of this machine that runs the process; default: the user of this process.
         on_log: as for `Connector`.
         deadlines: as for `Connector`.
         trusted: the Python modules and the origins that a manifest may use.
@@ -89,7 +88,6 @@ class ConnectorOptions:
     environment: Declared | None = None
     installation: Installation | None = None
     container: ContainerOptions | None = None
-    user: str | None = None
     on_log: LogFunction = ignore
     deadlines: Mapping[str, float] = field(default_factory=lambda: DEADLINES)
     trusted: Sequence[str] = ()
@@ -135,7 +133,6 @@ def open_connector(
         source_kind.image(value, options.container),
         options.store,
         source_kind.environment(value, options.environment),
-        user=options.user,
         on_log=options.on_log,
         deadlines=options.deadlines,
     )

@@ -121,8 +121,6 @@ class SourceKind(ABC):
             return "`python` is only for what is installed from PyPI: `package` and `tap: name==version`"
         if "container" in options and self.image(value, None) is None:
             return "`container` is only for `image`"
-        if "user" in options and self.image(value, None) is not None:
-            return "`user` is only for a program; a container runs as the user of this process"
         for option in sorted({"trust", "engine"} & options):
             if not self.runs_manifests:
                 return f"`{option}` is only for `manifest`"

@@ -33,7 +33,6 @@ from typing import IO
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.airbyte.lines import MAX_LINE, blocks, split
-from elt_assets.runner.process.account import Account
 from elt_assets.runner.process.feeding import Feeder
 from elt_assets.runner.process.marked_processes import MARK, WATCHDOG, end_marked, new_mark
 
@@ -83,7 +82,6 @@ class Process:
         removal: a command that ends what the end of the process group does not end: a container.
         lines: the lines of its stdin; default: an empty stdin.
         stop: as for `Feeder`.
-        account: the user that runs the process; default: the user of this process.
 
     Raises:
         ConfigError: the program is missing or cannot be executed.
@@ -99,7 +97,6 @@ class Process:
         removal: Sequence[str] = (),
         lines: Iterable[bytes] | None = None,
         stop: Callable[[], None] | None = None,
-        account: Account | None = None,
     ):
         self._deadline = deadline
         self._heartbeat = heartbeat
@@ -117,7 +114,6 @@ class Process:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 env={**(os.environ if environment is None else environment), MARK: self._mark},
-                **(account.popen_options if account is not None else {}),
             )
         except FileNotFoundError:
             raise ConfigError(
@@ -127,7 +123,7 @@ class Process:
         except OSError as error:
             raise ConfigError(
                 f"the connector {command[0]!r} cannot be executed: {error.strerror}",
-                guidance="make the file executable (`chmod +x`) for the user that runs it; a script "
+                guidance="make the file executable (`chmod +x`) for the user of Dagster; a script "
                 "must begin with `#!` and the path of its interpreter",
             ) from error
         _enlarge(self._child.stdout)
