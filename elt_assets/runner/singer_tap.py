@@ -9,11 +9,11 @@ Spec: Singer, running taps (`--config`, `--discover`, `--catalog` or `--properti
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ from elt_assets.runner.process.argument_files import private_files
 from elt_assets.runner.process.child import Process
 from elt_assets.runner.process.singer_batches import BatchFiles, file_root
 from elt_assets.runner.process_exit import raise_for_exit
+from elt_assets.storage.staged_files import MissingFile, StagedFiles
 
 _ABOUT_SECONDS = 120
 """Time limit for `--about`."""
@@ -63,6 +64,8 @@ _HELP_SECONDS = 60
 """Time limit for `--help`."""
 _AIRBYTE_VERBS = re.compile(r"\bspec\b.*\bcheck\b.*\bdiscover\b.*\bread\b", re.DOTALL)
 """Pattern of the help of an Airbyte source: its commands."""
+_MAX_CONFIG_GROWTH = 1 << 20
+"""Maximum number of bytes by which a tap may make its config file larger."""
 _MAX_OUTPUT = 1 << 30
 """Maximum number of bytes of a catalog or another document."""
 _HIDDEN = (
@@ -133,7 +136,10 @@ class SingerTap(Connector):
         state = state_value(states)
         if state is not None:
             files["state"] = state
-        reading = _Reading(catalog.streams, config, self.mask, whole=whole, runs=runs)
+        batches = _batch_files(
+            self._settings.resolve_written(self.specification.connectionSpecification)
+        )
+        reading = _Reading(catalog.streams, batches, self.mask, whole=whole, runs=runs)
         yield from self._messages("read", files, withhold=withhold, decoder=reading.messages)
         yield from reading.statuses()
 
@@ -156,24 +162,34 @@ class SingerTap(Connector):
         except EltError:
             return ""
 
-    @contextmanager
+    @contextlib.contextmanager
     def _start(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:
         """Start the tap, and store what it changes in its config file: a renewed single-use credential."""
         files = dict(zip(arguments[::2], arguments[1::2], strict=True))
         path = files.get("--config")
-        before = None if path is None else _json_object(Path(path))
+        before = b"" if path is None else Path(path).read_bytes()
+        folder = None if path is None else StagedFiles(Path(path).parent, f"the tap {self.name}")
         try:
             with super()._start(verb, arguments, **stdin) as process:
                 yield process
         finally:
-            if path is not None and before is not None:
-                self._store_changes(before, _json_object(Path(path)))
+            if path is not None and folder is not None:
+                with contextlib.suppress(MissingFile):
+                    after = folder.read(path, len(before) + _MAX_CONFIG_GROWTH)
+                    self._store_changes(json.loads(before), after)
 
-    def _store_changes(self, before: dict[str, Any], after: Mapping[str, Any] | None) -> None:
-        """Persist the tap's changes to its config file; an incomplete file (None) changes nothing."""
-        changed = {
-            name: value for name, value in (after or {}).items() if before.get(name) != value
-        }
+    def _store_changes(self, before: dict[str, Any], content: bytes) -> None:
+        """Persist the tap's changes to its config file; an incomplete file changes nothing."""
+        try:
+            after = json.loads(content)
+        except (ValueError, RecursionError):
+            after = None
+        if not isinstance(after, dict):
+            self._warn(
+                f"the tap {self.name} left a config file that is not a JSON object: its changes are not kept"
+            )
+            return
+        changed = {name: value for name, value in after.items() if before.get(name) != value}
         if changed:
             update = Control(type=CONNECTOR_CONFIG, connectorConfig=ConnectorConfig(config=changed))
             self._apply_control(update, before)
@@ -232,15 +248,14 @@ class _Reading:
     def __init__(
         self,
         streams: Sequence[ConfiguredStream],
-        config: Mapping[str, Any],
+        batches: ReadFile | None,
         mask: Callable[[str], str],
         *,
         whole: bool,
         runs: bool,
     ):
         self._selected = {stream.stream.name for stream in streams}
-        files = _batch_files(config)
-        translator = Translator(map_record_names(streams), files, streams=self._selected)
+        translator = Translator(map_record_names(streams), batches, streams=self._selected)
         self._translate = translator.messages
         self._runs = singer_runs(translator) if runs and not whole else None
         self._shared_names = find_shared_names(streams)
@@ -300,21 +315,16 @@ def _whole_record(record: RawRecord) -> Message:
 
 
 def _batch_files(config: Mapping[str, Any]) -> ReadFile | None:
-    """Return a reader for the folder of batch files in the config; None if the config has no such folder."""
+    """Return a reader for the folder of batch files in the config; None if the config has no such folder.
+
+    Args:
+        config: the config without the changes that the tap made: it may not choose the folder.
+    """
     setting: Any = config
     for key in ("batch_config", "storage", "root"):
         setting = setting.get(key) if isinstance(setting, Mapping) else None
     root = file_root(setting)
     return None if root is None else BatchFiles([root], MAX_LINE)
-
-
-def _json_object(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if there is none."""
-    try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def _limit_bookmarks(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.errors import EltError, TransientError
-from elt_assets.lake.write.documents import DocumentTransfer
+from elt_assets.errors import EltError, SystemFailure, TransientError
+from elt_assets.lake.delta.files import TableStorage
+from elt_assets.lake.write.documents import DocumentFolder, DocumentTransfer
 from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.file_references import FileReference
 from elt_assets.protocol.airbyte.messages import Form, RawRecord, RecordLines
 from elt_assets.storage.location import Location
 from elt_assets.storage.staged_files import StagedFiles
@@ -108,3 +113,22 @@ def test_what_is_committed_names_documents_that_are_there(
             sent = [n for n, step in enumerate(steps) if step not in ("state", "no object")]
             expected = [n for n in sent if not (filters and steps[n] == "filtered")]
             assert [row["n"] for row in committed] == expected
+
+
+def test_a_document_that_grows_is_not_copied_to_its_end(tmp_path: Path) -> None:
+    """It may have none: a source that goes on writing must not fill the lake."""
+    for name in ("staging", "table"):
+        (tmp_path / name).mkdir()
+    file = tmp_path / "staging" / "a"
+    file.write_bytes(b"1")
+    may_copy = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(may_copy.wait)
+        table = TableStorage(Location.parse(str(tmp_path / "table")))
+        folder = DocumentFolder(table, StagedFiles(tmp_path / "staging"), pool)
+        path, _ = folder.add(FileReference(str(file)))
+        os.truncate(file, 1 << 30)
+        may_copy.set()
+        with pytest.raises(SystemFailure, match="was changed while it was copied"):
+            folder.finish([path])
+    assert (tmp_path / "table" / path).stat().st_size <= 8 << 20

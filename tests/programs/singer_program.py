@@ -22,11 +22,14 @@ def end_on_command(command: str, argument: str) -> None:
 
 def say(text: str) -> None:
     """Print lines. `!exit N`, `!kill` and `!sleep S` do that instead, as in `tests.programs.scripted`; `!torn
-    TEXT` has no newline; `!config TEXT` writes to the config file."""
+    TEXT` has no newline; `!config TEXT` writes to the config file; `!run CODE` runs Python, with its path."""
     for line in text.split("\n"):
         command, _, argument = line.partition(" ")
         end_on_command(command, argument)
-        if command == "!sleep":
+        if command == "!run":
+            config = Path(sys.argv[sys.argv.index("--config") + 1])
+            exec(argument, {"config": config, "os": os})
+        elif command == "!sleep":
             time.sleep(float(argument))
         elif command == "!torn":
             sys.stdout.write(argument)

@@ -170,6 +170,65 @@ def test_a_config_file_that_a_tap_rewrites_is_kept(
     assert rewriting(tmp_path).config["refresh_token"] == "third-token"
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("config.unlink(); config.symlink_to('SECRET')", "a part of it is a link"),
+        ("config.unlink(); os.link('SECRET', config)", "hard links"),
+        ("os.link(config, 'SECRET' + '2')", "hard links"),
+        ("config.unlink(); os.mkfifo(config)", "it is no file"),
+        ("config.unlink(); config.symlink_to('/dev/zero')", "a part of it is a link"),
+        ("config.unlink(); config.mkdir()", "it is no file"),
+        ("os.truncate(config, 1 << 40)", "more than 1,048,"),
+        ("config.unlink(); os.mkfifo(config); os._exit(1)", "it is no file"),
+        ("config.unlink(); config.symlink_to('SECRET'); os.abort()", "a part of it is a link"),
+    ],
+)
+def test_a_tap_makes_its_config_no_way_to_other_files(
+    code: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read again after the tap has ended, by this process: no link is followed, nothing waited for."""
+    monkeypatch.setenv("TAP_TOKEN", "first-token")
+    secret = tmp_path / "secret"
+    secret.write_text(json.dumps({"refresh_token": "of-another"}))
+    failure = failure_of(rewriting(tmp_path, f"!run {code.replace('SECRET', str(secret))}"))
+    assert isinstance(failure, SystemFailure) and reason in str(failure)
+    assert "the tap crm refers to the file" in str(failure) and "config.json" in str(failure)
+    assert not (tmp_path / "store").exists()
+    assert json.loads(secret.read_text()) == {"refresh_token": "of-another"}
+
+
+def test_a_tap_that_replaces_the_folder_of_its_config_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAP_TOKEN", "first-token")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps({"refresh_token": "of-another"}))
+    code = f"config.parent.rename({str(tmp_path / 'moved')!r}); config.parent.symlink_to({str(other)!r})"
+    assert kinds(read(rewriting(tmp_path, record(id=1), f"!run {code}"))) == ["db-users"]
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"a":' * 100_000])
+def test_a_config_file_that_is_no_object_is_reported(content: str, tmp_path: Path) -> None:
+    logged: list[str] = []
+    command = written(tmp_path / "tap", [f"!config {content}"])
+    connector = SingerTap(
+        lambda: command, {}, tmp_path / "work", "crm", on_log=lambda _, text: logged.append(text)
+    )
+    read(connector)
+    assert [line for line in logged if "not a JSON object: its changes are not kept" in line]
+
+
+def test_a_config_file_that_is_removed_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAP_TOKEN", "first-token")
+    assert kinds(read(rewriting(tmp_path, record(id=1), "!run config.unlink()")))
+    assert not (tmp_path / "store").exists()
+
+
 def test_whole_records_are_messages(tmp_path: Path) -> None:
     timed = {**record(id=1.0), "time_extracted": "2026-01-02T03:04:05Z"}
     first, second, *_ = read(tap(tmp_path, [timed, record(id=2)]), whole=True)
@@ -349,6 +408,47 @@ def test_a_batch_outside_the_folders_is_refused(tmp_path: Path) -> None:
     failure = failure_of(connector)
     assert isinstance(failure, ConfigError)
     assert str(outside) in str(failure) and str(root) in str(failure)
+
+
+def test_a_tap_does_not_choose_the_folder_of_its_batches(tmp_path: Path) -> None:
+    """Also not by a change of its config that was stored in an earlier sync."""
+    root, outside = tmp_path / "root", tmp_path / "outside.json"
+    outside.write_text('{"id":1}')
+    everything = json.dumps(storage(Path("/")))
+    lines = [f"!config {everything}", batch(outside, compression="none")]
+    connector = tap(tmp_path, lines, storage(root))
+    for _ in range(2):
+        assert "in none of the allowed folders" in str(failure_of(connector))
+    assert connector.config == json.loads(everything)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os.rename('ROOT', 'ROOT' + '2'); os.symlink('OTHER', 'ROOT')",
+        "os.rmdir('ROOT'); os.symlink('OTHER', 'ROOT')",
+        "os.symlink('OTHER', 'ROOT/below')",
+    ],
+)
+def test_a_tap_does_not_replace_the_folder_of_its_batches(code: str, tmp_path: Path) -> None:
+    root, other = tmp_path / "root", tmp_path / "other"
+    other.mkdir()
+    (other / "a.json").write_text('{"id":1}')
+    name = "below/a.json" if "below" in code else "a.json"
+    code = code.replace("ROOT", str(root)).replace("OTHER", str(other))
+    lines = [f"!run {code}", batch(root / name, compression="none")]
+    failure = failure_of(tap(tmp_path, lines, storage(root)))
+    assert "no such file" in str(failure) or "a part of it is a link" in str(failure)
+
+
+@pytest.mark.parametrize("root", ["/proc/x", "FILE", "FILE/x"])
+def test_a_folder_of_batches_that_cannot_be_opened_is_an_error(root: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    path = Path(root.replace("FILE", str(tmp_path / "file")))
+    failure = failure_of(tap(tmp_path, [SCHEMA], storage(path)))
+    assert isinstance(failure, ConfigError)
+    assert f"the folder of batch files, {path}, cannot be opened" in str(failure)
+    assert "batch_config.storage.root" in str(failure)
 
 
 def test_a_batch_without_a_folder_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import SystemFailure
-from elt_assets.storage.staged_files import StagedFiles
+from elt_assets.storage.staged_files import MissingFile, StagedFiles
 
 pytestmark = pytest.mark.unit
 SECRET = b"a secret outside"
@@ -102,6 +102,39 @@ def test_a_file_of_another_size_is_refused(staged: StagedFiles, size: float) -> 
     (staged.folder / "a").write_bytes(b"content")
     with pytest.raises(SystemFailure, match="it has 7 bytes, and not"):
         staged.open(f"{staged.folder}/a", size)
+
+
+@pytest.mark.parametrize("limit", [0, 6, 7, 8])
+def test_a_file_is_read_up_to_a_limit(staged: StagedFiles, limit: int) -> None:
+    path = staged.folder / "a"
+    path.write_bytes(b"content")
+    if limit >= 7:
+        assert staged.read(str(path), limit) == b"content"
+        return
+    with pytest.raises(SystemFailure, match=f"it has more than {limit} bytes"):
+        staged.read(str(path), limit)
+    path.unlink()
+    with pytest.raises(MissingFile):
+        staged.read(str(path), limit)
+
+
+@pytest.mark.parametrize("way", ["moved", "link"])
+def test_another_folder_of_its_path_is_not_read(staged: StagedFiles, way: str) -> None:
+    folder, other = staged.folder, staged.folder.parent / "staging-2"
+    (folder / "secret").write_bytes(b"content")
+    folder.rename(folder.parent / "elsewhere")
+    other.rename(folder) if way == "moved" else folder.symlink_to(other)
+    assert read(staged, str(folder / "secret")) == b"content"
+    staged.remove(str(folder / "secret"))
+    assert (folder / "secret").read_bytes() == SECRET
+
+
+def test_no_folder_stays_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(100):
+        with pytest.raises(SystemFailure):
+            StagedFiles(tmp_path).open(str(tmp_path / "none"))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 PARTS = st.lists(st.sampled_from(["..", ".", "", "sub", "link", "file", "\0", "é"]), max_size=6)

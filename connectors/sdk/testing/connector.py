@@ -6,6 +6,7 @@ import copy
 import datetime as dt
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ from elt_assets.protocol.specification import secret_places
 MIN_SECRET = 4
 """Minimum characters of a secret that is searched for: shorter texts occur by chance."""
 
+_MAX_CONFIG = 16 << 20
+"""Maximum number of bytes of a config file that a connector changed."""
 SUCCESS, FAILURE, ANY = "success", "failure", "any"
 """The ends that can be expected of a process."""
 
@@ -265,13 +268,25 @@ class Connector:
             for control in controls
             if control and control.connectorConfig
         ]
-        try:
-            new_config = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            new_config = {}
-        for update in (new_config if isinstance(new_config, dict) else {}, *updates):
+        for update in (_read_changed_config(path), *updates):
             self.config |= update
         self.learn_secrets(self._schema)
+
+
+def _read_changed_config(path: Path) -> dict[str, Any]:
+    """Return the config in a file that the connector may have replaced; empty if there is none.
+
+    A link is not followed, and a pipe or a device is not waited for.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return {}
+            config = json.loads(file.read(_MAX_CONFIG))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def _ask_for_slices(stream: ConfiguredStream) -> ConfiguredStream:

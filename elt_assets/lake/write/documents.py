@@ -142,7 +142,7 @@ class DocumentFolder:
     def _copy(self, source: BinaryIO, url: str, path: str, size: int) -> None:
         try:
             with source:
-                copied = self._write(source, path)
+                copied = self._write(source, path, size)
         except EltError:
             raise
         except Exception as error:  # whatever the store says
@@ -160,14 +160,14 @@ class DocumentFolder:
         reach(Failpoint.DOCUMENT_STORED)
         self.staged.remove(url)
 
-    def _write(self, source: BinaryIO, path: str) -> int:
-        """Write a document, and return its bytes."""
+    def _write(self, source: BinaryIO, path: str, size: int) -> int:
+        """Write a document, and return its bytes; a file that grows is not read to its end."""
         target = f"{self.table.root}/{path}"
         if not self.table.location.is_object_store:
             self.table.system.create_dir(target.rpartition("/")[0])
         copied = 0
         with self.table.system.open_output_stream(target, compression=None) as sink:
-            while chunk := source.read(_CHUNK):
+            while copied <= size and (chunk := source.read(_CHUNK)):
                 sink.write(chunk)
                 sink.flush()  # a store gets parts in the background: without a limit they fill the memory
                 copied += len(chunk)

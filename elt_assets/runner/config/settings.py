@@ -62,10 +62,10 @@ class Settings:
             ConfigError: the config violates the specification; lists every violation, but no secret. Or a
                 variable is not set.
         """
-        plain_config, secrets = resolve_references(dict(self._written), schema=schema)
+        plain_config = self.resolve_written(schema)
         changes = self._store.changes(plain_config)
         config = apply_changes(plain_config, changes)
-        self._mask.add([*secrets, *strings([change.value for change in changes])])
+        self._mask.add(strings([change.value for change in changes]))
         validation = self._validate(config, schema)
         if validation.violations:
             raise ConfigError(
@@ -74,6 +74,12 @@ class Settings:
                 guidance=f"correct `source.config` in the connection's YAML{self._reset_hint(changes)}",
             )
         return config
+
+    def resolve_written(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the config as the user wrote it, with its references resolved, but no stored changes."""
+        config, secrets = resolve_references(dict(self._written), schema=schema)
+        self._mask.add(secrets)
+        return dict(config)
 
     def apply(self, control: Control, config: dict[str, Any], schema: Mapping[str, Any]) -> Message:
         """Apply a CONTROL message of a process, and store its changes; they are durable on return.
@@ -118,8 +124,7 @@ class Settings:
                 guidance="this is a defect of the connector; the stored config is unchanged",
             )
         if changed:
-            plain_config, _ = resolve_references(dict(self._written), schema=schema)
-            self._store.keep(plain_config, changed)
+            self._store.keep(self.resolve_written(schema), changed)
             config.clear()
             config.update(updated)
 

@@ -1,7 +1,7 @@
 """Read the files of a Singer BATCH, one line for each record.
 
-The file names come from the tap and are not trusted. Only regular files in the allowed folders are opened,
-and the size of a compressed file's content is limited.
+The file names come from the tap and are not trusted. Only plain files below the allowed folders are opened,
+as `StagedFiles` does, and the size of a compressed file's content is limited.
 
 Spec: Singer SDK, BATCH messages.
 """
@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import gzip
 import os
-import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.lines import ReadInto, blocks, split
 from elt_assets.protocol.singer.messages import Encoding
+from elt_assets.storage.directories import make_private
+from elt_assets.storage.staged_files import StagedFiles
 
 MAX_EXPANSION_RATIO = 1_000
 """Maximum ratio of the expanded size of a compressed file to its size on disk.
@@ -36,13 +36,17 @@ class BatchFiles:
     """Reads the files of a BATCH.
 
     Args:
-        roots: the allowed folders, including their subfolders.
+        roots: the allowed folders, including their subfolders. A missing one is created. Create this object
+            before the tap starts, and take the folders from no config that the tap may have changed.
         max_line: maximum number of bytes of a line.
+
+    Raises:
+        ConfigError: a folder cannot be created or opened.
     """
 
     def __init__(self, roots: Sequence[Path], max_line: int):
-        self._roots = [Path(os.path.realpath(root)) for root in roots]
         self._max_line = max_line
+        self._folders = [_open_root(root) for root in roots]
 
     def __call__(self, url: str, encoding: Encoding) -> Iterator[bytes]:
         """Yield the lines of one file as they are read. Memory does not grow with the size of the file.
@@ -51,10 +55,10 @@ class BatchFiles:
             url: `file:///path`, percent-encoded.
 
         Raises:
-            ConfigError: the file is outside the roots or not a regular file on this machine; or its encoding
-                is neither JSON lines nor JSON lines compressed with gzip.
-            SystemFailure: the file is missing or incomplete, expands beyond the limit, or has a line that is
-                too long.
+            ConfigError: the file is not on this machine, or in none of the folders; or its encoding is
+                neither JSON lines nor JSON lines compressed with gzip.
+            SystemFailure: as for `StagedFiles.open`; or the file is incomplete, expands beyond the limit, or
+                has a line that is too long.
         """
         if encoding.format != "jsonl" or encoding.compression not in _COMPRESSIONS:
             compressed = f", {encoding.compression}" if encoding.compression else ""
@@ -63,38 +67,33 @@ class BatchFiles:
                 guidance="set `batch_config.encoding` in the tap's config to "
                 "`{format: jsonl, compression: gzip}`",
             )
-        with self._open(url) as file:
+        with self._open(_path(url)) as file:
             read = (
                 _expand(file, url) if encoding.compression == "gzip" else _report_read_errors(file)
             )
             yield from split(blocks(read, self._max_line, f"the batch file {url}"))
 
-    @contextmanager
-    def _open(self, url: str) -> Iterator[IO[bytes]]:
-        path = Path(os.path.realpath(_path(url)))
-        roots = ", ".join(map(str, self._roots))
-        if not any(path.is_relative_to(root) for root in self._roots):
-            raise ConfigError(
-                f"the tap wrote the batch file {path}, which is in none of the allowed folders",
-                guidance=f"set `batch_config.storage.root` in the tap's config to one of: {roots}",
-            )
-        try:
-            # Links are resolved above. O_NOFOLLOW refuses one that appeared since; O_NONBLOCK avoids waiting
-            # for a named pipe.
-            number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            raise SystemFailure(
-                f"the batch file {path} cannot be read: {error.strerror}",
-                guidance="the tap reported this file as written: check its folder and its permissions",
-            ) from error
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            os.close(number)
-            raise ConfigError(
-                f"the tap sent a batch file that is not a regular file: {path}",
-                guidance=f"the tap may only write regular files, to {roots}",
-            )
-        with os.fdopen(number, "rb") as file:
-            yield file
+    def _open(self, path: Path) -> BinaryIO:
+        for folder in self._folders:
+            if folder.has(str(path)):
+                return folder.open(str(path))
+        roots = ", ".join(str(folder.folder) for folder in self._folders)
+        raise ConfigError(
+            f"the tap wrote the batch file {path}, which is in none of the allowed folders",
+            guidance=f"set `batch_config.storage.root` in the tap's config to one of: {roots}",
+        )
+
+
+def _open_root(root: Path) -> StagedFiles:
+    try:
+        make_private(root)
+        return StagedFiles(root, "a BATCH of the tap")
+    except OSError as error:
+        raise ConfigError(
+            f"the folder of batch files, {root}, cannot be opened: {error.strerror}",
+            guidance="choose a folder that this user can read and write (`batch_config.storage.root` of the "
+            "tap's config, `batch_roots` of the target's), or remove the setting",
+        ) from None
 
 
 def file_root(url: object) -> Path | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import signal
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,31 @@ def test_an_updated_config_is_used_next_and_its_secrets_are_searched() -> None:
     assert [(leak.secret, leak.output, leak.line) for leak in second.leaks] == [
         *(("config.token", "stdout", 1), ("config.token", "stderr", 1)),
     ]
+
+
+@pytest.mark.parametrize("kind", ["link", "endless", "pipe", "folder", "removed"])
+def test_a_config_file_that_a_tap_replaced_is_not_followed(kind: str, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text('{"token": "of-another"}')
+
+    class Replacing(Program):
+        def __call__(self, command: Sequence[str], *rest: Any) -> Ended:
+            ended = super().__call__(command, *rest)
+            config = Path(command[command.index("--config") + 1])
+            config.unlink()
+            make: dict[str, Callable[[], None]] = {
+                "link": lambda: config.symlink_to(other),
+                "endless": lambda: config.symlink_to("/dev/zero"),
+                "pipe": lambda: os.mkfifo(config),
+                "folder": config.mkdir,
+                "removed": lambda: None,
+            }
+            make[kind]()
+            return ended
+
+    tap = connector(Replacing(), tap=True)
+    tap.run("discover", "`discover`")
+    assert tap.config == {"token": "hunter2-abc", "host": "h"}
 
 
 def test_a_tap_may_write_to_its_config_file() -> None:
