@@ -54,6 +54,29 @@ def test_each_requirement_is_pinned() -> None:
     assert {canonicalize_name(Requirement(text).name) for text in requirements} <= pinned
 
 
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("package", "version"),
+    [
+        ("jinja2", "3.1.5"),  # CVE-2025-27516: a template leaves the sandbox
+        ("httpcore", "1.0.8"),  # CVE-2025-43859 of its h11: a chunked answer is read wrongly
+        ("cryptography", "44.0.0"),  # CVE-2024-12797 of its OpenSSL
+        ("pyjwt", "2.10.0"),  # CVE-2024-53861
+        ("uv", "0.9.5"),  # CVE-2025-62518 and others: archives that unpack as another reader sees them
+        ("pymysql", "1.1.0"),  # CVE-2024-36039: a key of an object becomes SQL
+        ("pyarrow", "14.0.0"),  # CVE-2023-47248: a file runs code
+        ("pyyaml", "5.3.1"),  # CVE-2020-14343: a document runs code
+    ],
+)
+def test_a_version_with_a_known_hole_is_not_installed(package: str, version: str) -> None:
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"].values()
+    lines = [*project["dependencies"], *(line for extra in extras for line in extra)]
+    required = [Requirement(line) for line in lines]
+    (found,) = [one for one in required if canonicalize_name(one.name) == package]
+    assert not found.specifier.contains(version)
+
+
 @pytest.mark.process
 def test_the_hooks_of_pre_commit_run_what_make_check_runs() -> None:
     path = REPOSITORY / ".pre-commit-config.yaml"

@@ -6,15 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from elt_assets.connection.config_model import ConfigModel, DottedPath, DottedPaths, OtherForm
+from elt_assets.connection.read_only_query import check_query
 
 Severity = Literal["error", "warn"]
 """Severity of a failed check."""
 Scope = Literal["new", "table"]
-TABLE = "{table}"
-"""Placeholder of the rows in the query of an `sql` rule."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
 
@@ -150,7 +149,7 @@ class RowCount(Rule):
 
 
 class Query(Rule):
-    """A query in Spark SQL returns no row. It reads from `{table}`."""
+    """A query in Spark SQL returns no row. It reads from `{table}` alone."""
 
     kind = "sql"
 
@@ -160,11 +159,10 @@ class Query(Rule):
     )
     over: Scope = Field(default="table", description="As for the other rules; default: `table`.")
 
-    @model_validator(mode="after")
-    def _check_query(self) -> Query:
-        if TABLE not in self.query:
-            raise ValueError(f"query: it does not read from the table; write `from {TABLE}`")
-        return self
+    @field_validator("query")
+    @classmethod
+    def _check_query(cls, query: str) -> str:
+        return check_query(query)
 
 
 def _list_rules(value: Any) -> Any:

@@ -199,17 +199,17 @@ def test_a_query_that_cannot_be_run_fails_its_check_alone(own: Project) -> None:
                 "name": "error_in_the_data",
                 "query": "select * from {table} where raise_error(status) is null",
             },
-            {"name": "not_a_query", "query": "drop view {table}"},
+            {"name": "no_such_join", "query": "select * from {table} a join {table} b on a.x = 1"},
         ]
     }
     things(own, [{"id": 1, "status": "anna@example.com"}], rules)
     result = materialize(own, THINGS)
     assert result.success
     results = evaluations(result)
-    assert select_failed(results) == {"misspelt", "error_in_the_data", "not_a_query"}
+    assert select_failed(results) == {"misspelt", "error_in_the_data", "no_such_join"}
     assert "statuss" in str(results["misspelt"].description)
     assert "USER_RAISED_EXCEPTION" in str(results["error_in_the_data"].description)
-    assert "PARSE_SYNTAX_ERROR" in str(results["not_a_query"].description)
+    assert "UNRESOLVED_COLUMN" in str(results["no_such_join"].description)
     assert "anna" not in str(results)
 
 

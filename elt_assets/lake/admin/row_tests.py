@@ -145,11 +145,15 @@ def find_repeated_values(rows: TestedRows, scope: Scope, columns: Sequence[Colum
 
 
 def run_query(rows: TestedRows, scope: Scope, query: str) -> Failures:
-    """Run a query that reads from `TABLE`. It is a part of another query, so that it changes nothing."""
+    """Run a query that reads from `TABLE` alone.
+
+    What it may do is decided where it is loaded (`elt_assets.connection.read_only_query`), without Spark:
+    some queries read files or start programs while Spark analyses them, and a remote session shows no plan.
+    """
     checked, view = rows.read(scope), f"elt_rows_{uuid.uuid4().hex}"
     spark = checked.sparkSession
     checked.createOrReplaceTempView(view)
-    text = query.strip().rstrip(";").replace(TABLE, view)
+    text = query.replace(TABLE, view)
     try:
         result = spark.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608 - the project's own text
         count = result.count()
