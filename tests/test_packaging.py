@@ -62,7 +62,10 @@ def test_each_requirement_is_pinned() -> None:
         ("httpcore", "1.0.8"),  # CVE-2025-43859 of its h11: a chunked answer is read wrongly
         ("cryptography", "44.0.0"),  # CVE-2024-12797 of its OpenSSL
         ("pyjwt", "2.10.0"),  # CVE-2024-53861
-        ("uv", "0.9.5"),  # CVE-2025-62518 and others: archives that unpack as another reader sees them
+        (
+            "uv",
+            "0.9.5",
+        ),  # CVE-2025-62518 and others: archives that unpack as another reader sees them
         ("pymysql", "1.1.0"),  # CVE-2024-36039: a key of an object becomes SQL
         ("pyarrow", "14.0.0"),  # CVE-2023-47248: a file runs code
         ("pyyaml", "5.3.1"),  # CVE-2020-14343: a document runs code

@@ -5,6 +5,7 @@ that only Airbyte's engine can run. That engine is a process of its own, which r
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,8 +31,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--trust", action="append", default=[], metavar="MODULE|ORIGIN")
     parser.add_argument("--engine", choices=[AIRBYTE, OURS])
     parser.add_argument("--airbyte-python", type=Path, metavar="FILE")
+    parser.add_argument("--changed-config", type=Path, metavar="FILE")
     arguments, words = parser.parse_known_args(argv)
-    source = ManifestSource(arguments.manifest, arguments.trust)
+    changed = arguments.changed_config
+    source = ManifestSource(
+        arguments.manifest,
+        arguments.trust,
+        [] if changed is None else json.loads(changed.read_bytes()),
+    )
     try:
         # Templates may make values of any size. Airbyte's engine has no such limit: a process that replaces
         # this one would inherit it, and the Python of others may need more.

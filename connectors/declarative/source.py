@@ -5,7 +5,7 @@ Spec: Airbyte's low-code manifests; Incremental sync.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Semaphore
@@ -24,8 +24,12 @@ from connectors.declarative.manifest.loader import Manifest, Refusal, find_refus
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.readers import AnyStream, Readers
 from connectors.declarative.requests import Budget, Environment
+from connectors.declarative.requests.environment import TIMEOUT_SECONDS
 from connectors.declarative.stream import ManifestStream
+from connectors.declarative.user_hosts import Place, find_user_hosts
 from connectors.sdk.config import validate
+from connectors.sdk.http import Connections
+from connectors.sdk.http.addresses import AddressGuard
 from connectors.sdk.reports import report_config, report_warning
 from connectors.sdk.source import Source
 from elt_assets.errors import ConfigError, EltError
@@ -42,17 +46,23 @@ class ManifestSource(Source):
         manifest: the path of the manifest, or its text.
         trusted: what the user trusts: modules whose Python the manifest may name, and the URLs of origins
             that get credentials when the API links to them.
+        changed: the places of the config that this source itself has changed in earlier runs: what is there
+            may come from the manifest or the API.
 
     Attributes:
         modules: the trusted modules. Airbyte's engine runs their Python; this source refuses the streams
             that use it.
     """
 
-    def __init__(self, manifest: Path | str, trusted: Sequence[str] = ()):
+    def __init__(
+        self, manifest: Path | str, trusted: Sequence[str] = (), changed: Sequence[Place] = ()
+    ):
         self._file_or_text = manifest
         self.modules = [entry for entry in trusted if "://" not in entry]
         self._origins = [entry for entry in trusted if "://" in entry]
         self.name = _name(manifest)
+        self._changed = changed
+        self._config_hosts: Collection[str] = ()
         self._migrated: dict[str, Any] | None = None
         self._environments: list[Environment] = []
         self._refusals: list[Refusal] = []
@@ -92,6 +102,7 @@ class ManifestSource(Source):
             ConfigError: the config is not valid. The message names every violation, and quotes no value.
         """
         spec = self.manifest.spec
+        self._config_hosts = find_user_hosts(raw_config, self._changed, self.specification())
         self._migrated = migrate(spec, raw_config)
         config = transform(spec, self._migrated)
         validate(config, self.specification())
@@ -170,6 +181,9 @@ class ManifestSource(Source):
         environment = Environment(
             config,
             self._migrated,
+            connections=Connections(
+                timeout=TIMEOUT_SECONDS, guard=AddressGuard(self._config_hosts)
+            ),
             budget=None if budget is None else Budget(budget, config),
             folder=None if manifest.path is None else manifest.path.parent,
             job_slots=Semaphore(_jobs(manifest.source, config)),

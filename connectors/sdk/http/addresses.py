@@ -7,8 +7,11 @@ one of the checked addresses.
 | host | addresses to which a source connects |
 |---|---|
 | of a trusted origin | any |
-| that code, config or manifest names: of a base URL, of a URL for credentials | any but link-local ones and those of metadata services |
-| that an API names | public ones; those of this machine too, if a base URL is on this machine |
+| that code or the user's config names: of a base URL, of a URL for credentials | any but link-local ones and those of metadata services |
+| that a manifest names itself, or an API | public ones; those of this machine too, if code or config name a base URL on this machine |
+
+A manifest may come from anybody, and its requests start in the network of the user. A host counts as named by the
+config if a text that the user wrote there is this host, or a URL or `host:port` of it: `hosts_in`.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import ssl
 from collections.abc import Collection, Iterable, Sequence
 from importlib import import_module
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -49,13 +53,22 @@ _NUMERIC = re.compile(r"(0x[0-9a-f]+|\d+)(\.(0x[0-9a-f]+|\d+)){0,3}\.?", re.IGNO
 _NAT64 = 0x64FF9B << 64
 """The first 96 bits of the IPv6 addresses that stand for IPv4 addresses (RFC 6052)."""
 
+_LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
+"""The IPv6 addresses that stand for IPv4 addresses within a network (RFC 8215)."""
+
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class AddressGuard:
-    """Decides which addresses a source may connect to. It may be used by several threads."""
+    """Decides which addresses a source may connect to. It may be used by several threads.
 
-    def __init__(self) -> None:
+    Args:
+        config_hosts: the only hosts that may be on private networks, unless they are trusted: those that the
+            user's config names. None for a source whose code is trusted: each host that it names.
+    """
+
+    def __init__(self, config_hosts: Collection[str] | None = None) -> None:
+        self._config_hosts = config_hosts
         self._trusted: set[str] = set()
         self._named: set[str] = set()
         self._names_this_machine = False
@@ -65,10 +78,12 @@ class AddressGuard:
         self._trusted.update(map(_normal, hosts))
 
     def add_named(self, host: str) -> None:
-        """Allow the addresses of private networks for a host that code, config or manifest names."""
+        """Allow the addresses of private networks for a host that code names, or a manifest by the config."""
+        if self._config_hosts is not None and _normal(host) not in self._config_hosts:
+            return
         self._named.add(_normal(host))
         address = _address(host)
-        if _normal(host) == "localhost" or (address is not None and address.is_loopback):
+        if _is_localhost(_normal(host)) or (address is not None and address.is_loopback):
             self._names_this_machine = True
 
     def check_host(self, host: str) -> None:
@@ -77,7 +92,10 @@ class AddressGuard:
         Raises:
             ConfigError: the source may not connect to the host.
         """
-        self.check(host, [] if _address(host) is None else [host])
+        if _is_localhost(_normal(host)):
+            self.check(host, ["127.0.0.1"])
+        else:
+            self.check(host, [] if _address(host) is None else [host])
 
     def check(self, host: str, addresses: Collection[str]) -> None:
         """Check a host and all its addresses.
@@ -91,14 +109,17 @@ class AddressGuard:
         if is_internal(name) or any(map(is_internal, addresses)):
             raise _refusal(name, "a link-local address, or that of a cloud's metadata service")
         if name not in self._named and not all(map(self._is_allowed, addresses)):
-            raise _refusal(name, "an address of a private network, and an API has named it")
+            by = "an API" if self._config_hosts is None else "the manifest or an API"
+            raise _refusal(
+                name, f"an address of this machine or of a private network, and {by} has named it"
+            )
 
     def _is_allowed(self, text: str) -> bool:
         address = _address(text)
         if address is None:
             return False
         is_own = self._names_this_machine and address.is_loopback
-        return is_own or (address.is_global and not address.is_multicast)
+        return is_own or _is_public(address)
 
 
 class GuardedTransport(httpx.HTTPTransport):
@@ -199,12 +220,44 @@ def is_internal(host: str) -> bool:
     return address is not None and (address.is_link_local or address in _METADATA_ADDRESSES)
 
 
+def hosts_in(texts: Iterable[str]) -> frozenset[str]:
+    """Return the hosts that texts are, or whose URL or `host:port` they are.
+
+    A number is not taken for an address (`1`, `10.1`): a config has many.
+    """
+    found = set()
+    for text in texts:
+        for url in (text, f"//{text}"):
+            try:
+                host = _normal(urlsplit(url.strip()).hostname or "")
+            except ValueError:
+                continue
+            if host and not (_NUMERIC.fullmatch(host) and host.count(".") != 3):
+                found.add(host)
+    return frozenset(found)
+
+
 def _refusal(host: str, reason: str) -> ConfigError:
+    origin = f"https://[{host}]" if ":" in host else f"https://{host}"
     return ConfigError(
         f"a request to {host!r} is refused: it is {reason}",
         guidance="correct the URL in the config or in the manifest; the API may also have sent it, as the "
-        "URL of a next page or of a redirect. If the request is meant, trust the origin of the URL",
+        "URL of a next page or of a redirect. If the request is meant, trust the origin of the URL: "
+        f'`trusted_origins` of a client, `trust: ["{origin}"]` of a manifest',
     )
+
+
+def _is_localhost(name: str) -> bool:
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def _is_public(address: _Address) -> bool:
+    """Return whether an address is public, also where older releases of Python do not know that it is not."""
+    if isinstance(address, ipaddress.IPv6Address) and (
+        address.is_site_local or address in _LOCAL_NAT64
+    ):
+        return False
+    return address.is_global and not address.is_multicast
 
 
 def _normal(host: str) -> str:

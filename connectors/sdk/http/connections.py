@@ -52,6 +52,7 @@ class Connections:
         user_agent: the value of the header `User-Agent`, by which the API's provider knows the client.
         timeout: the seconds after which a request fails that receives nothing.
         limits: the limits of responses; by default those of the environment.
+        guard: decides which addresses the connections may go to; by default as for a source in Python.
     """
 
     def __init__(
@@ -60,11 +61,12 @@ class Connections:
         user_agent: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
         limits: ResponseLimits | None = None,
+        guard: AddressGuard | None = None,
     ):
         self._user_agent = user_agent or USER_AGENT
         self._timeout = timeout
         self._limits = limits or response_limits()
-        self.guard = AddressGuard()
+        self.guard = guard or AddressGuard()
         """Decides which addresses the connections may go to."""
         self._deadline = Deadline()
         self._lock = threading.Lock()

@@ -12,6 +12,7 @@ from typing import Any
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.messages import ConnectorConfig, Control, Log, Message
 from elt_assets.protocol.masking import Masker
+from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.specification import as_texts
 from elt_assets.runner.config.secrets import resolve_references
 from elt_assets.runner.config.update_files import UpdateFile
@@ -54,6 +55,8 @@ class Settings:
         self._store = ConfigStore(store)
         self._warn = warn
         self._unchecked: set[str] = set()
+        self.changed: list[Place] = []
+        """The places of the last effective config that the connector has changed."""
 
     def effective(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config for the next process, validated by a `connectionSpecification`.
@@ -65,6 +68,7 @@ class Settings:
         plain_config = self.resolve_written(schema)
         changes = self._store.changes(plain_config)
         config = apply_changes(plain_config, changes)
+        self.changed = [change.place for change in changes]
         self._mask.add(strings([change.value for change in changes]))
         validation = self._validate(config, schema)
         if validation.violations:

@@ -80,6 +80,9 @@ class ManifestConnector(Connector):
     def _messages(
         self, verb: str, files: Mapping[str, Any], **options: Any
     ) -> Generator[Received, None, None]:
+        if "config" in files and self._settings.changed:
+            # What a manifest or its API has put into the config is not what the user has written there.
+            files = {**files, "changed-config": self._settings.changed}
         try:
             yield from super()._messages(verb, files, **options)
         except EltError as error:

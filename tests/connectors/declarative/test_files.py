@@ -57,12 +57,14 @@ def manifest(url: str, **uploader: Any) -> Json:
 
 def read(folder: Path, document: Json, *, files: bool = True) -> tuple[int, list[Json]]:
     source = ManifestSource(json.dumps(document))
-    _, messages = call(source, folder, "discover", config={})
+    config = {"url": document["streams"][0]["retriever"]["requester"]["url_base"]}
+    _, messages = call(source, folder, "discover", config=config)
     (described,) = messages[-1]["catalog"]["streams"]
     assert described["is_file_based"] is True
     modes = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
     catalog = {"streams": [{"stream": described, **modes, "include_files": files}]}
-    return call(ManifestSource(json.dumps(document)), folder, "read", config={}, catalog=catalog)
+    files_of_read = {"config": config, "catalog": catalog}
+    return call(ManifestSource(json.dumps(document)), folder, "read", **files_of_read)
 
 
 def contents(messages: list[Json]) -> dict[str, bytes]:

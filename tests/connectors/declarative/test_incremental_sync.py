@@ -372,7 +372,7 @@ def test_a_check_recommends_an_overlap_where_late_records_may_be_missed(
     found: list[str] = []
     with listen_to_warnings(found.append), at(NEXT_DAY):
         source = ManifestSource(changed(**fields))
-        source.check({"url": api.url, "start_date": "2023-04-09T00:00:00Z"})
+        source.check(source.parse({"url": api.url, "start_date": "2023-04-09T00:00:00Z"}))
         source.close()
     assert ["'articles': each read asks" in text for text in found] == [True] * lacks
 

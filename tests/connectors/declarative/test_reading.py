@@ -76,7 +76,8 @@ def threads(number: int) -> Json:
 
 def read(folder: Path, written: Json, state: Json | None = None) -> tuple[int, list[Json]]:
     """Run `read` incrementally, and return its exit code and its messages."""
-    files: Json = {"config": {}, "catalog": catalog("events", mode="incremental")}
+    config = {"url": written["streams"][0]["retriever"]["requester"]["url_base"]}
+    files: Json = {"config": config, "catalog": catalog("events", mode="incremental")}
     if state is not None:
         blob = {"stream_descriptor": {"name": "events"}, "stream_state": state}
         files["state"] = [{"type": "STREAM", "stream": blob}]
