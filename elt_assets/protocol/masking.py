@@ -9,9 +9,11 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
-from functools import cached_property, lru_cache, partial
+from itertools import islice
 from urllib.parse import quote, quote_plus
 
+from elt_assets.errors import SystemFailure
+from elt_assets.protocol.escapes import View, views
 from elt_assets.protocol.secret_parts import LINE_WIDTHS, parts
 
 MASK = "****"
@@ -23,135 +25,113 @@ _MIN_CODE_LENGTH = 8
 """Minimum characters of base64 that identify a secret within the base64 of a longer text."""
 # The password of `scheme://user:password@host`. JSON may escape the slashes.
 _URL_PASSWORD = re.compile(r""":(?://|\\/\\/)[^\s/@:"]*:([^\s/"]+)@""")
-_WITH_BACKSLASH = frozenset("\"'/")
-"""Characters before which an escape may put backslashes."""
-_NAMED_ESCAPES = {
-    "\n": (r"\\+n", r"\r\n", r"\\+r\\+n", "%(?:25)*0[dD]%(?:25)*0[aA]"),
-    "\r": (r"\\+r",),
-    "\t": (r"\\+t",),
-    "\b": (r"\\+b",),
-    "\f": (r"\\+f",),
-    " ": (r"\+",),
-    "&": ("&amp;",),
-    "<": ("&lt;",),
-    ">": ("&gt;",),
-    '"': ("&quot;",),
-    "'": ("&apos;",),
-}
-_MAX_BYTE = 255
-_UNESCAPED = re.compile("[A-Za-z0-9]+")
 _URL_ALPHABET = str.maketrans("+/", "-_")
+MAX_PARTS = 10_000
+"""Maximum number of secrets and parts of secrets that are masked; the config of a connector has some tens."""
+_FEW = 64
+_MAX_COMPARISONS = 20_000
+"""Maximum number of comparisons with a text. A text that needs more is not shown at all."""
 
 
 class Masker:
     """Replaces secrets in a text by `MASK`: known secrets and their parts (see `secret_parts`), however their
-    characters are escaped for a URL, JSON, HTML or Python, or in base64; and any password in a URL."""
+    characters are escaped for a URL, JSON, HTML or Python, or in base64; and any password in a URL.
+
+    Text and secrets come from connectors, so the work is linear in the text, whatever is in it: escapes are
+    undone once for each text (`escapes.views`), and a secret is searched only if its first characters are in
+    the text.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()):
         self._parts: set[str] = set()
-        self._beginnings: set[str] = set()
-        self._forms: dict[str, _Form] = {}
+        self._forms: dict[str, set[str]] = {}
+        """What is searched in the views of a text, by its first `_MIN_LENGTH` characters."""
+        self._beginnings: dict[str, set[str]] = {}
+        """What the end of a text may have the beginning of, likewise."""
         self.add(secrets)
 
     def add(self, secrets: Iterable[str]) -> None:
+        """Mask further secrets.
+
+        Raises:
+            SystemFailure: there would be more than `MAX_PARTS` secrets and parts.
+        """
         for secret in secrets:
             if secret in self._parts:
                 continue
             for part in parts(secret) - self._parts:
                 if len(part) >= _MIN_LENGTH:
-                    self._parts.add(part)
-                    self._beginnings |= _spellings(part)
-                    for text in (part, *_base64_forms(part)):
-                        self._forms.setdefault(text, _Form(text))
+                    self._add_part(part)
+
+    def _add_part(self, part: str) -> None:
+        if len(self._parts) >= MAX_PARTS:
+            raise SystemFailure(
+                f"there are more than {MAX_PARTS:,} secrets to mask, with the parts of them",
+                guidance="a connector changes few values of its config: this is a defect of the connector",
+            )
+        codes = set(_base64_forms(part))
+        for text in {part, *codes}:
+            for form in {text, *(view.text for view in views(text))}:
+                if len(form) >= _MIN_LENGTH:
+                    self._forms.setdefault(form[:_MIN_LENGTH], set()).add(form)
+        for text in codes | _spellings(part):
+            self._beginnings.setdefault(text[:_MIN_LENGTH], set()).add(text)
+        self._parts.add(part)  # last: another thread may have found it here
 
     def __call__(self, text: str) -> str:
-        parts, end = [], 0
-        for start, stop in _merge_spans(self._spans(text)):
-            parts += [text[end:start], MASK]
-            end = stop
-        return "".join([*parts, text[end:]])
+        comparisons = 0
+        spans = [match.span(1) for match in _URL_PASSWORD.finditer(text)]
+        for view in (View(text), *views(text)):
+            for form in self._candidates(view.text):
+                found = [*islice(_find_spans(view, form), _MAX_COMPARISONS)]
+                comparisons += 1 + len(found)
+                if comparisons > _MAX_COMPARISONS:
+                    return MASK
+                spans += found
+        if len(text) >= MIN_TRUNCATED and self._parts:
+            cut = self._measure_truncated(text)
+            if cut is None:
+                return MASK
+            spans.append((len(text) - cut, len(text)))
+        return _replace(text, spans)
 
-    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        yield from (match.span(1) for match in _URL_PASSWORD.finditer(text))
-        for form in tuple(self._forms.values()):  # another thread may add some
-            if form.anchor in text:
-                yield from (match.span(1) for match in form.pattern.finditer(text))
-        if self._parts and len(text) >= MIN_TRUNCATED:
-            cut = max(map(partial(_measure_truncated, text), tuple(self._beginnings)))
-            yield len(text) - cut, len(text)
+    def _candidates(self, text: str) -> Iterator[str]:
+        """Yield the forms whose first characters are in a text."""
+        if len(self._forms) < _FEW:  # as nearly always: no table of the text is made
+            starts = [start for start in tuple(self._forms) if start in text]
+        else:
+            windows = {text[at : at + _MIN_LENGTH] for at in range(len(text) - _MIN_LENGTH + 1)}
+            starts = [window for window in windows if window in self._forms]
+        for start in starts:
+            yield from tuple(self._forms[start])  # another thread may add some
+
+    def _measure_truncated(self, text: str) -> int | None:
+        """Return the length of the longest beginning of a secret at the end of a text; 0 for none, None if it
+        takes too long to find out."""
+        comparisons = 0
+        for start in range(len(text) - _MIN_LENGTH + 1):
+            for secret in tuple(self._beginnings.get(text[start : start + _MIN_LENGTH], ())):
+                comparisons += 1
+                if comparisons > _MAX_COMPARISONS:
+                    return None
+                if secret.startswith(text[start:]) and len(secret) > len(text) - start:
+                    return len(text) - start
+        return 0
 
 
-class _Form:
-    """A text that is masked, with the pattern of all its spellings.
-
-    `anchor` is its longest run of letters and digits. No escape changes it, and searching it is a hundred
-    times faster than the pattern, so the pattern is made and used only if the anchor is in a text.
-    """
-
-    def __init__(self, text: str):
-        self._text = text
-        self.anchor = max(_UNESCAPED.findall(text), key=len, default="")
-
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        # The lookahead also finds occurrences that overlap.
-        return re.compile(f"(?=({_any_spelling(self._text)}))")
+def _find_spans(view: View, form: str) -> Iterator[tuple[int, int]]:
+    """Yield the places of a form, also those that overlap."""
+    start = view.text.find(form)
+    while start >= 0:
+        yield view.span(start, start + len(form))
+        start = view.text.find(form, start + 1)
 
 
 def _spellings(secret: str) -> set[str]:
-    """Return the usual spellings of a secret, of which the end of a text may have the beginning."""
+    """Return the usual spellings of a secret without base64, of which a text may end with the beginning."""
     escaped = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
     data = secret.encode("utf-8", "surrogatepass")
-    return {secret, quote(data, safe=""), quote_plus(data), *escaped, *_base64_forms(secret)}
-
-
-def _any_spelling(secret: str) -> str:
-    """Return a pattern of a text whose characters are escaped in any way, each one in its own."""
-    return "".join(
-        character if character.isascii() and character.isalnum() else _any_escape(character)
-        for character in secret
-    )
-
-
-@lru_cache(4096)
-def _any_escape(character: str) -> str:
-    """Return a pattern of one character that is no letter or digit of ASCII, plain or escaped.
-
-    A text in JSON may be part of another text in JSON, so there may be several backslashes, and several
-    `25`s in a text that was percent-encoded several times.
-    """
-    encoded = character.encode("utf-8", "surrogatepass")
-    units = character.encode("utf-16-be", "surrogatepass")
-    codes = [units[start : start + 2].hex() for start in range(0, len(units), 2)]
-    escapes = [
-        _plain_pattern(character),
-        "".join(f"%(?:25)*{_any_case(f'{byte:02x}')}" for byte in encoded),
-        "".join(rf"\\+u{_any_case(code)}" for code in codes),
-        "".join(rf"\\+x{byte:02x}" for byte in encoded),
-        rf"&\#0*{ord(character)};",
-        rf"&\#[xX]0*{_any_case(f'{ord(character):x}')};",
-        *_NAMED_ESCAPES.get(character, ()),
-    ]
-    if _is_half_pair(character):
-        escapes.append("[?\ufffd]")  # what stands for it in a text
-    if ord(character) <= _MAX_BYTE:
-        escapes.append(rf"\\+x{ord(character):02x}")
-    return f"(?:{'|'.join(dict.fromkeys(escapes))})"
-
-
-def _is_half_pair(character: str) -> bool:
-    return "\ud800" <= character <= "\udfff"
-
-
-def _plain_pattern(character: str) -> str:
-    if character == "\\":
-        return r"\\{1,8}"
-    slashes = r"\\{0,7}" if character in _WITH_BACKSLASH else ""
-    return slashes + re.escape(character)
-
-
-def _any_case(digits: str) -> str:
-    return "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in digits)
+    return {secret, quote(data, safe=""), quote_plus(data), *escaped}
 
 
 def _base64_forms(secret: str) -> Iterator[str]:
@@ -170,14 +150,12 @@ def _base64_forms(secret: str) -> Iterator[str]:
         yield from (code, code.translate(_URL_ALPHABET))
 
 
-def _measure_truncated(text: str, secret: str) -> int:
-    """Return the length of the longest beginning of a secret that is at the end of a text; 0 for none."""
-    start = max(0, len(text) - len(secret) + 1)
-    while (start := text.find(secret[:_MIN_LENGTH], start)) >= 0:
-        if secret.startswith(text[start:]):
-            return len(text) - start
-        start += 1
-    return 0
+def _replace(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    parts, end = [], 0
+    for start, stop in _merge_spans(spans):
+        parts += [text[end:start], MASK]
+        end = stop
+    return "".join([*parts, text[end:]])
 
 
 def _merge_spans(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -19,7 +19,7 @@ MAX_PARTS = 2_000
 """Maximum number of parts of one secret; further ones are not masked on their own."""
 _MAX_DEPTH = 5
 MAX_SIZE = 1 << 20
-"""Maximum number of characters of a secret that is decoded."""
+"""Maximum number of characters that are decoded: of a secret and of its parts, together."""
 MIN_TOKEN = 8
 """Minimum characters of a value in a URL's query, and of a whole text in base64."""
 MIN_PATH_TOKEN = 20
@@ -27,7 +27,7 @@ MIN_PATH_TOKEN = 20
 
 CREDENTIAL = re.compile(
     # scheme://user:password@host; the password ends at the last @ of the authority, or contains a slash
-    r"[a-z][a-z0-9+.-]{0,30}://[^\s/?#@:]*:(?P<password>[^\s/?#]+|[^\s@]+)@"
+    r"[a-z][a-z0-9+.-]{0,30}://[^\s/?#@:]*:(?P<password>[^\s/?#]+|[^\s@]{1,1000})@"
     r"|https?://(?P<user>[^\s/?#@:]+)@"
     r"|(?:^|[?&;,\s])(?:password|passwd|pwd|secret|token|sig|(?:account|access|api|shared_?access)_?key)"
     r"\s*=\s*(?P<parameter>[^\s&;,]+)"
@@ -35,34 +35,37 @@ CREDENTIAL = re.compile(
     re.IGNORECASE,
 )
 """Matches the secrets in a text: passwords in a URL or a connection string, and keys."""
-_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]+={0,2}\s*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]+(?:={1,2}\s*)?")
 _PEM = re.compile(r"-----BEGIN [^-]+-----([^-]+)-----END")
 LINE_WIDTHS = (64, 76)
 """Usual widths of lines in PEM and base64."""
 _HEADER = re.compile(r"(?:basic|bearer|token)\s+(\S+)", re.IGNORECASE)
 _USER = re.compile(r"(?!\d{4}-\d\d)[^\s:]+:(\S{6,})")
 """Matches `user:password`, but no time."""
-_SETTING = re.compile(
-    r"""^\s*["']?[\w.-]+["']?\s*[:=]\s*["']?(\S[^"'\n]*?)["']?,?\s*$""", re.MULTILINE
-)
+_SETTING = re.compile(r"""["']?[\w.-]+["']?[ \t]*[:=][ \t]*["']?([^"']+)["']?,?""")
 
 
 def parts(secret: str) -> set[str]:
     """Return a secret and the parts of it that are secret, each as a program would print it."""
-    distinct: dict[str, None] = {}
-    for part in islice(_decode_parts(secret, 0), MAX_PARTS):
-        distinct.setdefault(part)
-    return {secret, *distinct}
+    return {secret, *islice(_decode_parts(secret), MAX_PARTS)}
 
 
-def _decode_parts(secret: str, depth: int) -> Iterator[str]:
-    """Yield the parts of a secret, at any depth, shallow ones first."""
-    if depth > _MAX_DEPTH or len(secret) > MAX_SIZE:
-        return
-    own = [part for decode in _DECODERS for part in decode(secret) if part and part != secret]
-    yield from own
-    for part in dict.fromkeys(own):
-        yield from _decode_parts(part, depth + 1)
+def _decode_parts(secret: str) -> Iterator[str]:
+    """Yield the parts of a secret, at any depth, shallow ones first, and each once."""
+    known, level, size = {secret}, [secret], 0
+    for _ in range(_MAX_DEPTH + 1):
+        inner: list[str] = []
+        for text in level:
+            size += len(text)
+            if size > MAX_SIZE:
+                return
+            for decode in _DECODERS:
+                for part in decode(text):
+                    if part and part not in known:
+                        known.add(part)
+                        inner.append(part)
+                        yield part
+        level = inner
 
 
 def _split_lines(secret: str) -> Iterator[str]:
@@ -164,7 +167,8 @@ def _find_in_header(secret: str) -> Iterator[str]:
 def _find_settings(secret: str) -> Iterator[str]:
     """Yield the values of several lines such as `password: x` and `KEY=x`."""
     if "\n" in secret.strip():
-        yield from (match[1].strip() for match in _SETTING.finditer(secret))
+        matches = (_SETTING.fullmatch(line.strip()) for line in secret.splitlines())
+        yield from (match[1].removesuffix(",").strip() for match in matches if match is not None)
 
 
 _DECODERS: tuple[Callable[[str], Iterator[str]], ...] = (

@@ -27,8 +27,9 @@ MAX_TEXT = 2_000
 """Maximum number of characters of a message."""
 MAX_STACK_TRACE = 20_000
 """Maximum number of characters of a stack trace."""
-_MAX_SEARCHED = 4 * MAX_STACK_TRACE
-"""Number of characters of a text that are searched for secrets. The rest of the text is dropped."""
+_SEARCHED = 4
+"""How many times more characters of a text are searched for secrets than are shown. The rest is dropped: the
+work of masking grows with the text."""
 MAX_LINES = 200
 """Maximum number of lines in the first minute: 200 warnings and errors, and 200 other lines.
 
@@ -77,7 +78,7 @@ class ConnectorLog:
 
     def text(self, text: str, limit: int = MAX_TEXT) -> str:
         """Return a text with secrets masked and control characters escaped, cut to `limit` characters."""
-        masked = printable(self._mask(text[:_MAX_SEARCHED]))
+        masked = printable(self._mask(text[: _SEARCHED * limit]))
         return masked if len(masked) <= limit else f"{masked[:limit]}… (cut)"
 
     def lines(self, text: str) -> str:

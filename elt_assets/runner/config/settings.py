@@ -27,6 +27,9 @@ from elt_assets.runner.config.updates import (
 from elt_assets.runner.config.validation import Validation, validate
 
 CONNECTOR_CONFIG = "CONNECTOR_CONFIG"
+MAX_CHANGES = 1_000
+MAX_CHANGED_CHARACTERS = 1 << 20
+"""Maximum number of texts of a config that one message of a connector changes, and of their characters."""
 
 
 class Settings:
@@ -119,6 +122,7 @@ class Settings:
     ) -> None:
         updated = merge_values(config, update)
         changed = dict(differences(config, updated))
+        self._check_size(changed)
         self._mask.add(strings(list(changed.values())))
         validation = self._validate(updated, schema)
         if validation.violations:
@@ -131,6 +135,21 @@ class Settings:
             self._store.keep(self.resolve_written(schema), changed)
             config.clear()
             config.update(updated)
+
+    def _check_size(self, changed: Mapping[Place, Any]) -> None:
+        """Check that a change is small enough to be masked in each later text.
+
+        Raises:
+            SystemFailure: it has too many values, or they are too long.
+        """
+        texts = [*strings(list(changed.values()))]
+        size = sum(map(len, texts))
+        if len(texts) > MAX_CHANGES or size > MAX_CHANGED_CHARACTERS:
+            raise SystemFailure(
+                f"connector {self._name} changed {len(texts):,} texts of its config, with {size:,} "
+                f"characters; {MAX_CHANGES:,} and {MAX_CHANGED_CHARACTERS:,} are possible",
+                guidance="this is a defect of the connector; the stored config is unchanged",
+            )
 
     def _reset_hint(self, changes: Sequence[Change]) -> str:
         if not changes or self._path is None:
