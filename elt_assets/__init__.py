@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from elt_assets.orchestration.io_manager import SparkIOManager, resources
     from elt_assets.orchestration.project_definitions import definitions_for
     from elt_assets.orchestration.resources import LakeResource, SparkResource
+    from elt_assets.orchestration.runs.executor import executor
     from elt_assets.orchestration.table_reading import open_document, read_table
 
     __version__: str
@@ -30,6 +31,7 @@ __all__ = [
     "build_connection_assets",
     "changes",
     "definitions_for",
+    "executor",
     "open_document",
     "read_table",
     "resources",
@@ -44,6 +46,7 @@ _MODULES = {
     "build_connection_assets": "elt_assets.orchestration.assets.build",
     "changes": "elt_assets.orchestration.changes",
     "definitions_for": "elt_assets.orchestration.project_definitions",
+    "executor": "elt_assets.orchestration.runs.executor",
     "open_document": "elt_assets.orchestration.table_reading",
     "read_table": "elt_assets.orchestration.table_reading",
     "resources": "elt_assets.orchestration.io_manager",

@@ -6,11 +6,13 @@ import dagster as dg
 
 from elt_assets import paths
 from elt_assets.orchestration.project_definitions import definitions_for
+from elt_assets.orchestration.runs.executor import executor
 
 
 def build() -> dg.Definitions:
     """Return the definitions of every connection of the project (see `definitions_for`)."""
-    return definitions_for(paths.connections())
+    connections = definitions_for(paths.connections())
+    return dg.Definitions.merge(connections, dg.Definitions(executor=executor))
 
 
 defs = build()

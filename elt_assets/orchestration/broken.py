@@ -12,6 +12,7 @@ import re
 import dagster as dg
 
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.settings import settings
 
 CHECK = "loads"
@@ -29,7 +30,12 @@ def broken_definitions(name: str, error: ConfigError) -> dg.Definitions:
     key = dg.AssetKey([valid_name])
     text = f"the connection {name!r} cannot be loaded: {error}"
 
-    @dg.asset_check(asset=key, name=CHECK, description="Whether the connection can be loaded.")
+    @dg.asset_check(
+        asset=key,
+        name=CHECK,
+        description="Whether the connection can be loaded.",
+        op_tags=STEP_TAGS,
+    )
     def loads() -> dg.AssetCheckResult:
         return dg.AssetCheckResult(passed=False, description=text)
 

@@ -26,7 +26,7 @@ from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.maintenance import maintenance_job, maintenance_schedule
 from elt_assets.orchestration.jobs.replay import replay_job
 from elt_assets.orchestration.resources import IO_MANAGER_KEY
-from elt_assets.orchestration.runs.executor import in_process_executor
+from elt_assets.orchestration.runs.executor import add_executor
 from elt_assets.orchestration.templates import TEMPLATE_GUIDANCE
 from elt_assets.orchestration.tree import SafeTree
 from elt_assets.settings import dg_defs, project, use_project
@@ -60,8 +60,8 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
     """Return the definitions of connections, with all that a project needs once.
 
     These are the jobs `elt_maintenance` and `elt_replay`, the schedule of the first, the sensor of alerts,
-    the resources of the project (see `elt_assets.resources`), and the executor of runs in one process. Merge
-    other definitions with them by `dg.Definitions.merge`.
+    and the resources of the project (see `elt_assets.resources`). Merge other definitions with them by
+    `dg.Definitions.merge`, with `executor=elt_assets.executor` unless you choose another executor.
 
     Args:
         connections: the folder of definitions, in which Dagster finds all components; or the folders of
@@ -85,7 +85,7 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
     maintenance = maintenance_job(specs)
     streams = [asset for component in components for asset in component.built]
     shared = resources()
-    return dg.Definitions.merge(
+    merged = dg.Definitions.merge(
         loaded,
         dg.Definitions(
             jobs=[maintenance, replay_job(streams)],
@@ -93,9 +93,9 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
             sensors=failure_sensors(),
             # Downstream assets refer to the IO manager by Dagster's default name.
             resources={"io_manager": shared[IO_MANAGER_KEY], **shared},
-            executor=in_process_executor,
         ),
     )
+    return add_executor(merged)
 
 
 def _load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:

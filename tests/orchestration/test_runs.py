@@ -138,13 +138,13 @@ def test_an_ordinary_run_leaves_no_file(own: Project) -> None:
     script = """
 import os
 import dagster as dg
-from elt_assets.orchestration.runs.executor import in_process_executor
+from elt_assets.orchestration.runs.executor import STEP_TAGS, executor
 
-@dg.op
+@dg.op(tags=STEP_TAGS)
 def look(context):
     assert os.listdir(f"{context.instance.root_directory}/run_locks") == [context.run_id]
 
-@dg.job(executor_def=in_process_executor)
+@dg.job(executor_def=executor)
 def job():
     look()
 

@@ -24,6 +24,7 @@ from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.names import output_name
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
+from elt_assets.orchestration.runs.executor import STEP_TAGS, log_separate_processes
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connection_stream import table_path
 from elt_assets.pipeline.connectors import connect
@@ -226,9 +227,10 @@ def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDe
         retry_policy=_retries(assets[0].connection.retry),
         # Partitions of one stream may run at the same time.
         pool=controls.pool or (name if configured is None else None),
-        op_tags=controls.op_tags,
+        op_tags={**controls.op_tags, **STEP_TAGS},
     )
     def sync(context):  # type: ignore[no-untyped-def] # Dagster would resolve annotations six times
+        log_separate_processes(context)
         with as_dagster_failure():
             yield from SyncStep(assets, source, context).execute()
 

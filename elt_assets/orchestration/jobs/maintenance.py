@@ -25,6 +25,7 @@ from elt_assets.orchestration.resources import (
     LakeResource,
     spark_provider,
 )
+from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.runner.packages import sweep
 from elt_assets.storage.temporary import sweep_temporary
 
@@ -57,7 +58,11 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
     """Compacts and vacuums the tables of streams, one after the other, and removes what runs left behind."""
     tables = {spec.key.to_user_string(): spec for spec in specs if HISTORY in spec.metadata}
 
-    @dg.op(name="maintain_tables", required_resource_keys={LAKE_KEY, SPARK_KEY})
+    @dg.op(
+        name="maintain_tables",
+        required_resource_keys={LAKE_KEY, SPARK_KEY},
+        tags=STEP_TAGS,
+    )
     def maintain_tables(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
         selected = select_streams(config.assets, tables)
         maintain_stream = partial(_maintain, context, config)

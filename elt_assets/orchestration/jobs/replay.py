@@ -22,6 +22,7 @@ from elt_assets.orchestration.resources import (
     LakeResource,
     spark_provider,
 )
+from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.stream_plan import plan_replay
 from elt_assets.sync.events import Committed
@@ -45,7 +46,11 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
     """
     streams_by_key = {asset.key.to_user_string(): asset for asset in assets}
 
-    @dg.op(name="replay_dead_letters", required_resource_keys={LAKE_KEY, SPARK_KEY})
+    @dg.op(
+        name="replay_dead_letters",
+        required_resource_keys={LAKE_KEY, SPARK_KEY},
+        tags=STEP_TAGS,
+    )
     def replay_dead_letters(context: dg.OpExecutionContext, config: ReplayConfig) -> None:
         selected = select_streams(config.assets, streams_by_key)
         failed = try_each(context, "replay", selected, partial(_replay_and_log, context))

@@ -11,6 +11,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration.automation.drift import Source, report_drift
 from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.failures import as_dagster_failure
+from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.pipeline.connectors import connect
 
 
@@ -34,7 +35,7 @@ def check_job(source: Source) -> dg.JobDefinition:
     """Return the job `<connection>_check`. It fails if the connector cannot access the source."""
     connection = source.connection
 
-    @dg.op(name=f"{connection.name}_check_source")
+    @dg.op(name=f"{connection.name}_check_source", tags=STEP_TAGS)
     def check(context: dg.OpExecutionContext) -> None:
         with as_dagster_failure():
             connector = connect(connection, paths.staging(), on_log=log_function(context.log))
@@ -67,7 +68,7 @@ def discover_job(source: Source) -> dg.JobDefinition:
     connection = source.connection
     default = connection.drift.policy if connection.drift is not None else "tell"
 
-    @dg.op(name=f"{connection.name}_discover_source")
+    @dg.op(name=f"{connection.name}_discover_source", tags=STEP_TAGS)
     def discover(context: dg.OpExecutionContext, config: DiscoverConfig) -> None:
         policy = config.policy or DriftPolicy(default)
         with as_dagster_failure():
