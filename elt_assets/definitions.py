@@ -5,14 +5,21 @@ from __future__ import annotations
 import dagster as dg
 
 from elt_assets import paths
+from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.project_definitions import definitions_for
+from elt_assets.orchestration.resources import IO_MANAGER_KEY
 from elt_assets.orchestration.runs.executor import executor
 
 
 def build() -> dg.Definitions:
-    """Return the definitions of every connection of the project (see `definitions_for`)."""
-    connections = definitions_for(paths.connections())
-    return dg.Definitions.merge(connections, dg.Definitions(executor=executor))
+    """Return the definitions of every connection of the project (see `definitions_for`).
+
+    The default IO manager of this project stores frames as tables, too.
+    """
+    shared = resources()
+    default = {"io_manager": shared[IO_MANAGER_KEY]} if "io_manager" not in shared else {}
+    own = dg.Definitions(resources=default, executor=executor)
+    return dg.Definitions.merge(definitions_for(paths.connections()), own)
 
 
 defs = build()

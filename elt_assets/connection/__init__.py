@@ -3,6 +3,7 @@
 Loading a connection only reads these two files. It starts no process and uses no network and no secret.
 """
 
+from elt_assets.connection.attribute_templates import check_post_processing
 from elt_assets.connection.connection_model import Connection, check_plain_name
 from elt_assets.connection.connector_model import check_trusted_name
 from elt_assets.connection.files import (
@@ -19,6 +20,7 @@ from elt_assets.connection.places import (
     check_names,
     definition_file,
     find_place,
+    find_refused_files,
     list_places,
     list_places_in,
     place_in,
@@ -31,22 +33,20 @@ from elt_assets.connection.stream_resolution import (
     field_selection,
     resolve_streams,
 )
-from elt_assets.connection.yaml_files import YAML_ERRORS, check_components, read_components
 from elt_assets.paths import DEFINITION_FILE
 
 __all__ = [
     "CATALOG_FILE",
     "COMPONENT",
     "DEFINITION_FILE",
-    "YAML_ERRORS",
     "Connection",
     "ConnectionPlace",
     "Stream",
     "as_landed",
-    "check_components",
     "check_names",
     "check_overlays",
     "check_plain_name",
+    "check_post_processing",
     "check_trusted_name",
     "definition_file",
     "describe_broken_fields",
@@ -54,13 +54,13 @@ __all__ = [
     "field_selection",
     "find_overlay_problems",
     "find_place",
+    "find_refused_files",
     "list_places",
     "list_places_in",
     "load_catalog",
     "load_connection",
     "parse_connection",
     "place_in",
-    "read_components",
     "resolve_streams",
     "save_catalog",
 ]

@@ -5,6 +5,9 @@ They can use `env.NAME`, `context.project_root`, and the variables of the compon
 they read no credential. In the `config` and the `environment` of a connector, only expressions of
 `context.project_root` and of these variables are evaluated here: `env` is read when the connector starts, and
 any other text with braces is for the connector. Templates in `translation` are evaluated for each stream.
+
+Those in `post_processing`, beside the attributes, are evaluated by Dagster, as Jinja without limits. So they
+are checked before: what is only names, attributes of names and `env('NAME', 'default')` runs no code.
 """
 
 from __future__ import annotations
@@ -16,8 +19,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateSyntaxError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.nativetypes import NativeEnvironment
+
 from elt_assets import paths
-from elt_assets.connection.sandbox import SafeVariables, Sandbox, TemplateError
+from elt_assets.connection.sandbox import (
+    MARKS,
+    MAX_LENGTH,
+    SafeVariables,
+    Sandbox,
+    TemplateError,
+)
 from elt_assets.errors import ConfigError
 from elt_assets.runner.config.references import LITERAL
 from elt_assets.settings import dg_defs, load_module_of, project
@@ -34,6 +47,9 @@ _ROOT = "context.project_root"
 _TEMPLATE_VARIABLE = "__dagster_template_var"
 """The attribute by which Dagster marks the functions of template variables."""
 _SANDBOX = Sandbox()
+_ENV = nodes.Name("env", "load")
+_QUOTED = 200
+"""Maximum number of characters of a template in an error."""
 
 Json = Mapping[str, Any]
 
@@ -70,6 +86,57 @@ def resolve_attributes(attributes: Json, file: Path, variables: Mapping[str, Any
             guidance="correct the template; docs/dagster.md describes what a template can do, and how to "
             "write two braces that are none",
         ) from None
+
+
+def check_post_processing(value: Any, file: Path, place: str = "post_processing") -> None:
+    """Check that no template in the `post_processing` of a connection runs code or reads a credential.
+
+    Raises:
+        ConfigError: a template is more than names, attributes of names, and calls of `env`.
+    """
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            check_post_processing(part, file, f"{place}.{name}")
+    elif isinstance(value, list):
+        for number, part in enumerate(value):
+            check_post_processing(part, file, f"{place}.{number}")
+    elif isinstance(value, str) and any(mark in value for mark in MARKS):
+        try:
+            _refuse_code(value)
+        except (SecurityError, ConfigError, TemplateSyntaxError, RecursionError) as error:
+            text = value if len(value) <= _QUOTED else f"{value[:_QUOTED]}…"
+            raise ConfigError(
+                f"{file}: {place}: the template {text!r} cannot be evaluated: {error}",
+                guidance="write names and attributes of names, such as {{ asset.group_name }}, and text "
+                "around them; docs/dagster.md describes what a template can do",
+            ) from None
+
+
+def _refuse_code(template: str) -> None:
+    if len(template) > MAX_LENGTH:
+        raise SecurityError(f"it has more than {MAX_LENGTH:,} characters")
+    for statement in NativeEnvironment().parse(template).body:
+        if not isinstance(statement, nodes.Output):
+            raise SecurityError("it is no expression")
+        for part in statement.nodes:
+            if not isinstance(part, nodes.TemplateData):
+                _refuse_expression(part)
+
+
+def _refuse_expression(expression: nodes.Expr) -> None:
+    """Refuse an expression that is more than a name, an attribute of one, or a call of `env`."""
+    if isinstance(expression, nodes.Call) and expression.node == _ENV:
+        values = [part.value for part in expression.args if isinstance(part, nodes.Const)]
+        if len(values) == len(expression.args) in (1, 2) and not expression.kwargs:
+            SafeVariables()(str(values[0]), None)
+            return
+    if isinstance(expression, nodes.Getattr) and not expression.attr.startswith("_"):
+        if expression.node == _ENV:
+            SafeVariables()(expression.attr, None)
+        _refuse_expression(expression.node)
+        return
+    if not isinstance(expression, nodes.Name):
+        raise SecurityError("it can use names, attributes of names, and env('NAME', 'default')")
 
 
 def load_variables(model: type, module: object, file: Path) -> dict[str, Any]:

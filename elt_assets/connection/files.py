@@ -11,7 +11,11 @@ import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from elt_assets.connection.attribute_templates import load_variables, resolve_attributes
+from elt_assets.connection.attribute_templates import (
+    check_post_processing,
+    load_variables,
+    resolve_attributes,
+)
 from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.connector_model import FOLDER
 from elt_assets.connection.overlays import apply_overlay, overlay_file
@@ -41,6 +45,7 @@ def load_connection(where: Where) -> Connection:
     except FileNotFoundError:
         raise ConfigError(f"{place.file} does not exist", guidance="create it again") from None
     content = documents[place.document] if place.document < len(documents) else {}
+    check_post_processing(content.get("post_processing"), place.file)
     model = place.load_model()
     variables = load_variables(model, content.get("template_vars_module"), place.file)
     return parse_connection(content.get("attributes"), place.file, model, variables)

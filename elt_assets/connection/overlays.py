@@ -15,6 +15,7 @@ from typing import Any
 
 from elt_assets.branches import environment
 from elt_assets.connection.connector_model import Destination, Source
+from elt_assets.connection.places import definition_file, has_connections, walk
 from elt_assets.connection.yaml_files import read_documents
 from elt_assets.connection.yaml_limits import COMPONENT_FILES
 from elt_assets.errors import ConfigError
@@ -82,20 +83,29 @@ def check_overlays(folder: Path) -> None:
 
 
 def find_overlay_problems(folder: Path) -> Iterator[tuple[Path, ConfigError]]:
-    """Yield each overlay below a folder that cannot be read or belongs to no connection, and the error."""
-    for name in COMPONENT_FILES:
-        stem, suffix = Path(name).stem, Path(name).suffix
-        for path in sorted(folder.rglob(f"{stem}.*{suffix}")):
-            try:
-                _check_overlay(path, path.with_name(name))
-            except ConfigError as error:  # noqa: PERF203 - overlays are few
-                yield path, error
+    """Yield each overlay below a folder that cannot be read or belongs to no connection, and the error.
+
+    Files of other components with such a name are none: those beside the definition of another component,
+    and those without a definition that do not have the form of an overlay.
+    """
+    for inner in walk(folder):
+        if definition_file(inner) is not None and not has_connections(inner):
+            continue
+        for name in COMPONENT_FILES:
+            stem, suffix = Path(name).stem, Path(name).suffix
+            for path in sorted(inner.glob(f"{stem}.*{suffix}")):
+                try:
+                    _check_overlay(path, path.with_name(name))
+                except ConfigError as error:  # noqa: PERF203 - overlays are few
+                    yield path, error
 
 
 def _check_overlay(path: Path, definition: Path) -> None:
     try:
         documents = read_documents(definition)
     except FileNotFoundError:
+        if not _is_overlay(path):
+            return
         raise ConfigError(
             f"{path} is the overlay of a connection that does not exist: there is no {definition}",
             guidance=f"create {definition.name} beside it, or remove the overlay",
@@ -115,6 +125,13 @@ def _check_overlay(path: Path, definition: Path) -> None:
                 f"{path} is for the connection {name!r}, which {definition} does not define",
                 guidance=f"its connections are {', '.join(map(str, names))}; a name cannot be overridden",
             )
+
+
+def _is_overlay(path: Path) -> bool:
+    try:
+        return bool(read_overlay(path))
+    except ConfigError:
+        return False
 
 
 def _merge_attributes(base: Json, overlay: Json, path: Path) -> Json:

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elt_assets import paths
+from elt_assets.connection.attribute_templates import check_post_processing
 from elt_assets.connection.connection_model import Connection
-from elt_assets.connection.yaml_files import read_documents
+from elt_assets.connection.yaml_files import (
+    check_components,
+    describe_unreadable,
+    read_documents,
+)
 from elt_assets.connection.yaml_limits import COMPONENT_FILES
 from elt_assets.errors import ConfigError
 from elt_assets.settings import dg_defs, load_object, project
@@ -26,6 +33,8 @@ COMPONENT = "elt_assets.ConnectionComponent"
 _TYPES = frozenset({COMPONENT, "elt_assets.orchestration.component.ConnectionComponent"})
 _FOLDER_TYPE = "DefsFolderComponent"
 """The component of Dagster that continues with the folders below its own."""
+_TYPE_LINE = re.compile(r"""^type:[ \t]*["']?([A-Za-z_.][\w.]*)""", re.MULTILINE)
+"""The `type` of a document in a file that is not YAML: it tells whose file it is."""
 
 
 @dataclass(frozen=True)
@@ -156,9 +165,9 @@ def check_names(places: list[ConnectionPlace]) -> None:
             )
 
 
-def _search(folder: Path) -> Iterator[ConnectionPlace]:
-    """Yield the places below a folder, in Dagster's order."""
-    yield from _places_of(folder)
+def walk(folder: Path) -> Iterator[Path]:
+    """Yield the folders in which Dagster looks for components, in its order."""
+    yield folder
     definition = definition_file(folder)
     if definition is not None and not _continues(definition):
         return
@@ -167,12 +176,47 @@ def _search(folder: Path) -> Iterator[ConnectionPlace]:
     except OSError:  # it is no folder, or not ours
         return
     for path in inner:
-        if not path.name.startswith((".", "__pycache__")):
-            yield from _search(path)
+        if not path.name.startswith(".") and path.name != "__pycache__":
+            yield from walk(path)
+
+
+def has_connections(folder: Path) -> bool:
+    """Return whether the file of a folder defines a connection, or may define one."""
+    return bool(_places_of(folder))
+
+
+def find_refused_files(root: Path) -> Iterator[tuple[Path, ConfigError]]:
+    """Yield each folder below a root whose file of connections Dagster must not read, and the reason.
+
+    Dagster would quote the lines of a file that is not YAML, which may contain secrets, would load a file of
+    any size, and would run what is in the templates of `post_processing`. The files of other components are
+    left to it: none of them is refused here, whatever is in it.
+    """
+    for folder in walk(root):
+        for place in _places_of(folder):
+            file = _read(place.file)
+            error = file.error or _find_code(file.documents[place.document], place.file)
+            if error is not None:
+                yield folder, error
+                break
+
+
+def _find_code(document: _Document, definition: Path) -> ConfigError | None:
+    try:
+        check_post_processing(document.post_processing, definition)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _search(folder: Path) -> Iterator[ConnectionPlace]:
+    """Yield the places below a folder, in Dagster's order."""
+    for inner in walk(folder):
+        yield from _places_of(inner)
 
 
 def _continues(definition: Path) -> bool:
-    return any(kind.endswith(_FOLDER_TYPE) for _, kind in _heads_of(definition))
+    return any(document.kind.endswith(_FOLDER_TYPE) for document in _read(definition).documents)
 
 
 def _places_of(folder: Path) -> list[ConnectionPlace]:
@@ -180,43 +224,73 @@ def _places_of(folder: Path) -> list[ConnectionPlace]:
     definition = definition_file(folder)
     if definition is None:
         return []
-    heads = [
-        (document, name or folder.name, kind)
-        for document, (name, kind) in enumerate(_heads_of(definition))
-        if _may_be_connection(kind, folder)
+    connections = [
+        (number, document)
+        for number, document in enumerate(_read(definition).documents)
+        if _may_be_connection(document.kind, folder)
     ]
     return [
-        ConnectionPlace(definition, name, document, kind, is_alone=len(heads) == 1)
-        for document, name, kind in heads
+        ConnectionPlace(
+            definition,
+            document.name or folder.name,
+            number,
+            document.kind,
+            is_alone=len(connections) == 1,
+        )
+        for number, document in connections
     ]
 
 
-def _heads_of(definition: Path) -> tuple[tuple[str | None, str], ...]:
+@dataclass(frozen=True)
+class _Document:
+    """A YAML document from which Dagster loads a component.
+
+    One without a `type` is taken for a connection, so that loading it says what is missing.
+    """
+
+    name: str | None = None
+    kind: str = COMPONENT
+    post_processing: Any = None
+
+    @classmethod
+    def parse(cls, content: Any) -> _Document:
+        if not isinstance(content, Mapping):
+            return cls()
+        attributes = content.get("attributes")
+        name = attributes.get("name") if isinstance(attributes, Mapping) else None
+        kind = str(content.get("type", COMPONENT))
+        return cls(name if isinstance(name, str) else None, kind, content.get("post_processing"))
+
+
+@dataclass(frozen=True)
+class _DefinitionFile:
+    """The documents of a file, and why Dagster could load no component from it; None if it could."""
+
+    documents: tuple[_Document, ...]
+    error: ConfigError | None = None
+
+
+def _read(definition: Path) -> _DefinitionFile:
     try:
-        return _read_heads(definition, definition.stat().st_mtime_ns)
-    except OSError:
-        return ((None, COMPONENT),)
+        return _read_version(definition, definition.stat().st_mtime_ns)
+    except OSError as error:
+        return _DefinitionFile((_Document(),), describe_unreadable(definition, error))
 
 
 @functools.lru_cache(maxsize=4096)
-def _read_heads(definition: Path, modified: int) -> tuple[tuple[str | None, str], ...]:  # noqa: ARG001 - the cache's
-    """Return the name and the type of each document in a file.
-
-    A file that cannot be read and a document without a type are taken for a connection without a name, so
-    that loading it says why.
-    """
+def _read_version(definition: Path, modified: int) -> _DefinitionFile:  # noqa: ARG001 - the cache's
     try:
-        documents = read_documents(definition)
-    except (ConfigError, FileNotFoundError):
-        return ((None, COMPONENT),)
-    heads = []
-    for document in documents:
-        content = document if isinstance(document, Mapping) else {}
-        attributes = content.get("attributes")
-        name = attributes.get("name") if isinstance(attributes, Mapping) else None
-        kind = content.get("type", COMPONENT)
-        heads.append((name if isinstance(name, str) else None, str(kind)))
-    return tuple(heads) or ((None, COMPONENT),)
+        contents = read_documents(definition)
+    except ConfigError as error:
+        kinds = _TYPE_LINE.findall(definition.read_text(encoding="utf-8", errors="replace"))
+        documents = tuple(_Document(kind=kind) for kind in kinds)
+        return _DefinitionFile(documents or (_Document(),), error)
+    documents = tuple(map(_Document.parse, contents)) or (_Document(),)
+    try:
+        check_components(definition, contents)
+    except ConfigError as error:
+        return _DefinitionFile(documents, error)
+    return _DefinitionFile(documents)
 
 
 def _may_be_connection(kind: str, folder: Path) -> bool:

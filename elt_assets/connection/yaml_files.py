@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,7 +14,7 @@ try:  # several times faster, where PyYAML has it
 except ImportError:
     from yaml import SafeLoader as _FastLoader  # type: ignore[assignment]
 
-from elt_assets.connection.yaml_limits import check_limits, component_files
+from elt_assets.connection.yaml_limits import check_limits
 from elt_assets.errors import ConfigError
 
 YAML_ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError)
@@ -40,10 +40,19 @@ def read_components(path: Path) -> list[Mapping[str, Any]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ConfigError: as `read_documents`; or a document is no component for Dagster, whose own error would
-            quote values.
+        ConfigError: see `read_documents` and `check_components`.
     """
     documents = read_documents(path)
+    check_components(path, documents)
+    return documents
+
+
+def check_components(path: Path, documents: Sequence[Any]) -> None:
+    """Check that each document of a file is a component for Dagster, whose own error would quote values.
+
+    Raises:
+        ConfigError: one is not.
+    """
     for number, document in enumerate(documents or [None], 1):
         place = f"{path}: document {number}" if len(documents) > 1 else str(path)
         if not isinstance(document, Mapping) or not isinstance(document.get("type"), str):
@@ -59,18 +68,6 @@ def read_components(path: Path) -> list[Mapping[str, Any]]:
                 guidance=f"the keys are {', '.join(_COMPONENT_KEYS)}; those of a connection are written "
                 "below `attributes`",
             )
-    return documents
-
-
-def check_components(folder: Path) -> None:
-    """Check that each file below a folder from which Dagster may load a component is one.
-
-    Raises:
-        ConfigError: see `read_components`.
-    """
-    for path in component_files(folder):
-        with contextlib.suppress(FileNotFoundError):
-            read_components(path)
 
 
 def describe_unreadable(path: Path, error: OSError) -> ConfigError:

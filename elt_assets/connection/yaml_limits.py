@@ -6,8 +6,6 @@ included. The parser's events have neither this size nor this depth yet, so they
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -40,23 +38,6 @@ def check_limits(path: Path) -> None:
             f"{path} cannot be loaded: it {problem}",
             guidance="write what is needed without these aliases or levels, or split the file",
         )
-
-
-def check_all_limits(folder: Path) -> None:
-    """Check every file below a folder from which Dagster loads a component.
-
-    Raises:
-        ConfigError: a file exceeds a limit. Other errors are left to Dagster, which reads the files next.
-    """
-    for path in component_files(folder):
-        with contextlib.suppress(yaml.YAMLError, ValueError, OSError):
-            check_limits(path)
-
-
-def component_files(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder from which Dagster may load a component."""
-    for name in COMPONENT_FILES:
-        yield from sorted(folder.rglob(name))
 
 
 def _problem(file: IO[str]) -> str | None:

@@ -19,6 +19,7 @@ from elt_assets.connection import (
     DEFINITION_FILE,
     Connection,
     ConnectionPlace,
+    check_post_processing,
     definition_file,
     load_catalog,
     load_connection,
@@ -97,12 +98,16 @@ class ConnectionComponent(dg.Component, Connection):
         """Return the component that a file defines.
 
         Raises:
-            ConfigError: the attributes are not valid, and `on_broken_connection` is not `skip`.
+            ConfigError: the attributes are not valid, and `on_broken_connection` is not `skip`; or a
+                template in `post_processing` would run code. Dagster evaluates these templates next, also
+                if this connection is skipped.
         """
         extra = attributes.model_extra if attributes is not None else None
         folder, resolution = Path(context.path), context.resolution_context
+        definition = definition_file(folder) or folder / DEFINITION_FILE
+        model = getattr(context.component_decl, "component_file_model", None)
+        check_post_processing(getattr(model, "post_processing", None), definition)
         try:
-            definition = definition_file(folder) or folder / DEFINITION_FILE
             variables = list_variables(resolution.scope)
             component = parse_connection(extra, definition, cls, variables)
             return component.remember(place_in(folder, component.name), resolution)

@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from elt_assets import paths
+from elt_assets.errors import ConfigError
 from elt_assets.lake.spark.session import SparkProvider, check_required, settings, start
 from elt_assets.storage.directories import check_writable
 from elt_assets.storage.location import Location
@@ -22,6 +23,22 @@ from elt_assets.storage.staging import Staging
 
 SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY = "elt_spark", "elt_lake", "elt_io_manager"
 """Keys of the Dagster resources that the assets of connections require."""
+
+
+def refuse_other_resource(error: BaseException) -> None:
+    """Say what to do if Dagster could not merge two resources, and one of them is that of a connection.
+
+    Raises:
+        ConfigError: `error` is Dagster's, for another resource with one of the keys above.
+    """
+    keys = (SPARK_KEY, LAKE_KEY, IO_MANAGER_KEY)
+    key = next((key for key in keys if f"with same key '{key}'" in str(error)), None)
+    if key is not None and isinstance(error, dg.DagsterInvariantViolationError):
+        raise ConfigError(
+            f"the resource {key} is defined beside the connections, which have one of this key",
+            guidance="name your resources in the setting `resources` of the project, so that commands of "
+            "`elt` use them too (docs/projects.md); other definitions take `elt_assets.resources()`",
+        ) from None
 
 
 class SparkResource(LazyPySparkResource):

@@ -1,128 +1,156 @@
-"""The tree of a project's components: found as Dagster finds them, with templates that run no code."""
+"""The components of a project's folder, loaded by Dagster's own tree.
+
+Components of other packages are as `dagster.load_from_defs_folder` has them. Only the files of connections
+are read before, and refused if Dagster must not read them (`find_refused_files`).
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import dagster as dg
-from dagster._check import CheckError
-from dagster.components.core.component_tree import ComponentTree
+from dagster._utils.warnings import suppress_dagster_warnings
+from dagster.components.core.component_tree import ComponentTree, ComponentTreeException
 from dagster.components.core.context import ComponentDeclLoadContext
 from dagster.components.core.decl import (
     ComponentDecl,
     DefsFolderDecl,
     build_filesystem_component_decl_from_context,
 )
-from dagster.components.core.defs_module import ComponentPath
+from dagster.components.core.defs_module import (
+    ComponentPath,
+    DefsFolderComponent,
+    context_with_injected_scope,
+)
+from dagster_shared.utils.config import discover_config_file
 
 from elt_assets.connection import (
-    YAML_ERRORS,
-    check_components,
+    check_names,
     check_overlays,
     definition_file,
     find_overlay_problems,
-    read_components,
+    find_refused_files,
 )
-from elt_assets.connection.yaml_limits import check_all_limits
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.broken import broken_definitions, skips_broken
-from elt_assets.orchestration.templates import SafeContext
+from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.resources import refuse_other_resource
+from elt_assets.settings import project
+
+_MODULE = "elt_defs"
+"""Name of the module that stands for a folder that is not the folder of definitions of a `dg` project."""
 
 
-class SafeTree(ComponentTree):
-    """A tree of components whose templates run no code, whatever their type."""
+@suppress_dagster_warnings  # as Dagster's own function does, while it calls its own preview features
+def load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
+    """Return the definitions of all components of a folder, and those components that are connections.
 
-    @classmethod
-    def from_folder(cls, module: ModuleType, folder: Path) -> SafeTree:
-        """Return the tree of a folder, which is also a module.
+    Raises:
+        ConfigError: a connection cannot be loaded, and `on_broken_connection` is not `skip`; or two have the
+            same name.
+    """
+    refused = dict(find_refused_files(folder))
+    if not skips_broken():
+        for error in refused.values():
+            raise error.with_traceback(None)
+        check_overlays(folder)
+    tree = _make_tree(folder, PartialTree if skips_broken() else ComponentTree)
+    if isinstance(tree, PartialTree):
+        tree.left_out.update(refused)
+    loaded = _build(tree)
+    components = tree.get_all_components(ConnectionComponent)
+    check_names([component.place for component in components if component.place is not None])
+    if skips_broken():
+        errors = {_name(folder, inner): error for inner, error in refused.items()}
+        for path, error in find_overlay_problems(folder):
+            if path.parent not in refused:  # an overlay of what cannot be read may be valid
+                errors[f"{_name(folder, path.parent)}_{path.stem}"] = error
+        broken = [broken_definitions(name, error) for name, error in errors.items()]
+        loaded = dg.Definitions.merge(loaded, *broken)
+    return loaded, components
 
-        Raises:
-            ConfigError: the YAML of a component exceeds a limit, or an overlay belongs to no connection.
-        """
-        if not skips_broken():
-            check_all_limits(folder)
-            check_overlays(folder)
-        return cls(defs_module=module, project_root=folder.parent)
 
-    def load(self) -> dg.Definitions:
-        """Return the definitions of all components.
-
-        Raises:
-            ConfigError: a file is not YAML. Dagster's own error would quote its lines, and so a secret.
-            ComponentTreeException: a component cannot be loaded.
-        """
-        try:
-            loaded = self.build_defs()
-        except (*YAML_ERRORS, CheckError):  # an empty file is the last one
-            try:
-                check_components(self.defs_module_path)
-            except ConfigError as error:
-                raise error from None
-            raise
-        if skips_broken():
-            self._add_overlay_problems()
-        broken = [broken_definitions(name, error) for name, error in self.unreadable.items()]
-        return dg.Definitions.merge(loaded, *broken)
-
-    def _add_overlay_problems(self) -> None:
-        """Add the overlays that belong to no connection, or cannot be read.
-
-        Those beside a definition that cannot be read itself are left out: they may be valid.
-        """
-        for path, error in find_overlay_problems(self.defs_module_path):
-            if self._name(path.parent) not in self.unreadable:
-                self.unreadable[f"{self._name(path.parent)}_{path.stem}"] = error
-
-    def _name(self, folder: Path) -> str:
-        return "_".join(folder.relative_to(self.defs_module_path).parts)
-
-    @property
-    def decl_load_context(self) -> ComponentDeclLoadContext:
-        """The context from which Dagster makes those of all components."""
-        context = super().decl_load_context
-        object.__setattr__(
-            context, "resolution_context", SafeContext.from_context(context.resolution_context)
-        )
-        return context
+class PartialTree(ComponentTree):
+    """Dagster's tree without the folders whose files are refused."""
 
     @cached_property
-    def unreadable(self) -> dict[str, ConfigError]:
-        """The errors of the files that were skipped, by the path of their folder, or of the overlay."""
+    def left_out(self) -> dict[Path, ConfigError]:
+        """The folders that the tree does not have, and why."""
         return {}
 
     def _get_filesystem_decl(self) -> ComponentDecl[Any]:
-        """Return the declarations of all components; with `on_broken_connection: skip`, without files that
-        cannot be read."""
         loc = ComponentPath.from_path(self.defs_module_path)
-        if skips_broken() and self.state_tracker.get_cache_data(loc).component_decl is None:
-            decl = self._declare(self.decl_load_context.for_component_loc(loc))
+        if self.state_tracker.get_cache_data(loc).component_decl is None:
+            context = self.decl_load_context.for_component_loc(loc)
+            decl = self._declare(context) or _declare_folder(context, {})
             self.state_tracker.set_cache_data(loc, component_decl=decl)
         return super()._get_filesystem_decl()
 
     def _declare(self, context: ComponentDeclLoadContext) -> ComponentDecl[Any] | None:
         """Return the declaration of a file or folder, as Dagster's function of this purpose."""
-        definition = definition_file(context.path)
-        if definition is not None:
-            try:
-                read_components(definition)
-            except ConfigError as error:
-                self.unreadable[self._name(context.path)] = error
-                return None
-        if definition is not None or not context.path.is_dir():
+        if context.path in self.left_out:
+            return None
+        if definition_file(context.path) is not None or not context.path.is_dir():
             return build_filesystem_component_decl_from_context(context)
+        scoped = context_with_injected_scope(context, DefsFolderComponent, None)
         children = {
             path: decl
             for path in sorted(context.path.iterdir())
-            if not path.name.startswith((".", "__pycache__"))
-            and (decl := self._declare(context.for_component_loc(ComponentPath.from_path(path))))
+            if not path.name.startswith(".")
+            and path.name != "__pycache__"
+            and (decl := self._declare(scoped.for_component_loc(ComponentPath.from_path(path))))
         }
-        return DefsFolderDecl(
-            context=context,
-            loc=ComponentPath.from_path(context.path),
-            children=children,
-            source_tree=None,
-            component_file_model=None,
-        )
+        return _declare_folder(context, children) if children else None
+
+
+def _declare_folder(
+    context: ComponentDeclLoadContext, children: dict[Path, ComponentDecl[Any]]
+) -> DefsFolderDecl:
+    return DefsFolderDecl(
+        context=context,
+        loc=ComponentPath.from_path(context.path),
+        children=children,
+        source_tree=None,
+        component_file_model=None,
+    )
+
+
+def _make_tree(folder: Path, kind: type[ComponentTree]) -> ComponentTree:
+    """Return Dagster's tree of a folder: that of its `dg` project, if this is its folder of definitions."""
+    if discover_config_file(folder) is not None:
+        tree = kind.for_project(folder)
+        if tree.defs_module_path.resolve() == folder:
+            return tree
+    module = ModuleType(_MODULE)
+    module.__path__ = [str(folder)]
+    module.__file__ = str(folder / "__init__.py")  # Dagster asks for its parent
+    sys.modules[module.__name__] = module
+    return kind(defs_module=module, project_root=project() or folder.parent)
+
+
+def _build(tree: ComponentTree) -> dg.Definitions:
+    """Return the definitions of a tree.
+
+    Raises:
+        ConfigError: a connection cannot be loaded. It is raised without the errors that Dagster wraps it
+            in, so that the cause is in the last lines that a user sees.
+    """
+    try:
+        return tree.build_defs()
+    except ComponentTreeException as error:
+        cause = error.__cause__
+        while cause is not None and not isinstance(cause, ConfigError):
+            refuse_other_resource(cause)
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise cause.with_traceback(None) from None
+
+
+def _name(root: Path, folder: Path) -> str:
+    return "_".join(folder.relative_to(root).parts)

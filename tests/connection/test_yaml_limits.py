@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.connection import load_connection, yaml_limits
-from elt_assets.connection.yaml_limits import check_all_limits, check_limits
+from elt_assets.connection import find_refused_files, load_connection, yaml_limits
+from elt_assets.connection.yaml_limits import check_limits
 from elt_assets.errors import ConfigError
 
 
@@ -41,9 +41,9 @@ HOSTILE = {
 @pytest.mark.parametrize(("text", "problem"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "defs.yaml").write_text(text)
-    for load in (load_connection, check_all_limits):
-        with pytest.raises(ConfigError, match=rf"defs\.yaml cannot be loaded: .*{problem}"):
-            load(tmp_path)
+    with pytest.raises(ConfigError, match=rf"defs\.yaml cannot be loaded: .*{problem}"):
+        load_connection(tmp_path)
+    assert [folder for folder, _ in find_refused_files(tmp_path)] == [tmp_path]
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ from dagster.components.resolved.errors import ResolutionException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.connection import place_in
+from elt_assets.connection import check_post_processing, place_in
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration import tree
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.templates import evaluate
 from tests.programs.windowed_source import windowed
@@ -169,20 +170,41 @@ def test_no_escape_runs_code_while_definitions_load(own: Project, tmp_path: Path
     assert not target.exists()
 
 
-def test_no_escape_runs_code_in_what_dagster_evaluates(own: Project, tmp_path: Path) -> None:
+def test_no_escape_is_left_for_dagster_to_evaluate(tmp_path: Path) -> None:
+    hostile = [*escapes(tmp_path / "escaped"), *BOMBS, "{{ 'a' ~ asset }}", "{{ asset['key'] }}"]
+    for template in hostile:
+        for value in ({"assets": [{"target": template}]}, [template], template):
+            with pytest.raises(ConfigError, match=r"x: .*cannot be evaluated"):
+                check_post_processing(value, Path("x"))
+
+
+def test_post_processing_has_names_and_their_attributes(
+    own: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     windowed(own)
+    monkeypatch.setenv("TEAM_NAME", "core")
+    monkeypatch.setenv("SHOP_TOKEN", "a-secret")
     file, target = own.root / "defs" / "weather" / "defs.yaml", tmp_path / "escaped"
     connection = file.read_text()
-    for template in escapes(target):
+
+    def write(template: str) -> None:
         processing = {"assets": [{"target": "*", "attributes": {"description": template}}]}
         file.write_text(f"{connection}\npost_processing: {json.dumps(processing)}\n")
-        with pytest.raises(ConfigError, match=r"defs\.yaml: .*cannot be evaluated"):
+
+    write("in {{asset.group_name}}, of {{ env.TEAM_NAME }}, {{ env('NOT_SET', 'x') }}")
+    description = build().resolve_asset_graph().get(READINGS).description
+    assert description == "in weather, of core, x"
+    for template in ("{{ env.SHOP_TOKEN }}", escapes(target)[0]):
+        write(template)
+        with pytest.raises(ConfigError, match=r"defs\.yaml: .*cannot be evaluated") as caught:
             build()
-    processing = {
-        "assets": [
-            {"target": "*", "attributes": {"description": "{{ asset.key.to_user_string() }}"}}
-        ]
-    }
-    file.write_text(f"{connection}\npost_processing: {json.dumps(processing)}\n")
-    assert build().resolve_asset_graph().get(READINGS).description == "weather/readings"
+        assert "a-secret" not in str(caught.value)
+    with monkeypatch.context() as patch:
+        patch.setattr(tree, "find_refused_files", lambda _: ())  # as with Dagster's own loader
+        with pytest.raises(ConfigError, match="cannot be evaluated"):
+            build()
+    monkeypatch.setenv(
+        "ELT_ON_BROKEN_CONNECTION", "skip"
+    )  # Dagster evaluates it after an error too
+    assert "weather" in {key.to_user_string() for key in build().resolve_all_asset_keys()}
     assert not target.exists()
