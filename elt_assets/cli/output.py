@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.log_text import printable
 
-OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, REFUSED, CHECKS_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes; docs/cli.md describes them."""
 
 _WARNINGS = ("WARN", "ERROR", "FATAL")

@@ -21,6 +21,7 @@ from elt_assets.connection.rules import (
 
 RULES = ("not_null", "unique", "accepted_values", "range", "row_count", "sql")
 """The keys with rules that people write."""
+FAIL_RUN = "fail_run"
 CONTRACT = "contract"
 """Name of the check of a stream's contract."""
 
@@ -83,6 +84,12 @@ class Checks(ConfigModel):
         default=Check(severity="warn"), description="The cursor of the state did not go back."
     )
 
+    fail_run: bool = Field(
+        default=False,
+        description="`true`: a check that fails with severity `error` fails the run, after everything is "
+        "committed.",
+    )
+
     not_null: NotNulls = Field(default_factory=list, description="Columns that are never null.")
     unique: Uniques = Field(
         default_factory=list, description="Columns whose values no two rows have in common."
@@ -119,7 +126,7 @@ class Checks(ConfigModel):
         default = Checks()
         merged_checks: dict[str, Any] = {}
         for name in type(self).model_fields:
-            if name in RULES:
+            if name in (*RULES, FAIL_RUN):
                 merged_checks[name] = getattr(
                     self if name in self.model_fields_set else general, name
                 )

@@ -15,6 +15,7 @@ from typing import BinaryIO
 from msgspec import Raw
 
 from elt_assets.destination.generations import IncompatibleRefreshError, OlderGenerationError
+from elt_assets.destination.losses import Losses
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Log, Opener, StreamSink
 from elt_assets.errors import ConfigError, SystemFailure
@@ -77,8 +78,10 @@ class Load:
             expect_rows=self._spark.warm_up,
             subject=Subject("target-elt", self._opener.location),
         )
-        with contextlib.closing(Sync(plan).drive()) as events:
+        losses = Losses()
+        with losses.log_at_end(self._log), contextlib.closing(Sync(plan).drive()) as events:
             for event in events:
+                losses.add(event)
                 yield from self._states(event)
 
     def _states(self, event: SessionEvent) -> Iterator[Raw]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from elt_assets.destination.generations import publishes_at_end, read_as
+from elt_assets.destination.losses import Losses
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Opener
 from elt_assets.lake.parse.undeclared_counts import describe_counts
@@ -50,6 +51,7 @@ class Write:
         self._output = output
         self._opener = Opener(settings, spark, output.log)
         self._tally = Tally()
+        self._losses = Losses()
         self._sync: Sync | None = None
         self._envelopes: dict[int, Message] = {}
         self._unpublished = {stream.id for stream in catalog.streams if publishes_at_end(stream)}
@@ -77,8 +79,10 @@ class Write:
             documents=lambda: opener.transfer_documents(self._catalog.streams),
         )
         self._sync = Sync(plan)
-        with contextlib.closing(self._sync.drive()) as events:
+        log_at_end = self._losses.log_at_end(self._output.log)
+        with log_at_end, contextlib.closing(self._sync.drive()) as events:
             for event in events:
+                self._losses.add(event)
                 self._report(event)
 
     def stream_of(self, error: BaseException) -> StreamId | None:

@@ -5,45 +5,26 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError, error_class
+from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.assets.translator import companion_specs
 from elt_assets.orchestration.component import ConnectionComponent
-from elt_assets.orchestration.events.report import WATCH, Watch
+from elt_assets.orchestration.events.report import IN_RESULT, WATCH, Watch
 from elt_assets.orchestration.runs.liveness import alive
 from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
+from elt_assets.orchestration.sync_result import SyncResult, is_interruption, make_result
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.progress import Progress
 from elt_assets.pipeline.read_plan import ReadPlan
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
 
 JOB = "elt_sync"
 _MAX_LISTED = 5
 """Maximum number of partitions that are listed in full."""
-
-
-@dataclass(frozen=True)
-class Materialized:
-    """Result of one run, or of several.
-
-    Attributes:
-        figures: those of each stream that was read, added up over retries.
-        complete: the streams that were materialised.
-        errors: one for each failed step.
-        is_interrupted: whether a signal ended the run, for example Ctrl-C.
-    """
-
-    run_ids: Sequence[str]
-    figures: Mapping[StreamId, SyncFigures]
-    complete: Collection[StreamId]
-    errors: Sequence[EltError]
-    is_interrupted: bool = False
 
 
 class _FigureRecorder:
@@ -72,7 +53,7 @@ def materialize(
     refresh: Refresh,
     log: Callable[[int, str], object],
     watch: Watch,
-) -> Materialized:
+) -> SyncResult:
     """Materialise streams of a connection, their companion tables and checks in runs of this process.
 
     There is one run for all streams with the same partitions.
@@ -87,30 +68,20 @@ def materialize(
         ConfigError: the connection cannot be loaded, or a stream has no such partition.
     """
     check_partition(selected, partition, instance)
-    definitions, logger = component.definitions(), _logger(log)
+    definitions, logger = component.definitions(), _logger(log, _name_steps(selected))
     recorder = _FigureRecorder(watch)
     token = WATCH.set(recorder.watch)
     results: list[dg.ExecuteInProcessResult] = []
-    failures: list[Any] = []
-    is_interrupted = False
     try:
         for group in group_by_partitions(selected):
-            result = _execute(_job(definitions, group, logger), group, instance, partition, refresh)
-            results.append(result)
-            failed = [event.step_failure_data for event in result.get_step_failure_events()]
-            failures += failed
-            is_interrupted = any(_is_interruption(failure) for failure in failed)
-            if is_interrupted:
+            job = _job(definitions, group, logger)
+            results.append(_execute(job, group, instance, partition, refresh))
+            failures = [event.step_failure_data for event in results[-1].get_step_failure_events()]
+            if any(map(is_interruption, failures)):
                 break
     finally:
         WATCH.reset(token)
-    return Materialized(
-        [result.run_id for result in results],
-        recorder.figures,
-        {stream for result in results for stream in _complete(result, selected)},
-        [_error(failure) for failure in failures],
-        is_interrupted,
-    )
+    return make_result(results, selected, recorder.figures)
 
 
 def _execute(
@@ -150,14 +121,29 @@ def _job(
     return merged.resolve_job_def(JOB)
 
 
-def _logger(log: Callable[[int, str], object]) -> dg.LoggerDefinition:
-    """Return a logger that forwards the lines of the run's log to `log`, without Dagster's events."""
+def _name_steps(selected: Sequence[StreamAsset]) -> Mapping[str, str]:
+    """Return the names of the steps that read one stream each, for their log lines, if there are several."""
+    names = stream_names([asset.stream.id for asset in selected])
+    return {
+        asset.step_name: names[asset.stream.id]
+        for asset in selected
+        if len(selected) > 1 and not asset.connection.read_together
+    }
+
+
+def _logger(log: Callable[[int, str], object], names: Mapping[str, str]) -> dg.LoggerDefinition:
+    """Return a logger that forwards the lines of the run's log to `log`, with the name of their stream.
+
+    Dagster's own events, and what the result has too, are left out.
+    """
 
     class Forwarding(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             metadata = getattr(record, "dagster_meta", {})
-            if metadata.get("dagster_event") is None:
-                log(record.levelno, metadata.get("orig_message") or record.getMessage())
+            if metadata.get("dagster_event") is None and not IN_RESULT.keys() & vars(record).keys():
+                text = metadata.get("orig_message") or record.getMessage()
+                name = names.get(str(metadata.get("step_key")))
+                log(record.levelno, text if name is None else f"{name}: {text}")
 
     @dg.logger
     def create_logger(_: dg.InitLoggerContext) -> logging.Logger:
@@ -166,32 +152,6 @@ def _logger(log: Callable[[int, str], object]) -> dg.LoggerDefinition:
         return logger
 
     return create_logger
-
-
-def _complete(result: dg.ExecuteInProcessResult, selected: Sequence[StreamAsset]) -> set[StreamId]:
-    """Return the streams that the run materialised."""
-    streams = {asset.key: asset.stream.id for asset in selected}
-    events = result.get_asset_materialization_events()
-    return {streams[event.asset_key] for event in events if event.asset_key in streams}
-
-
-def _is_interruption(failure: Any) -> bool:
-    return failure.error_source is not None and failure.error_source.name == "INTERRUPT"
-
-
-def _error(failure: Any) -> EltError:
-    """Return the error of a step, restored from its `dagster.Failure`."""
-    if _is_interruption(failure):
-        return TransientError(
-            "the sync was interrupted; what was committed is kept",
-            guidance="run it again: it continues from the last commit",
-        )
-    user = failure.user_failure_data
-    if user is None:
-        return SystemFailure(failure.error.to_string() if failure.error else "a step failed")
-    metadata = {name: value.value for name, value in (user.metadata or {}).items()}
-    kind = error_class(str(metadata.get("failure_type")))
-    return kind(user.description or user.label)
 
 
 def check_partition(

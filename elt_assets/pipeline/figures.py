@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elt_assets.lake.parse.undeclared_counts import limit_counts
+from elt_assets.lake.parse.undeclared_counts import OTHER_REASONS, limit_counts
+from elt_assets.lake.spark.parsing.change_counts import OTHER_CHANGES
+from elt_assets.lake.spark.parsing.undeclared_fields import OTHERS
 from elt_assets.sync.events import Committed
 
 
@@ -16,7 +18,8 @@ class SyncFigures:
 
     Counts are of records. `filtered`: read, but not stored because of the conditions of `filter`. `bytes`: as
     read. `documents`, `document_bytes`: files that records have beside their data. `undeclared`: number of
-    records by field that the catalog does not declare.
+    records by field that the catalog does not declare. `changed_fields`: number of records by what was
+    changed in them (see `change_counts`). `rejected_reasons`: number of rejected records by reason.
     """
 
     read: int = 0
@@ -29,6 +32,8 @@ class SyncFigures:
     document_bytes: int = 0
     seconds: float = 0.0
     undeclared: Mapping[str, int] = field(default_factory=dict)
+    changed_fields: Mapping[str, int] = field(default_factory=dict)
+    rejected_reasons: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -39,7 +44,8 @@ class SyncFigures:
         self.committed += commit.records
         self.rejected += commit.rejected
         self.changed += commit.changed
-        self.undeclared = limit_counts(Counter(self.undeclared) + Counter(commit.undeclared))
+        for name, counts in _add_counts(self, commit).items():
+            setattr(self, name, counts)
 
     def __add__(self, other: SyncFigures) -> SyncFigures:
         """Return the figures of two syncs of the stream together."""
@@ -53,5 +59,23 @@ class SyncFigures:
             documents=self.documents + other.documents,
             document_bytes=self.document_bytes + other.document_bytes,
             seconds=self.seconds + other.seconds,
-            undeclared=limit_counts(Counter(self.undeclared) + Counter(other.undeclared)),
+            **_add_counts(self, other),
         )
+
+
+_OTHERS = {
+    "undeclared": OTHERS,
+    "changed_fields": OTHER_CHANGES.name,
+    "rejected_reasons": OTHER_REASONS,
+}
+"""The counts by name, and the name of the count of all that are beyond their limit."""
+
+
+def _add_counts(
+    figures: SyncFigures, other: SyncFigures | Committed
+) -> dict[str, Mapping[str, int]]:
+    """Return the sums of two sets of counts."""
+    return {
+        name: limit_counts(Counter(getattr(figures, name)) + Counter(getattr(other, name)), others)
+        for name, others in _OTHERS.items()
+    }

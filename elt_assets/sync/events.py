@@ -33,7 +33,8 @@ class Committed:
 
     `state`: the stream's state from now on, as JSON. `places`: positions of the rejected records in their
     stream, ascending; empty unless the sink was asked to report them. `undeclared`: number of records by
-    field that the stream's schema does not declare.
+    field that the stream's schema does not declare. `changed_fields`: number of records by what was changed
+    in them. `rejected_reasons`: number of rejected records by reason.
     """
 
     sequence: int
@@ -45,6 +46,8 @@ class Committed:
     state: str | None = None
     places: Sequence[int] = ()
     undeclared: Mapping[str, int] = field(default_factory=dict)
+    changed_fields: Mapping[str, int] = field(default_factory=dict)
+    rejected_reasons: Mapping[str, int] = field(default_factory=dict)
 
 
 class Sink(Protocol):

@@ -234,8 +234,12 @@ def test_an_invalid_message_is_refused(elt: Target, message: Json | bytes, expec
 
 def test_a_record_without_its_key_goes_to_the_dead_letter(elt: Target) -> None:
     keyless = {"type": "RECORD", "stream": "users", "record": {"name": "nobody"}}
-    assert elt.load(schema(), *records(1), keyless, state(1)) == [b"1"]
-    assert elt.ids() == [1]
+    odd = {"type": "RECORD", "stream": "users", "record": {"id": 2, "age": "x"}}
+    described = schema(age={"type": "integer"})
+    assert elt.load(described, *records(1), keyless, odd, state(1)) == [b"1"]
+    assert elt.ids() == [1, 2]
+    assert "1 of 3 records rejected, to the dead letter: every field of the primary" in elt.stderr
+    assert "'age' of 1 of 3 records was changed: NULLED (DESTINATION_TYPECAST_ERR" in elt.stderr
     assert len(elt.rows("users_dead_letter")) == 1
 
 

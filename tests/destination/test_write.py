@@ -127,6 +127,7 @@ def test_each_state_counts_its_rejected_records(destination: Destination) -> Non
     assert answer.counts == [(2, 2), (1, 0), (0, 1), (1, 2)]
     assert destination.ids() == [1, 2, 3, 4, 5]
     assert len(destination.rows(DEAD_LETTER)) == 6
+    assert "3 of 11 records rejected, to the dead letter: every field of the prim" in answer.logs
     assert b"rejectedRecordCount" not in next(
         line for line in answer.output.splitlines() if b'"stream_state":2' in line
     )

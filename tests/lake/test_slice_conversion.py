@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
@@ -151,8 +152,11 @@ def convert(conformer: Conformer, batch: pa.RecordBatch, *, as_json: bool) -> An
         sum(part.changed for part in made),
         set[str]().union(*(part.dependent for part in made)),
     )
-    undeclared = sum((part.undeclared for part in made), start=type(made[0].undeclared)())
-    return rows, dead, changed, undeclared
+    counts = [
+        sum((getattr(part, name) for part in made), start=Counter())
+        for name in ("undeclared", "changes", "reasons")
+    ]
+    return rows, dead, changed, counts
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

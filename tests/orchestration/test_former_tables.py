@@ -82,7 +82,9 @@ def test_a_partition_of_an_earlier_version_is_replaced_alone(
     rows = {(row["_elt_partition"], row["id"]) for row in former.rows("days", "things")}
     assert rows == {("mon", 7), ("tue", 1)}
     assert main(["replay", "days"]) == 0
-    assert "0 records replayed, 1 rejected again" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "0 records replayed, 1 rejected again" in output
+    assert "1 of 1 records rejected, to the dead letter: " in output
 
 
 # The format of tables

@@ -34,7 +34,7 @@ def test_each_event_says_what_has_changed(own: Project) -> None:
     noted = {"id": {"type": "integer"}, "note": {"type": "string"}}
     grown = summary_of_sync(own, record(id=2, note="x"), record(id="odd"), state(2), schema=noted)
     assert grown[0] == "- **3 rows** (+2)"
-    assert grown[1] == "- 1 record with values that did not fit"
+    assert grown[1] == "- 1 record with values that did not fit (id)"
     assert grown[2].startswith("- changed since TIME: 2 records committed; ")
     assert "note" in grown[2]
     other = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}

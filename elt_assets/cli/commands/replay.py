@@ -10,11 +10,13 @@ from elt_assets.cli.assets import assets_of
 from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Document, Output
+from elt_assets.cli.sync_report import list_losses, print_losses
 from elt_assets.connection import find_place
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.replay import replay_stream
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY
+from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.protocol.airbyte.catalog import stream_names
 
 
@@ -36,9 +38,12 @@ def command(out: Output, connection: str, streams: Sequence[str]) -> int:
     with open_instance() as instance:
         for stream in selected or assets:
             done = replay_stream(assets[stream], lake, spark, instance)
-            replayed, rejected = (0, 0) if done is None else (done.records, done.rejected)
+            figures = SyncFigures() if done is None else done.figures
+            replayed, rejected = figures.committed, figures.rejected
             result = f"{replayed} records replayed, {rejected} rejected again"
             out.line(f"{names[stream]}: {'no dead letters' if done is None else result}")
-            answers.append({"stream": names[stream], "replayed": replayed, "rejected": rejected})
+            print_losses(out, names[stream], figures)
+            counts = {"replayed": replayed, "rejected": rejected, "changed": figures.changed}
+            answers.append({"stream": names[stream], **counts, **list_losses(figures)})
     out.document({"connection": connection, "streams": answers})
     return OK

@@ -10,15 +10,16 @@ import click
 from elt_assets.cli.live import LiveProgress
 from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, partition_option, subcommand
-from elt_assets.cli.output import FAILED, INTERRUPTED, OK, REFUSED, Document, Output
+from elt_assets.cli.output import CHECKS_FAILED, FAILED, INTERRUPTED, OK, REFUSED, Output
+from elt_assets.cli.sync_report import SyncReport
 from elt_assets.connection import find_place
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.instance import open_instance
-from elt_assets.orchestration.materialize import Materialized, materialize
-from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
+from elt_assets.orchestration.materialize import materialize
+from elt_assets.orchestration.sync_result import SyncResult
+from elt_assets.protocol.airbyte.catalog import stream_names
 
 
 @subcommand(
@@ -36,18 +37,25 @@ from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
     type=click.Choice([Refresh.retain.name, Refresh.truncate.name]),
     help="Read everything again; `truncate` replaces the rows of the table at the end, `retain` keeps them.",
 )
+@click.option(
+    "--allow-failed-checks",
+    is_flag=True,
+    help="End with exit code 0, and not 3, if the sync is complete and only checks failed.",
+)
 def command(
     out: Output,
     connection: str,
     streams: Sequence[str],
     partition: str | None,
     refresh: str | None,
+    allow_failed_checks: bool,
 ) -> int:
     """Sync all streams of a connection, or the named ones.
 
     This is a Dagster run in this process, or one for each kind of `partitions`: the UI shows its events, and
     the next sync continues from its state. On a terminal, progress bars show what each read is doing. The
-    exit code is 1 or 2 if a stream failed; the other streams are still synced.
+    exit code is 1 or 2 if a stream failed; the other streams are still synced. It is 3 if the sync is
+    complete, and a check of severity ERROR failed.
     """
     component = ConnectionComponent.load_at(find_place(connection))
     assets = {asset.stream.id: asset for asset in component.stream_assets()}
@@ -63,15 +71,11 @@ def command(
             log=lambda level, text: _log(level, text, out, live),
             watch=live.watch,
         )
-    stream_texts = stream_names(assets)
-    names = {stream: stream_texts[stream] for stream in chosen}
-    _print(result, names, out)
-    out.document(_document(result, names))
-    if result.is_interrupted:
-        return INTERRUPTED
-    if any(isinstance(error, ConfigError) for error in result.errors):
-        return REFUSED
-    return FAILED if result.errors else OK
+    names = stream_names(assets)
+    report = SyncReport(result, {names[stream]: assets[stream] for stream in chosen})
+    report.print(out)
+    out.document(report.document())
+    return _exit_code(result, allow_failed_checks=allow_failed_checks)
 
 
 def _log(level: int, text: str, out: Output, live: LiveProgress) -> None:
@@ -85,38 +89,11 @@ def _log(level: int, text: str, out: Output, live: LiveProgress) -> None:
         out.note(text)
 
 
-def _print(result: Materialized, names: dict[StreamId, str], out: Output) -> None:
-    columns = ["stream", "read", "committed", "rejected", "result"]
-    empty = SyncFigures()
-    rows = []
-    for stream, name in names.items():
-        figures = result.figures.get(stream, empty)
-        word = "complete" if stream in result.complete else "failed"
-        rows.append((name, figures.read, figures.committed, figures.rejected, word))
-    out.table(columns, rows)
-    for error in result.errors:
-        out.verdict("failed", str(error), good=False)
-
-
-def _document(result: Materialized, names: dict[StreamId, str]) -> Document:
-    return {
-        "run_id": result.run_ids[0],
-        "run_ids": result.run_ids,
-        "streams": [
-            {
-                "stream": name,
-                "complete": stream in result.complete,
-                **_counts(result.figures.get(stream, SyncFigures())),
-            }
-            for stream, name in names.items()
-        ],
-        "errors": [_failure(error) for error in result.errors],
-    }
-
-
-def _counts(figures: SyncFigures) -> Document:
-    return {name: getattr(figures, name) for name in ("read", "committed", "rejected")}
-
-
-def _failure(error: EltError) -> Document:
-    return {"failure_type": error.failure_type, "message": error.message}
+def _exit_code(result: SyncResult, *, allow_failed_checks: bool) -> int:
+    """Return the exit code: what kept the sync from being complete comes before what checks found."""
+    if result.is_interrupted:
+        return INTERRUPTED
+    if result.errors:
+        is_config = any(isinstance(error, ConfigError) for error in result.errors)
+        return REFUSED if is_config else FAILED
+    return CHECKS_FAILED if result.has_failed_checks and not allow_failed_checks else OK

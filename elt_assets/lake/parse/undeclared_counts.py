@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 from elt_assets.lake.spark.parsing.undeclared_fields import MAX_NAMES, OTHERS
 
+OTHER_REASONS = "(other reasons)"
+
 
 def describe_counts(counts: Mapping[str, int]) -> str:
     """Return the fields and how many records have each, the most frequent first, as text for the log."""
@@ -21,12 +23,16 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(parts) + (f" and {len(most) - 10} more" if len(most) > 10 else "")
 
 
-def limit_counts(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts of the `MAX_NAMES` most frequent fields, and one count for all others. If a source
-    uses data as names, the counts must not fill the memory."""
+def limit_counts(counts: Mapping[str, int], others: str = OTHERS) -> dict[str, int]:
+    """Return the counts of the `MAX_NAMES` most frequent names, and one count for all others. If a source
+    uses data as names, the counts must not fill the memory.
+
+    Args:
+        others: the name of the count of all others.
+    """
     if len(counts) <= MAX_NAMES:
         return dict(counts)
     most = Counter(counts).most_common()
-    most = [item for item in most if item[0] != OTHERS]
-    rest = sum(records for _, records in most[MAX_NAMES:]) + counts.get(OTHERS, 0)
-    return {**dict(most[:MAX_NAMES]), OTHERS: rest}
+    most = [item for item in most if item[0] != others]
+    rest = sum(records for _, records in most[MAX_NAMES:]) + counts.get(others, 0)
+    return {**dict(most[:MAX_NAMES]), others: rest}

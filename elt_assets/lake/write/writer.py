@@ -31,9 +31,10 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.merge.dedup import Arrival
 from elt_assets.lake.parse.segment_parsing import ParsedSegment, Rejections, SegmentParser
-from elt_assets.lake.parse.undeclared_counts import limit_counts
+from elt_assets.lake.parse.undeclared_counts import OTHER_REASONS, limit_counts
 from elt_assets.lake.schema import from_json_schema, metadata_columns
 from elt_assets.lake.schema.logical_types import Column, Unread
+from elt_assets.lake.spark.parsing.change_counts import OTHER_CHANGES
 from elt_assets.lake.spark.parsing.slices import SliceSource
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
@@ -62,6 +63,8 @@ class _Pending:
     records: int = 0
     rejected: int = 0
     changed: int = 0
+    changes: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
     dependent: dict[str, set[str]] = field(default_factory=dict)
     places: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
@@ -203,6 +206,8 @@ class TableWriter:
             pending.records += result.rows
             pending.rejected += result.rejected
             pending.changed += result.changed
+            pending.changes.update(result.changes)
+            pending.reasons.update(result.reasons)
             for reason in result.dependent:
                 paths = pending.dependent.setdefault(reason, set())
                 paths.update(path for path, *_ in result.files)
@@ -434,6 +439,8 @@ class TableWriter:
             state=metadata.refresh.state if metadata.refresh is not None else metadata.state,
             places=array("q", sorted(pending.places)),
             undeclared=limit_counts(pending.undeclared),
+            changed_fields=limit_counts(pending.changes, others=OTHER_CHANGES.name),
+            rejected_reasons=limit_counts(pending.reasons, others=OTHER_REASONS),
         )
 
 

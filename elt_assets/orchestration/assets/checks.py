@@ -87,9 +87,14 @@ class _CheckSpec(dg.AssetCheckSpec):
 
 
 def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
-    """Return the specs of the checks that are enabled for a stream, and of its rules."""
+    """Return the specs of the checks that are enabled for a stream, and of its rules.
+
+    With `fail_run`, all of them are blocking: Dagster then fails the step that has committed the stream, and
+    does not retry it.
+    """
+    fail_run = settings(asset).fail_run
     standard: list[dg.AssetCheckSpec] = [
-        _CheckSpec(name, asset=asset.key, description=DESCRIPTIONS[name])
+        _CheckSpec(name, asset=asset.key, description=DESCRIPTIONS[name], blocking=fail_run)
         for name in _select_checks(asset)
     ]
     rules = [
@@ -97,14 +102,15 @@ def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
             rule.check_name,
             asset=asset.key,
             description=describe_rule(rule),
-            blocking=rule.blocking,
+            blocking=rule.blocking or fail_run,
         )
         for rule in list_rules(asset)
     ]
     contract = asset.settings.contract
     if contract is not None and asset.connection.destination is None:
         text = "The columns of the table are those of the contract."
-        rules.append(_CheckSpec(CONTRACT, asset=asset.key, description=text))
+        spec = _CheckSpec(CONTRACT, asset=asset.key, description=text, blocking=fail_run)
+        rules.append(spec)
     return [*standard, *rules]
 
 

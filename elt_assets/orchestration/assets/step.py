@@ -8,6 +8,7 @@ streams (`read_together`). The outputs of the op have no values: the tables alre
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +33,7 @@ from elt_assets.orchestration.assets.read_events import (
 )
 from elt_assets.orchestration.assets.run_config import SyncConfig, validate
 from elt_assets.orchestration.events.metadata import RECORDS_READ
-from elt_assets.orchestration.events.report import CompleteStream
+from elt_assets.orchestration.events.report import IN_RESULT, CompleteStream
 from elt_assets.orchestration.io_manager import SparkIOManager
 from elt_assets.orchestration.resources import LakeResource, spark_provider
 from elt_assets.orchestration.source_partitions import MissingPartition, PartitionContexts
@@ -125,9 +126,23 @@ class SyncStep:
             if asset not in requested or asset.key in self._results:
                 checked = context.selected_asset_check_keys
                 names = [key.name for key in checked if key.asset_key == asset.key]
-                yield from checks.results(self._evidence(asset), names)
+                for check_result in checks.results(self._evidence(asset), names):
+                    self._log_failure(check_result)
+                    yield check_result
         if failure is not None:
             raise failure
+
+    def _log_failure(self, result: dg.AssetCheckResult) -> None:
+        """Log a failed check: its evaluation alone is an event that no one sees in the page of the run."""
+        if not result.passed:
+            key = result.asset_key.to_user_string() if result.asset_key else ""
+            is_error = result.severity is dg.AssetCheckSeverity.ERROR
+            self._context.log.log(
+                logging.ERROR if is_error else logging.WARNING,
+                f"{key}: check {result.check_name} failed (severity {result.severity.value}): "
+                f"{result.description}",
+                extra=IN_RESULT,
+            )
 
     def _read(self, assets: Sequence[StreamAsset]) -> None:
         for asset in assets:

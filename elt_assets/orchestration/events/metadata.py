@@ -11,6 +11,7 @@ import dagster as dg
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.spark.parsing.change_counts import FieldChange, parse_name
 from elt_assets.lake.write.table_paths import TablePath
 from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.pipeline.figures import SyncFigures
@@ -58,6 +59,11 @@ IGNORED = "elt/records_ignored"
 """Number of records of streams that are not configured; absent if zero."""
 UNDECLARED = "elt/undeclared_fields"
 """Number of records by field that the catalog does not declare; absent if there is no such field."""
+CHANGED_FIELDS = "elt/changed_fields"
+"""Number of records by field, and by what was changed in it, as `NULLED DESTINATION_TYPECAST_ERROR`; absent
+if nothing was changed."""
+REJECTED_REASONS = "elt/rejected_reasons"
+"""Number of rejected records by reason; absent if there are none."""
 UNMENTIONED = "elt/unmentioned"
 """Description of what the source sent if it sent no message about the stream; absent if it sent one."""
 ROW_COUNT = "dagster/row_count"
@@ -74,6 +80,8 @@ _FIGURES = {
     "bytes": "elt/bytes_read",
     "seconds": "elt/seconds",
     "undeclared": UNDECLARED,
+    "changed_fields": CHANGED_FIELDS,
+    "rejected_reasons": REJECTED_REASONS,
 }
 """Attributes of `SyncFigures`, and their metadata keys in the public contract."""
 MAX_SENTENCES, MAX_LENGTH = 20, 300
@@ -89,21 +97,47 @@ def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
     values_by_name = {
         name: unwrap(metadata[key]) for name, key in _FIGURES.items() if key in metadata
     }
+    if "changed_fields" in values_by_name:
+        values_by_name["changed_fields"] = {
+            FieldChange(field, *change.split(" ", 1)).name: records
+            for field, changes in values_by_name["changed_fields"].items()
+            for change, records in changes.items()
+        }
     return SyncFigures(**values_by_name)
 
 
 def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
     """Return the metadata of a sync's figures."""
     values = {key: getattr(figures, name) for name, key in _FIGURES.items()}
-    undeclared = values.pop(UNDECLARED)
+    for key in (UNDECLARED, REJECTED_REASONS, CHANGED_FIELDS):
+        values.pop(key)
     optional = {key: values.pop(key) for key in (RECORDS_FILTERED, DOCUMENTS, DOCUMENT_BYTES)}
     return {
         **values,
         **{key: number for key, number in optional.items() if number},
         "elt/seconds": round(figures.seconds, 3),
         RATE: round(figures.rate, 1),
-        **({UNDECLARED: dg.MetadataValue.json(undeclared)} if undeclared else {}),
+        **losses_metadata(figures),
     }
+
+
+def losses_metadata(figures: SyncFigures) -> dict[str, Any]:
+    """Return the metadata of what a sync did not store as it came, by field and by reason."""
+    counts: dict[str, Mapping[str, Any]] = {
+        UNDECLARED: figures.undeclared,
+        CHANGED_FIELDS: _group_by_field(figures.changed_fields),
+        REJECTED_REASONS: figures.rejected_reasons,
+    }
+    return {key: dg.MetadataValue.json(dict(value)) for key, value in counts.items() if value}
+
+
+def _group_by_field(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """Return the counts of changes by field, and by what was changed in it."""
+    grouped: dict[str, dict[str, int]] = {}
+    for name, records in counts.items():
+        change = parse_name(name)
+        grouped.setdefault(change.field, {})[f"{change.change} {change.reason}"] = records
+    return grouped
 
 
 def measures_metadata(measures: Mapping[str, float]) -> dict[str, float]:

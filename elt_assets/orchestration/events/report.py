@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -22,7 +23,6 @@ import dagster as dg
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.parse.undeclared_counts import describe_counts
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.events.metadata import (
@@ -34,12 +34,12 @@ from elt_assets.orchestration.events.metadata import (
     table_metadata,
 )
 from elt_assets.orchestration.events.summary import POLICY, summary_metadata
+from elt_assets.pipeline.figure_texts import describe_losses, describe_undeclared
 from elt_assets.pipeline.progress import Progress, report_phases
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.pipeline.read_run import ReadRun
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, Measured, SessionEvent
-from elt_assets.sync.selection import fields
 
 Watch: TypeAlias = Callable[
     [ReadPlan, Callable[[], Progress]], contextlib.AbstractContextManager[object]
@@ -66,6 +66,10 @@ class CompleteStream:
 
     read: StreamPlan
     metadata: Mapping[str, Any]
+
+
+IN_RESULT: Mapping[str, Any] = MappingProxyType({"elt_in_result": True})
+"""The `extra` of a log line about what the result of a run has too. Who shows the result leaves it out."""
 
 
 class ReportedRead:
@@ -159,22 +163,15 @@ class ReportedRead:
             "filtered out": figures.filtered,
             "committed": figures.committed,
             "rejected": figures.rejected,
+            "changed": figures.changed,
             "documents": figures.documents,
         }
         self._log_progress(", ".join([text, *(f"{n:,} {name}" for name, n in counts.items() if n)]))
+        for loss in describe_losses(figures):
+            self._log.warning(f"{self._prefix(read)}{loss}", extra=IN_RESULT)
         if figures.undeclared:
-            self._log_undeclared(read, figures.undeclared)
-
-    def _log_undeclared(self, read: StreamPlan, counts: Mapping[str, int]) -> None:
-        outcome = (
-            f"stored in the column {fields.UNDECLARED}"
-            if read.asset.settings.on_undeclared == "keep"
-            else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
-        )
-        fields_text = describe_counts(counts)
-        self._log.info(
-            f"{self._prefix(read)}fields that the catalog does not declare: {fields_text}; they are {outcome}"
-        )
+            undeclared = describe_undeclared(read.asset, figures.undeclared)
+            self._log.info(f"{self._prefix(read)}{undeclared}", extra=IN_RESULT)
 
     def _warn_of_schema(self, read: StreamPlan, change: str) -> None:
         self._log.warning(f"{self._prefix(read)}the schema has changed: {change}")

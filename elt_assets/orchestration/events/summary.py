@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 from dagster import AssetRecordsFilter
 
+from elt_assets.lake.spark.parsing.change_counts import parse_name
 from elt_assets.orchestration.events.metadata import (
     GENERATION,
     ROW_COUNT,
@@ -20,9 +21,12 @@ from elt_assets.orchestration.events.metadata import (
     figures_of,
     unwrap,
 )
+from elt_assets.pipeline.figures import SyncFigures
 
 SUMMARY = "elt/summary"
 POLICY = "elt/policy"
+_MAX_FIELDS = 5
+"""Maximum number of fields that the summary names."""
 
 
 def summary_metadata(
@@ -81,12 +85,20 @@ def _describe_health(metadata: Mapping[str, Any]) -> str:
         f"{_count(count, noun)} {text}"
         for count, noun, text in (
             (figures.rejected, "record", "rejected: see the dead letter"),
-            (figures.changed, "record", "with values that did not fit"),
+            (figures.changed, "record", f"with values that did not fit{_list_fields(figures)}"),
             (undeclared, "value", "of fields that the catalog does not declare"),
         )
         if count
     ]
     return "; ".join(problems) or "every record was stored as it came"
+
+
+def _list_fields(figures: SyncFigures) -> str:
+    """Return the fields with changed values, those of most records first."""
+    most = sorted(figures.changed_fields.items(), key=lambda item: (-item[1], item[0]))
+    fields = list(dict.fromkeys(parse_name(name).field for name, _ in most))
+    rest = " …" if len(fields) > _MAX_FIELDS else ""
+    return f" ({', '.join(fields[:_MAX_FIELDS])}{rest})" if fields else ""
 
 
 def _changes(metadata: Mapping[str, Any], former: Mapping[str, Any]) -> Iterator[str]:

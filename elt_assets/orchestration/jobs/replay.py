@@ -13,7 +13,7 @@ from elt_assets.lake.admin.distinct_values import texts_of
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.schema.metadata_columns import PARTITION
-from elt_assets.orchestration.events.metadata import commit_metadata
+from elt_assets.orchestration.events.metadata import commit_metadata, losses_metadata
 from elt_assets.orchestration.jobs.each_stream import refuse_failures, select_streams, try_each
 from elt_assets.orchestration.resources import (
     LAKE_KEY,
@@ -24,6 +24,8 @@ from elt_assets.orchestration.resources import (
 )
 from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.figure_texts import describe_losses
+from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.stream_plan import plan_replay
 from elt_assets.sync.events import Committed
 
@@ -75,14 +77,23 @@ def _replay_and_log(context: dg.OpExecutionContext, asset: StreamAsset) -> None:
     if done is not None:
         outcome = f"{done.records} records replayed, {done.rejected} rejected again"
     context.log.info(f"{asset.key.to_user_string()}: {outcome}")
+    for loss in describe_losses(done.figures) if done is not None else ():
+        context.log.warning(f"{asset.key.to_user_string()}: {loss}")
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Counts of a replay: records that moved to the table, and records that were rejected again."""
+    """A replay. `records` moved to the table, `rejected` were rejected again; `figures` say why."""
 
-    records: int
-    rejected: int
+    figures: SyncFigures
+
+    @property
+    def records(self) -> int:
+        return self.figures.committed
+
+    @property
+    def rejected(self) -> int:
+        return self.figures.rejected
 
 
 def replay_stream(
@@ -108,9 +119,11 @@ def replay_stream(
     commits = [commit for commit in results if commit is not None]
     if not commits:
         return None
-    return Replayed(
-        sum(commit.records for commit in commits), sum(commit.rejected for commit in commits)
-    )
+    figures = SyncFigures()
+    for commit in commits:
+        figures.add(commit)
+    figures.read = figures.committed + figures.rejected
+    return Replayed(figures)
 
 
 def _replay(
@@ -131,6 +144,9 @@ def _replay(
             "elt/records_replayed": commit.records,
             "elt/records_rejected": commit.rejected,
         }
+        losses = SyncFigures()
+        losses.add(commit)
+        metadata |= losses_metadata(losses)
         event = dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
         instance.report_runless_asset_event(event)
     return commit

@@ -11,6 +11,7 @@ from itertools import compress
 import numpy as np
 import pyarrow as pa
 
+from elt_assets.lake.spark.parsing.change_counts import count_entries
 from elt_assets.lake.spark.parsing.envelopes import Heads, make_envelope
 from elt_assets.lake.spark.parsing.job import LineRange, ParseJob
 from elt_assets.lake.spark.parsing.records import BlockRecords, RecordReader
@@ -36,6 +37,8 @@ class BlockRows:
         dead: the rows of rejected records in the dead letter; None if there are none.
         foreign_lines: the numbers, in the piece, of lines that are no record of the stream.
         changed: the number of rows with changes.
+        changes: how many rows have each change.
+        reasons: how many records were rejected for each reason.
         undeclared: how many records have each undeclared field.
         dependent: the reasons for changes, of `ParseJob.dependent`, that the rows have.
     """
@@ -44,6 +47,8 @@ class BlockRows:
     dead: pa.RecordBatch | None
     foreign_lines: Sequence[int]
     changed: int
+    changes: Counter[Entry]
+    reasons: Counter[str]
     undeclared: Counter[str]
     dependent: AbstractSet[str] = frozenset()
 
@@ -107,15 +112,16 @@ class BlockParser:
             batch = batch.filter(pa.array(is_kept))
             entries = entries and list(compress(entries, is_kept))
         rejects |= records.rejected
+        changes = count_entries(entries or ())
         return BlockRows(
             batch,
             self._dead_letter.batch(block, numbers, part, rejects) if rejects else None,
             numbers[records.foreign_lines].tolist(),
             sum(any(entry[2] != self._job.keyless for entry in row) for row in entries or ()),
+            changes,
+            Counter(rejects.values()),
             records.undeclared,
-            set(self._job.dependent).intersection(
-                entry[2] for row in entries or () for entry in row
-            ),
+            set(self._job.dependent).intersection(entry[2] for entry in changes),
         )
 
 

@@ -129,6 +129,8 @@ class ParseResult:
         files: the files with the rows; several only in a table with partition columns.
         dead_files: the file with the rejected records, if there are any.
         changed: rows with changes.
+        changes: how many rows have each change, by its name (see `change_counts`).
+        reasons: how many records were rejected for each reason.
         dependent: the reasons for changes, of `ParseJob.dependent`, that the rows have.
         rejected_sequence: the positions of the rejected records in their stream.
         undeclared: how many records have each undeclared field.
@@ -139,6 +141,8 @@ class ParseResult:
     files: Sequence[WrittenFile] = ()
     dead_files: Sequence[WrittenFile] = ()
     changed: int = 0
+    changes: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
     dependent: set[str] = field(default_factory=set)
     rejected_sequence: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)

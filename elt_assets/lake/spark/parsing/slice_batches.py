@@ -20,7 +20,7 @@ from elt_assets.lake.spark.parsing.blocks import BlockParser, BlockRows
 from elt_assets.lake.spark.parsing.envelopes import Heads
 from elt_assets.lake.spark.parsing.job import ROWS, LineRange, ParseJob
 from elt_assets.lake.spark.parsing.rejects import find_rejects
-from elt_assets.lake.spark.parsing.row_metadata import build_metadata_columns
+from elt_assets.lake.spark.parsing.row_metadata import Entry, build_metadata_columns
 from elt_assets.lake.spark.types.changes import BlockChanges
 from elt_assets.lake.spark.types.columns import MAX_BYTES
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS, Field
@@ -40,7 +40,6 @@ JSON_OPENINGS = {"JSON": b"", "JSON_OBJECT": b"{", "JSON_ARRAY": b"["}
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days since 1970 of 0001-01-01 and 9999-12-31."""
 _DAY = 86_400_000_000
-_NOTHING: Counter[str] = Counter()
 WriteLines = Callable[[pa.RecordBatch, int], bytes]
 """Function that returns the rows of a batch as lines of JSON, in the form ROWS. Its second argument is the
 time of the records, in milliseconds since 1970."""
@@ -90,8 +89,9 @@ class BatchConverter:
         owners = pc.list_parent_indices(changes)
         is_value = pc.fill_null(pc.not_equal(reasons, self.job.keyless), True)
         changed = len(pc.unique(owners.filter(is_value)))
-        dependent = set(self.job.dependent).intersection(pc.unique(reasons).to_pylist())
-        return BlockRows(rows, None, (), changed, _NOTHING, dependent)
+        counts = _count_changes(changes, owners)
+        dependent = set(self.job.dependent).intersection(entry[2] for entry in counts)
+        return BlockRows(rows, None, (), changed, counts, Counter(), Counter(), dependent)
 
     @property
     def _schema(self) -> pa.Schema:
@@ -176,6 +176,23 @@ def _changes(batch: pa.RecordBatch, kind: pa.ListType) -> pa.ListArray | None:
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     values = pa.StructArray.from_arrays(parts, fields=list(kind.value_type))
     return pa.ListArray.from_arrays(offsets, values, type=kind)
+
+
+def _count_changes(changes: pa.ListArray, owners: pa.Array) -> Counter[Entry]:
+    """Return how many rows have each change.
+
+    Args:
+        owners: the numbers of the rows of the changes.
+    """
+    entries = pc.list_flatten(changes)
+    if not len(entries):
+        return Counter()
+    parts = [pc.struct_field(entries, number) for number in range(3)]
+    names = ["field", "change", "reason"]
+    table = pa.table([*parts, owners], names=[*names, "row"])
+    counts = table.group_by(names).aggregate([("row", "count_distinct")]).to_pydict()
+    keys = zip(*(counts[name] for name in names), strict=True)
+    return Counter(dict(zip(keys, counts["row_count_distinct"], strict=True)))
 
 
 def _milliseconds() -> int:

@@ -191,7 +191,7 @@ def read_slice(job: ParseJob, reader: Reader, task: SliceTask) -> SliceResult:
             for start in range(0, len(batch), _MAX_ROWS):
                 part = batch.slice(start, _MAX_ROWS)
                 for rows in converter.convert(part, result.read):
-                    write_rows(rows, result, writer, dead_writer)
+                    write_rows(job, rows, result, writer, dead_writer)
                 result.read += len(part)
                 if result.read > POSITIONS:
                     raise ValueError(f"it has more than {POSITIONS:,} rows: make smaller slices")

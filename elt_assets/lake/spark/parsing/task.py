@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from elt_assets.lake.spark.parsing.blocks import BlockParser, BlockRows
+from elt_assets.lake.spark.parsing.change_counts import count_changes
 from elt_assets.lake.spark.parsing.job import (
     LineRange,
     ParseJob,
@@ -104,7 +105,7 @@ def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
                     parsers[stream] = BlockParser(job, part)
                 for block, numbers in _blocks(source, part):
                     rows = parsers[stream].parse(block, numbers, part)
-                    write_rows(rows, result, writer, dead_writer)
+                    write_rows(job, rows, result, writer, dead_writer)
                     for number in rows.foreign_lines:
                         result.foreign_lines.extend((part.number, number))
         writer.close()
@@ -129,7 +130,11 @@ def open_writers(job: ParseJob) -> tuple[FileWriter, FileWriter]:
 
 
 def write_rows(
-    rows: BlockRows, result: ParseResult, writer: FileWriter, dead_writer: FileWriter
+    job: ParseJob,
+    rows: BlockRows,
+    result: ParseResult,
+    writer: FileWriter,
+    dead_writer: FileWriter,
 ) -> None:
     """Write rows and rejected records, and count them in a result."""
     writer.write(rows.batch)
@@ -137,6 +142,9 @@ def write_rows(
         result.rejected_sequence.extend(rows.dead.column("place").to_pylist())
         dead_writer.write(rows.dead)
     result.changed += rows.changed
+    if rows.changes:
+        count_changes(result.changes, rows.changes, job.keyless)
+    result.reasons.update(rows.reasons)
     result.dependent |= rows.dependent
     result.undeclared.update(rows.undeclared)
 
