@@ -18,10 +18,18 @@ import dagster as dg
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.changed_rows import ChangeReader
 from elt_assets.lake.admin.changes import Position, TableChanges, find_changes
+from elt_assets.lake.admin.snapshots import open_snapshot
+from elt_assets.lake.delta.table import Table
 from elt_assets.lake.frames.frame_types import FrameType, find_frame_type
 from elt_assets.lake.spark.session import DataFrame
 from elt_assets.orchestration.asset_tables import locate_asset_table, refuse_other_destination
-from elt_assets.orchestration.events.metadata import POSITION, PRIMARY_KEY, unwrap
+from elt_assets.orchestration.events.metadata import (
+    POSITION,
+    PRIMARY_KEY,
+    table_identity,
+    unwrap,
+)
+from elt_assets.orchestration.events.table_events import choose, find_relation
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.table_reading import AnyKey, Frame, asset_levels, project_session
@@ -118,10 +126,11 @@ def changes(
         refuse_other_destination(link.upstream, metadata)
         place, writer = locate_asset_table(project_lake(), link.upstream, metadata)
         partitions = link.find_partitions()
-        since = link.read_position()
+        table = open_snapshot(place, writer)
+        since = link.read_position(table)
         is_same = since is None or since.get("partitions") == _digest(partitions)
         position = None if since is None or not is_same else _position_of(since)
-        table_changes = find_changes(place, writer, position, partitions)
+        table_changes = find_changes(table, position, partitions)
         if not is_same:
             reason = "other partitions of the upstream asset are read than before"
             table_changes = replace(table_changes, reload=reason)
@@ -194,18 +203,23 @@ class _Link:
     def _key(self) -> str:
         return POSITION + self.upstream.to_user_string()
 
-    def read_position(self) -> Mapping[str, Any] | None:
-        """Return the position in the latest materialisation that has one; None if none has."""
+    def read_position(self, table: Table) -> Mapping[str, Any] | None:
+        """Return the position in the latest materialisation that has one in this table; None if none has.
+
+        The asset may have read a table of another lake since, in another environment.
+        """
         context = self._context
         records = context.instance.fetch_materializations(
             dg.AssetRecordsFilter(asset_key=context.asset_key, asset_partitions=self._partitions),
             limit=_EVENTS,
         ).records
-        for record in records:
-            event = record.asset_materialization
-            if event is not None and self._key in event.metadata:
-                return dict(unwrap(event.metadata[self._key]))
-        return None
+        events = [record.asset_materialization for record in records]
+        positions: list[Mapping[str, Any]] = [
+            dict(unwrap(event.metadata[self._key]))
+            for event in events
+            if event is not None and self._key in event.metadata
+        ]
+        return choose(positions, lambda position: find_relation(position.get("table", {}), table))
 
     def record(self, table_changes: TableChanges, partitions: Sequence[str] | None) -> None:
         """Add the position to the materialisation that the run is going to report."""
@@ -215,6 +229,7 @@ class _Link:
             "commit": position.commit,
             "partitions": _digest(partitions),
             "reload": reload,
+            "table": table_identity(table_changes.table),
         }
         self._context.add_asset_metadata({self._key: dg.MetadataValue.json(value)})
         name = self.upstream.to_user_string()

@@ -14,7 +14,13 @@ from elt_assets.lake.delta.moves import Move
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.lake.write.table_paths import Levels
-from elt_assets.orchestration.events.metadata import commit_metadata, table_metadata, unwrap
+from elt_assets.orchestration.events.metadata import (
+    TABLE,
+    commit_metadata,
+    table_metadata,
+    unwrap,
+)
+from elt_assets.orchestration.events.table_events import is_below, read_newest_materializations
 from elt_assets.orchestration.runs.liveness import fail_dead_runs
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.former_tables import (
@@ -52,15 +58,27 @@ def refuse_lost_table(
         ConfigError: see `refuse_former_tables`.
     """
     if not tables.main.exists:
-        refuse_former_tables(lake, asset, _find_recorded_paths(instance, asset))
+        refuse_former_tables(lake, asset, _find_recorded_paths(instance, asset, lake))
 
 
-def _find_recorded_paths(instance: dg.DagsterInstance, asset: StreamAsset) -> list[Levels]:
-    """Return the path of the stream's table in its newest event."""
-    records = instance.fetch_materializations(asset.key, limit=1).records
-    events = [record.asset_materialization for record in records]
-    names = [unwrap(event.metadata.get(_TABLE_NAME)) for event in events if event is not None]
-    return [tuple(str(name).split(".")) for name in names if name is not None]
+def _find_recorded_paths(
+    instance: dg.DagsterInstance, asset: StreamAsset, lake: Location
+) -> list[Levels]:
+    """Return the paths of the stream's table in the events of a lake, and in those of any lake.
+
+    The newest event may be of another lake, in which the table was moved already. The events of another lake
+    count too: the lake may have been moved. The caller looks whether a table of the stream is there.
+    """
+    names: list[str] = []
+    for metadata in read_newest_materializations(instance, asset.key):
+        if _TABLE_NAME not in metadata:
+            continue
+        is_of_lake = is_below(lake, unwrap(metadata.get(TABLE)) or {})
+        if is_of_lake or not names:
+            names.append(str(unwrap(metadata[_TABLE_NAME])))
+        if is_of_lake:
+            break
+    return [tuple(name.split(".")) for name in names]
 
 
 def rename_tables(
@@ -92,7 +110,7 @@ def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterI
     main = asset.tables(lake).main
     if main.move is not None and main.move.target == target:
         return main.move
-    tables = find_former_tables(lake, asset, _find_recorded_paths(instance, asset))
+    tables = find_former_tables(lake, asset, _find_recorded_paths(instance, asset, lake))
     chosen = [table for table in tables if former in _names(table)]
     own_path = asset.table_path.levels
     if not chosen and main.exists and main.newest_writer is not None and main.is_foreign:
@@ -161,7 +179,7 @@ def _report(
     """Report the table to Dagster: as a materialisation if the asset has another key, to which no event is
     known."""
     metadata = {
-        **commit_metadata(table.metadata, table.version),
+        **commit_metadata(table),
         "elt/renamed_from": move.source,
     }
     if move.former == move.writer:

@@ -157,7 +157,8 @@ def refuse_removal(asset: StreamAsset) -> None:
     if asset.partitions is not None:
         raise ConfigError(
             f"{key} has partitions, and each has rows and a state of its own",
-            guidance="replace the rows of a partition with `elt sync … --partition KEY --refresh truncate`",
+            guidance="move the table and its dead letter away: the next sync of each partition reads it from "
+            "the beginning",
         )
 
 
@@ -182,7 +183,7 @@ def _commit_state(
 def _report(
     asset: StreamAsset, tables: StreamTables, instance: dg.DagsterInstance, partition: str | None
 ) -> None:
-    metadata = {**commit_metadata(tables.metadata, tables.main.version), "elt/set_by_hand": True}
+    metadata = {**commit_metadata(tables.main), "elt/set_by_hand": True}
     instance.report_runless_asset_event(
         dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
     )

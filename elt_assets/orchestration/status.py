@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import dagster as dg
 
 from elt_assets.orchestration.events.metadata import figures_of
+from elt_assets.orchestration.events.table_events import TableEvents
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.catalog import stream_names
 from elt_assets.storage.location import Location
-
-_PAGE = 1000
 
 
 @dataclass(frozen=True)
@@ -46,25 +45,18 @@ def _status(
     asset: StreamAsset, name: str, lake: Location | str, instance: dg.DagsterInstance
 ) -> StreamStatus:
     table, destination = asset.tables(lake).main, asset.connection.destination
-    event = instance.get_latest_materialization_event(asset.key)
-    materialization = event.asset_materialization if event else None
+    events = TableEvents(instance, asset.key, table)
+    materialization = events.newest_materialization()
     return StreamStatus(
         stream=name,
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
         figures=figures_of(materialization.metadata) if materialization else None,
-        rows=table.records if destination is None else _count_committed(instance, asset.key),
+        rows=table.records if destination is None else _count_committed(events),
         state=source_state(table.metadata.state),
         path=table.uri,
     )
 
 
-def _count_committed(instance: dg.DagsterInstance, key: dg.AssetKey) -> int:
-    """Return the number of committed records in all materialisations in the event log."""
-    total, cursor, has_more = 0, None, True
-    while has_more:
-        page = instance.fetch_materializations(key, limit=_PAGE, cursor=cursor)
-        for record in page.records:
-            event = record.asset_materialization
-            total += figures_of(event.metadata).committed if event else 0
-        cursor, has_more = page.cursor, page.has_more
-    return total
+def _count_committed(events: TableEvents) -> int:
+    """Return the number of committed records in all materialisations of a table in the event log."""
+    return sum(figures_of(event.metadata).committed for event in events.all_materializations())

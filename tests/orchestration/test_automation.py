@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from typing import Any
 
 import dagster as dg
@@ -231,6 +232,13 @@ def test_partitions_may_be_added_without_runs(own: Project, spark: object) -> No
     assert not done.run_requests and "added 2 partitions" in (done.skip_message or "")
     with instance_of(own) as instance:
         assert set(instance.get_dynamic_partitions("weather__readings")) == {"north", "south"}
+
+    # The table of another lake, or one that was created again, has the same version and other values.
+    shutil.rmtree(own.home / "lake")
+    reconfigure(own, "weather", stations=["north", "east"])
+    assert materialize(own, 'key:"weather/stations"').success
+    again = tick(own, "weather__readings_partitions", done.cursor)
+    assert "added 1 partition" in (again.skip_message or "")
 
 
 def test_new_values_of_a_stream_with_windows_request_the_newest_window(

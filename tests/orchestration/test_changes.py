@@ -81,6 +81,19 @@ def sync(project: Project, *rows: dict[str, Any], **how: Any) -> None:
     assert materialize(project, SOURCE).success
 
 
+def test_each_environment_of_a_home_has_a_position_of_its_own(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = Follower(pl.DataFrame)
+    for rows in ([{"id": 1, "name": "a"}], [{"id": 2, "name": "b"}]):
+        for lake in ("dev", "prod"):
+            monkeypatch.setenv("ELT_LAKE", str(own.root / lake))
+            sync(own, *rows, destination_sync_mode="append")
+            seen = follower.follow(own)
+            assert (seen.reason is None) == (rows[0]["id"] == 2), seen
+            assert seen.rows == {rows[0]["id"]: rows[0]["name"]}
+
+
 def test_an_asset_gets_the_rows_since_its_last_success(own: Project) -> None:
     follower = Follower(pl.DataFrame)
     sync(own, {"id": 1, "name": "a"}, {"id": 2, "name": "b"})

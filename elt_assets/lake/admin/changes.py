@@ -18,7 +18,7 @@ from functools import cached_property
 import pyarrow.fs as pafs
 
 from elt_assets.errors import EltError
-from elt_assets.lake.admin.snapshots import list_files, open_snapshot
+from elt_assets.lake.admin.snapshots import list_files
 from elt_assets.lake.delta import log
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import find_retyped
@@ -27,7 +27,6 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.schema.metadata_columns import RAW_ID
 from elt_assets.lake.write.stream_tables import SUFFIXES
-from elt_assets.storage.location import Location
 
 FIRST_READ = "it is the first read"
 
@@ -78,19 +77,18 @@ class TableChanges:
 
 
 def find_changes(
-    location: Location, app_id: str, since: Position | None, partitions: Collection[str] | None
+    table: Table, since: Position | None, partitions: Collection[str] | None
 ) -> TableChanges:
     """Return the changes of a table since a position.
 
     Args:
-        app_id: the id of the table's writer; each partition of it is a writer of its own.
+        table: at the version that a reader gets (`open_snapshot`).
         since: the position of the former read; None if there is none.
         partitions: those whose rows are asked for; None for all rows.
 
     Raises:
-        ConfigError: there is no such table, or it has no partitions.
+        ConfigError: the table has no partitions.
     """
-    table = open_snapshot(location, app_id)
     whole = RowSelection(table, list_files(table, partitions), partitions)
     position = Position(table.version, _read_commit_name(table, table.version))
     if since is None:

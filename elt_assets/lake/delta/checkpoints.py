@@ -32,7 +32,12 @@ MAX_BYTES = 8 << 20
 """Bytes of entries after a checkpoint from which another one is due: an opening reads them."""
 _COLUMNS = (
     *("txn.appId", "txn.version", "protocol"),
-    *("metaData.schemaString", "metaData.partitionColumns", "metaData.configuration"),
+    *(
+        "metaData.id",
+        "metaData.schemaString",
+        "metaData.partitionColumns",
+        "metaData.configuration",
+    ),
 )
 
 
@@ -51,7 +56,7 @@ class Checkpoint:
     Attributes:
         size: bytes of its file.
         protocol: the action `protocol`.
-        metadata: three values of the action `metaData`, as in the log.
+        metadata: four values of the action `metaData`, as in the log.
         transactions: the columns `appId` and `version`.
     """
 

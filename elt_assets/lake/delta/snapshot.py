@@ -52,8 +52,13 @@ _NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 
 
 class TableMetadata(NamedTuple):
-    """The properties of a table, and the columns that it is partitioned by."""
+    """The properties of a table, and the columns that it is partitioned by.
 
+    `id`: Delta's id of the table. It goes with the table when its folder is moved or copied, and a table that
+    is created again has another one.
+    """
+
+    id: str
     configuration: dict[str, str]
     partition_columns: list[str]
 
@@ -96,7 +101,9 @@ class Snapshot:
     def from_delta(cls, delta: DeltaTable, storage: TableStorage) -> Snapshot:
         """Return the snapshot of a table that delta-rs has opened."""
         metadata = delta.metadata()
-        properties = TableMetadata(metadata.configuration, metadata.partition_columns)
+        properties = TableMetadata(
+            str(metadata.id), metadata.configuration, metadata.partition_columns
+        )
         schema = delta.schema().to_json()
         return cls(
             storage,
@@ -380,6 +387,8 @@ def _protocol(action: Mapping[str, Any]) -> ProtocolVersions:
 
 def _metadata(action: Mapping[str, Any]) -> tuple[TableMetadata, str]:
     properties = TableMetadata(
-        dict(action.get("configuration") or {}), list(action.get("partitionColumns") or ())
+        str(action["id"]),
+        dict(action.get("configuration") or {}),
+        list(action.get("partitionColumns") or ()),
     )
     return properties, str(action["schemaString"])

@@ -92,6 +92,12 @@ class Table:
         return self._delta is not None
 
     @property
+    def id(self) -> str | None:
+        """Delta's id of the table, which is the same at each place that it is moved or copied to; None if the
+        table does not exist."""
+        return None if self._delta is None else self._delta.metadata().id
+
+    @property
     def partition_by(self) -> tuple[str, ...]:
         """The partition columns of the table: those that it has, or that it is to be created with."""
         if self._delta is None:

@@ -22,7 +22,12 @@ import dagster as dg
 
 from elt_assets.orchestration.assets.read_events import CommittedRead, ReadReporter
 from elt_assets.orchestration.events.metadata import SEQUENCE, unwrap
-from elt_assets.orchestration.events.reconcile import is_unreported_read, partitions_of_dead_runs
+from elt_assets.orchestration.events.reconcile import (
+    is_unreported_read,
+    keeps_events,
+    partitions_of_dead_runs,
+)
+from elt_assets.orchestration.events.table_events import TableEvents
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH
@@ -74,6 +79,8 @@ def report_killed_runs(
     context: dg.AssetExecutionContext,
 ) -> None:
     """Report the partitions that killed runs committed and could not report."""
+    if not keeps_events(context.instance):
+        return
     table = asset.tables(lake.location).main
     for partition in partitions_of_dead_runs(context.instance, asset, table):
         tables = asset.tables(lake.location, partition)
@@ -86,7 +93,7 @@ def report_killed_runs(
 
 
 def complete_refreshes(
-    assets: Sequence[StreamAsset], context: dg.AssetExecutionContext
+    assets: Sequence[StreamAsset], lake: LakeResource, context: dg.AssetExecutionContext
 ) -> set[dg.AssetKey]:
     """Return the full refreshes that an earlier attempt of this step has completed, of streams read together.
 
@@ -96,7 +103,8 @@ def complete_refreshes(
     together = [asset for asset in assets if asset.connection.read_together]
     attempts, complete = _run_ids(context), set()
     for asset in together if attempts else ():
-        event = context.instance.get_latest_materialization_event(asset.key)
+        table = asset.tables(lake.location).main
+        event = TableEvents(context.instance, asset.key, table).newest_materialization()
         is_complete = event is not None and event.run_id in attempts
         if is_complete and asset.stream.sync_mode == FULL_REFRESH:
             context.log.info(f"{asset.name}: not read again, an earlier attempt has completed it")

@@ -20,7 +20,7 @@ from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
 from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.events.metadata import recovery_metadata
-from elt_assets.orchestration.events.reconcile import reconcile
+from elt_assets.orchestration.events.reconcile import describe_lost_events, reconcile
 from elt_assets.orchestration.renaming import refuse_lost_table
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.source_partitions import PartitionContexts, find_contexts
@@ -118,7 +118,9 @@ class ReadPlanner:
         asset.refuse_foreign(tables.main)
         refuse_lost_table(context.instance, asset, self._lake.location, tables)
         start = reconcile(context.instance, asset.key, tables.main, partition)
-        for warning in (*start.warnings, *tables.roll_back_companions(context.run.run_id)):
+        lost = describe_lost_events(context.instance, context.run.run_id)
+        undone = tables.roll_back_companions(context.run.run_id)
+        for warning in filter(None, (lost, *start.warnings, *undone)):
             context.log.warning(warning)
         if start.is_unreported:
             metadata = recovery_metadata(tables.main)

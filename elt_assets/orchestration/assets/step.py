@@ -34,6 +34,7 @@ from elt_assets.orchestration.assets.read_events import (
 from elt_assets.orchestration.assets.run_config import SyncConfig, validate
 from elt_assets.orchestration.events.metadata import RECORDS_READ
 from elt_assets.orchestration.events.report import IN_RESULT, CompleteStream
+from elt_assets.orchestration.events.table_events import TableEvents
 from elt_assets.orchestration.io_manager import SparkIOManager
 from elt_assets.orchestration.resources import LakeResource, spark_provider
 from elt_assets.orchestration.source_partitions import MissingPartition, PartitionContexts
@@ -111,7 +112,7 @@ class SyncStep:
         context = self._context
         selected = [asset for asset in self._assets if asset.key in context.selected_asset_keys]
         log_unread([asset for asset in self._assets if asset not in selected], context)
-        earlier = complete_refreshes(selected, context)
+        earlier = complete_refreshes(selected, self._lake, context)
         requested = [asset for asset in selected if asset.key not in earlier]
         failure: EltError | None = None
         try:
@@ -241,8 +242,8 @@ class SyncStep:
             partitions = [read.partition or "" for read in result.reads] if is_partitioned else None
             return checks.Evidence(asset, syncs, tables, files, spark, partitions)
         tables = asset.tables(self._lake.location)
-        event = self._context.instance.get_latest_materialization_event(asset.key)
-        last = event.asset_materialization if event else None
+        events = TableEvents(self._context.instance, asset.key, tables.main)
+        last = events.newest_materialization()
         syncs = [last.metadata] if last is not None else []
         return checks.Evidence(asset, syncs, tables, tables.main.files, spark)
 

@@ -135,7 +135,7 @@ def _partitions(
 ) -> dg.SensorDefinition:
     """Return a sensor that adds partition keys.
 
-    Its cursor is the table version all of whose values it has added.
+    Its cursor is the table, by its id, and the version all of whose values it has added.
     """
     origin = _origin(asset, discovery, assets)
 
@@ -151,14 +151,16 @@ def _partitions(
         lake: LakeResource = context.resources.elt_lake
         try:
             table = origin.tables(lake.location).main
-            if str(table.version) == context.cursor:
+            # A version alone may be that of a table of another lake, or of one that was created again.
+            seen = f"{table.id}:{table.version}"
+            if seen == context.cursor:
                 return dg.SkipReason(f"{table.uri} has not changed")
             present = columns_of(origin.make_stored_stream(), table.schema)
             values = texts_of(table, present, discovery.field)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SkipReason(f"the table could not be read: {one_line(error)}")
         added = add_partitions(asset, values, context, materialize=discovery.materialize)
-        return added.result(cursor=context.cursor if added.more else str(table.version))
+        return added.result(cursor=context.cursor if added.more else seen)
 
     return new_partitions
 

@@ -19,6 +19,8 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.recovery.texts import decode_for_output
 from elt_assets.sync.events import StreamProgress
 
+TABLE = "elt/table"
+"""Metadata key of an event: the table that it is of, by its URI and by Delta's id (`events.table_events`)."""
 SEQUENCE = "elt/sequence"
 GENERATION = "elt/generation"
 STATE = "elt/state"
@@ -198,19 +200,38 @@ def state_metadata(state: str | None) -> Any:
     )
 
 
-def commit_metadata(commit: CommitMetadata, version: int) -> dict[str, Any]:
-    """Return the metadata of a commit and of the table version that it created."""
+def table_mark(table: Table) -> dict[str, Any]:
+    """Return the metadata that says which table an event is of."""
+    return {TABLE: dg.MetadataValue.json(table_identity(table))}
+
+
+def table_identity(table: Table) -> dict[str, Any]:
+    """Return the place of a table, and Delta's id, which is None if there is no table yet."""
+    return {"uri": table.uri, "id": table.id}
+
+
+def commit_metadata(
+    table: Table, commit: CommitMetadata | None = None, version: int | None = None
+) -> dict[str, Any]:
+    """Return the metadata of a commit to a table, and of the version of the table that it created.
+
+    Args:
+        commit: default: the newest commit of the table's writer.
+        version: default: the version of the snapshot.
+    """
+    commit = table.metadata if commit is None else commit
     return {
+        **table_mark(table),
         STATE: state_metadata(commit.state),
         SEQUENCE: commit.sequence,
         GENERATION: commit.generation,
-        "elt/table_version": version,
+        "elt/table_version": table.version if version is None else version,
     }
 
 
 def recovery_metadata(table: Table) -> dict[str, Any]:
     """Return the metadata of the event that a killed run owed for the newest commit of a table's writer."""
-    return {**commit_metadata(table.metadata, table.version), "elt/recovered": True}
+    return {**commit_metadata(table), "elt/recovered": True}
 
 
 def schema_metadata(changes: Sequence[str]) -> dict[str, Any]:
@@ -271,5 +292,6 @@ def companion_metadata(
     table: Table, name: str, *, partition_rows: int | None = None
 ) -> dict[str, Any]:
     """Return the metadata of a companion table's event; a companion without rows may have no table."""
-    values = dict(table_metadata(table, name, partition_rows=partition_rows))
+    described = table_metadata(table, name, partition_rows=partition_rows)
+    values = {**table_mark(table), **described}
     return {**values, "elt/table_version": table.version} if table.exists else values

@@ -1,29 +1,33 @@
 """Compare the state of a table with the event log before a sync.
 
 The state of the table is always used, because it was committed with the data. The event log can be behind
-the table (a run was killed between commit and event) or ahead of it (the table was restored or deleted).
+the table (a run was killed between commit and event) or ahead of it (the table was restored or deleted). Only
+events of the same table are compared with it (`table_events`).
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import dagster as dg
-from dagster import AssetRecordsFilter, DagsterInstance
+from dagster import DagsterInstance
 
 from elt_assets import paths
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stream_tables import StreamTables, app_id
 from elt_assets.orchestration.events.metadata import GENERATION, SEQUENCE, unwrap
+from elt_assets.orchestration.events.table_events import Relation, TableEvent, TableEvents
 from elt_assets.orchestration.runs.liveness import has_died
 from elt_assets.pipeline.connection_stream import ConnectionStream
 
 RECENT_COMMITS = 20
 """Number of commits in which to look for runs that were killed before they reported their last one."""
-MAX_OBSERVATIONS = 20
-"""Number of observations to search. Some, for example those of drift, do not refer to a commit."""
+WARNED = "elt/warned_of_lost_events"
+"""Tag of a run whose log says that its events are not kept."""
+_TEMPORARY_HOME = ".tmp_dagster_home_"
+"""Beginning of the name of a home that a command of Dagster makes, and removes at its end."""
 
 
 @dataclass(frozen=True)
@@ -41,25 +45,43 @@ class StartingPoint:
 def reconcile(
     instance: DagsterInstance, key: dg.AssetKey, table: Table, partition: str | None = None
 ) -> StartingPoint:
-    """Compare the table of a stream, or one of its partitions, with the events of the asset."""
-    metadata, reported_sequence = table.metadata, last_sequence(instance, key, partition)
-    if not os.environ.get("DAGSTER_HOME"):
-        warning = (
-            "DAGSTER_HOME is not set, so the events of this run will be lost; "
-            f"its files are in {paths.home()}, and the table is {table.uri}"
-        )
-        if metadata.sequence:
-            warning += f"; the state comes from the table (sequence {metadata.sequence})"
-        return StartingPoint(metadata, (warning,))
+    """Compare the table of a stream, or one of its partitions, with the events of the table."""
+    metadata = table.metadata
+    if not keeps_events(instance):  # those of earlier runs are gone, so nothing can be compared
+        return StartingPoint(metadata)
     if metadata.restored:
         return StartingPoint(metadata, (_restore_warning(table),))
-    if reported_sequence is not None and reported_sequence > metadata.sequence:
-        return StartingPoint(metadata, (_ahead_warning(reported_sequence, table),))
+    event = TableEvents(instance, key, table, partition).newest_commit()
+    reported_sequence = None if event is None else int(unwrap(event.metadata[SEQUENCE]))
+    if event is not None and (reported_sequence or 0) > metadata.sequence:
+        return StartingPoint(metadata, (_ahead_warning(event, table),))
     if metadata.sequence > (reported_sequence or 0):
         return StartingPoint(
             metadata, (_behind_warning(reported_sequence, table),), is_unreported=True
         )
     return StartingPoint(metadata)
+
+
+def keeps_events(instance: DagsterInstance) -> bool:
+    """Return whether the events of a run are there after the process that executes it has ended."""
+    is_temporary = Path(instance.root_directory).name.startswith(_TEMPORARY_HOME)
+    return not (instance.is_ephemeral or is_temporary)
+
+
+def describe_lost_events(instance: DagsterInstance, run_id: str) -> str | None:
+    """Return the warning that the events of a run are not kept: once for each run, else None.
+
+    The run remembers it by a tag, since its steps may be in several processes.
+    """
+    run = None if keeps_events(instance) else instance.get_run_by_id(run_id)
+    if run is None or WARNED in run.tags:
+        return None
+    instance.add_run_tags(run_id, {WARNED: "true"})
+    return (
+        "DAGSTER_HOME is not set, so Dagster loses the events of this run when it ends. No row is lost: the "
+        f"files are in {paths.home()}, and each stream goes on from the state in its table. To keep the "
+        f"events, set DAGSTER_HOME to that folder, or run `elt sync`, which uses it by itself"
+    )
 
 
 def partitions_of_dead_runs(
@@ -89,32 +111,10 @@ def is_unreported_read(
     metadata = tables.metadata
     if not of.make_stored_stream().overwrites or metadata.refresh is not None or metadata.restored:
         return False
-    records = AssetRecordsFilter(dg.AssetKey(list(of.levels)), asset_partitions=[partition])
-    newest = instance.fetch_materializations(records, limit=1).records
-    event = newest[0].asset_materialization if newest else None
+    events = TableEvents(instance, dg.AssetKey(list(of.levels)), tables.main, partition)
+    event = events.newest_materialization()
     reported = 0 if event is None else unwrap(event.metadata.get(GENERATION, 0))
     return bool(metadata.generation > reported)
-
-
-def last_sequence(
-    instance: DagsterInstance, key: dg.AssetKey, partition: str | None = None
-) -> int | None:
-    """Return the sequence in the newest materialisation or observation of the asset; None if there is none.
-
-    The newest event is used and not the highest sequence: after a rollback the sequence restarts.
-    """
-    sequences: dict[int, int] = {}
-    partitions = [partition] if partition is not None else None
-    records = AssetRecordsFilter(asset_key=key, asset_partitions=partitions)
-    for record in (
-        *instance.fetch_materializations(records, limit=1).records,
-        *instance.fetch_observations(records, limit=MAX_OBSERVATIONS).records,
-    ):
-        event = record.asset_materialization or record.event_log_entry.asset_observation
-        value = event.metadata.get(SEQUENCE) if event else None
-        if value is not None and isinstance(value.value, int):
-            sequences[record.storage_id] = value.value
-    return sequences[max(sequences)] if sequences else None
 
 
 def _restore_warning(table: Table) -> str:
@@ -124,7 +124,14 @@ def _restore_warning(table: Table) -> str:
     )
 
 
-def _ahead_warning(reported_sequence: int, table: Table) -> str:
+def _ahead_warning(event: TableEvent, table: Table) -> str:
+    reported_sequence = unwrap(event.metadata[SEQUENCE])
+    if event.relation is Relation.SAME_TABLE:
+        return (
+            f"the last event of this table refers to commit {reported_sequence} at {event.place}, but the "
+            f"table {table.uri} is at commit {table.metadata.sequence}: it is an older copy. The sync starts "
+            "from the state of the copy and reads later data again."
+        )
     return (
         f"the last event refers to commit {reported_sequence}, but the table {table.uri} is at commit "
         f"{table.metadata.sequence}: it was rolled back or deleted. The sync starts from the state of the "

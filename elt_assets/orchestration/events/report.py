@@ -34,6 +34,7 @@ from elt_assets.orchestration.events.metadata import (
     table_metadata,
 )
 from elt_assets.orchestration.events.summary import POLICY, summary_metadata
+from elt_assets.orchestration.events.table_events import TableEvents
 from elt_assets.pipeline.figure_texts import describe_losses, describe_undeclared
 from elt_assets.pipeline.progress import Progress, report_phases
 from elt_assets.pipeline.read_plan import ReadPlan
@@ -120,7 +121,8 @@ class ReportedRead:
     def _observe(self, read: StreamPlan, event: Acknowledged) -> None:
         commit = event.commit
         acknowledged = CommitMetadata(commit.sequence, commit.generation, commit.state)
-        metadata = {**commit_metadata(acknowledged, commit.version), **self._figures(read)}
+        table = read.tables.main
+        metadata = {**commit_metadata(table, acknowledged, commit.version), **self._figures(read)}
         key = dg.AssetKey(list(read.asset.levels))
         self._log_event(dg.AssetObservation(key, metadata=metadata, partition=read.partition))
         reach(Failpoint.STATE_OBSERVED)
@@ -128,7 +130,7 @@ class ReportedRead:
     def _complete(self, read: StreamPlan) -> CompleteStream:
         is_in_lake = self._plan.destination is None
         metadata = {
-            **commit_metadata(read.tables.metadata, read.tables.main.version),
+            **commit_metadata(read.tables.main),
             **self._figures(read),
             **(self._table_metadata(read) if is_in_lake else {}),
             **source_metadata(self._run.progress(read.id)),
@@ -137,7 +139,8 @@ class ReportedRead:
         }
         self._log_end(read)
         key = dg.AssetKey(list(read.asset.levels))
-        summary = summary_metadata(self._instance, key, read.partition, metadata)
+        events = TableEvents(self._instance, key, read.tables.main, read.partition)
+        summary = summary_metadata(events, metadata)
         return CompleteStream(read, {**summary, **metadata})
 
     def _figures(self, read: StreamPlan) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The summary of a materialisation: how many rows there are, whether all is well, and what has changed.
 
 It is the text that answers at a glance. Everything in it is from the other metadata of the event, and from
-the event of the same asset (or partition) before it.
+the event of the same table (or partition of it) before it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
-from dagster import AssetRecordsFilter
 
 from elt_assets.lake.spark.parsing.change_counts import parse_name
 from elt_assets.orchestration.events.metadata import (
@@ -21,6 +20,7 @@ from elt_assets.orchestration.events.metadata import (
     figures_of,
     unwrap,
 )
+from elt_assets.orchestration.events.table_events import TableEvents
 from elt_assets.pipeline.figures import SyncFigures
 
 SUMMARY = "elt/summary"
@@ -29,20 +29,17 @@ _MAX_FIELDS = 5
 """Maximum number of fields that the summary names."""
 
 
-def summary_metadata(
-    instance: dg.DagsterInstance,
-    key: dg.AssetKey,
-    partition: str | None,
-    metadata: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return the metadata of the summary of an event that is not logged yet."""
-    records = AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
-    events = instance.fetch_materializations(records, limit=1).records
-    former = events[0].asset_materialization if events else None
+def summary_metadata(events: TableEvents, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of the summary of an event that is not logged yet.
+
+    Args:
+        events: the events of the table, or of its partition, before this one.
+    """
+    former = events.newest_materialization()
     lines = (
         summarize(metadata, None)
         if former is None
-        else summarize(metadata, former.metadata, events[0].timestamp)
+        else summarize(metadata, former.metadata, former.timestamp)
     )
     return {SUMMARY: dg.MetadataValue.md("\n".join(f"- {line}" for line in lines))}
 

@@ -140,7 +140,7 @@ def _replay(
     commit = replay(spark_provider(spark), tables, spec, lake.sync_staging)
     if commit is not None:
         metadata = {
-            **commit_metadata(tables.metadata, tables.main.version),
+            **commit_metadata(tables.main),
             "elt/records_replayed": commit.records,
             "elt/records_rejected": commit.rejected,
         }

@@ -1,0 +1,263 @@
+"""Several lakes in one home: of environments, branches and copies. Events count for the table they are of."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elt_assets.cli import main
+from elt_assets.connection import place_in
+from elt_assets.lake.write.state_commit import set_state
+from elt_assets.lake.write.write_spec import make_declared_schema
+from elt_assets.orchestration import states
+from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.events import table_events
+from elt_assets.orchestration.events.metadata import SEQUENCE, TABLE
+from elt_assets.orchestration.events.reconcile import reconcile
+from elt_assets.orchestration.events.table_events import TableEvents
+from elt_assets.orchestration.status import stream_statuses
+from elt_assets.orchestration.streams import StreamAsset
+from tests.examples import few
+from tests.orchestration.running import failure_of, materialize, read_log
+from tests.orchestration.test_together import BOTH, ids, reconfigure
+from tests.orchestration.ticking import instance_of
+from tests.programs.scripted import record, script, state
+from tests.programs.shared_source import append, connection
+from tests.project import Project
+
+THINGS = dg.AssetKey(["scripted", "things"])
+ROLLED_BACK, UNREPORTED, OLDER_COPY = "was rolled back or deleted", "the event log", "an older copy"
+FALSE_ALARMS = (ROLLED_BACK, UNREPORTED, OLDER_COPY, "restored")
+
+
+def asset_of(project: Project, **stream: Any) -> StreamAsset:
+    script(project, [], **stream)
+    place = place_in(project.root / "defs" / "scripted")
+    (asset,) = ConnectionComponent.load_at(place).stream_assets()
+    return asset
+
+
+@dataclass
+class Lake:
+    """A lake and what is known of its table: the sequence, and that of the last event about it.
+
+    `has_event`: an event is of this place. `is_known`: it is of this table, by its id.
+    `has_copies`: the table is at other places, too.
+    """
+
+    path: Path
+    sequence: int = 0
+    reported: int = 0
+    has_event: bool = False
+    is_known: bool = False
+    has_copies: bool = False
+
+
+class Model:
+    """What happens to the lakes of one home, and what the next sync of each must say."""
+
+    def __init__(self, folder: Path, asset: StreamAsset, instance: dg.DagsterInstance):
+        self.lakes = [self._create(folder / name) for name in ("dev", "prod")]
+        self._folder, self._asset, self._instance = folder, asset, instance
+        self._count = 0
+
+    @staticmethod
+    def _create(path: Path) -> Lake:
+        path.mkdir(parents=True)
+        return Lake(path)
+
+    def sync(self, lake: Lake) -> None:
+        self._count += 1
+        states.set_state(self._asset, str(lake.path), {"n": self._count}, self._instance)
+        lake.sequence += 1
+        lake.reported, lake.has_event, lake.is_known = lake.sequence, True, True
+
+    def kill(self, lake: Lake) -> None:
+        """Commit, and be killed before the event."""
+        tables = self._asset.tables(str(lake.path))
+        schema = make_declared_schema(self._asset.make_stored_stream())
+        set_state(tables, json.dumps(state(self._count)["state"]), "killed", schema, "things")
+        lake.sequence += 1
+
+    def delete(self, lake: Lake) -> None:
+        shutil.rmtree(lake.path)
+        lake.path.mkdir()
+        lake.sequence, lake.has_copies = 0, False
+        lake.reported = lake.reported if lake.has_event else 0
+        lake.is_known = False  # the id is gone with the table
+
+    def restore(self, lake: Lake) -> None:
+        """Sync, and put a backup back that was made before."""
+        backup, sequence = self._free_path(), lake.sequence
+        shutil.copytree(lake.path, backup)
+        self.sync(lake)
+        shutil.rmtree(lake.path)
+        backup.rename(lake.path)
+        lake.sequence, lake.is_known = sequence, sequence > 0
+
+    def move(self, lake: Lake) -> None:
+        path = self._free_path()
+        lake.path.rename(path)
+        lake.path, lake.has_event = path, False
+        lake.reported = lake.reported if lake.is_known else 0
+
+    def copy(self, lake: Lake) -> None:
+        path = self._free_path()
+        shutil.copytree(lake.path, path)
+        lake.has_copies = lake.sequence > 0
+        known = lake.is_known and lake.has_copies
+        reported = lake.reported if known else 0
+        copy = Lake(path, lake.sequence, reported, is_known=known, has_copies=lake.has_copies)
+        self.lakes.append(copy)
+
+    def _free_path(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self._folder)) / "lake"
+
+    def check(self, lake: Lake) -> None:
+        table = self._asset.tables(str(lake.path)).main
+        warnings = reconcile(self._instance, THINGS, table).warnings
+        found = {text for text in FALSE_ALARMS for line in warnings if text in line}
+        if lake.has_copies and not lake.has_event:  # the newest event may be of another copy
+            assert ROLLED_BACK not in found
+        elif lake.reported > lake.sequence:
+            assert found and found <= {ROLLED_BACK, OLDER_COPY}
+        else:
+            assert found == ({UNREPORTED} if lake.reported < lake.sequence else set())
+        (status,) = stream_statuses([self._asset], str(lake.path), self._instance)
+        acknowledged = table.metadata.state
+        assert (status.state is None) == (acknowledged is None)
+
+
+EVENTS: list[Callable[[Model, Lake], None]] = [
+    Model.sync,
+    Model.kill,
+    Model.delete,
+    Model.restore,
+    Model.move,
+    Model.copy,
+]
+
+
+@few(12)
+@given(steps=st.lists(st.tuples(st.sampled_from(EVENTS), st.integers(0, 9)), max_size=9))
+def test_only_what_happened_to_a_lake_is_reported_of_it(
+    own: Project, steps: list[tuple[Callable[[Model, Lake], None], int]]
+) -> None:
+    asset = asset_of(own)
+    with tempfile.TemporaryDirectory(dir=own.root) as folder, instance_of(own) as instance:
+        model = Model(Path(folder), asset, instance)
+        for happen, number in steps:
+            happen(model, model.lakes[number % len(model.lakes)])
+            for lake in model.lakes:
+                model.check(lake)
+
+
+def test_events_are_of_a_place_first_and_then_of_a_table(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also among more events of another lake than a page has; and those of an earlier version count."""
+    asset, dev, prod = asset_of(own), own.root / "dev", own.root / "prod"
+    with instance_of(own) as instance:
+
+        def report(**metadata: Any) -> None:
+            instance.report_runless_asset_event(dg.AssetMaterialization(THINGS, metadata=metadata))
+
+        def newest(place: str) -> Any:
+            commit = TableEvents(instance, THINGS, asset.tables(place).main).newest_commit()
+            return None if commit is None else commit.metadata[SEQUENCE].value
+
+        report(**{SEQUENCE: 7})  # by an earlier version
+        assert newest(str(dev)) == newest(str(prod)) == 7
+        states.set_state(asset, str(prod), {"n": 1}, instance)
+        for _ in range(30):
+            report(
+                **{SEQUENCE: 40, TABLE: {"uri": str(asset.tables(str(dev)).main.uri), "id": "x"}}
+            )
+        report(note="by hand in the UI")
+        assert newest(str(prod)) == newest(f"file://{prod}") == 1
+        assert newest(str(dev)) == 40
+        shutil.copytree(prod, own.root / "moved")
+        assert newest(str(own.root / "moved")) == 7  # the unmarked one may be of it
+        monkeypatch.setattr(table_events, "MAX_EVENTS", 25)
+        assert newest(str(prod)) == 1  # an observation, of which there is one
+        events = TableEvents(instance, THINGS, asset.tables(str(own.root / "other")).main)
+        assert events.newest_materialization() is not None  # the one that names no table
+
+
+def sync(project: Project, number: int) -> str:
+    """Sync one record in the environment in force; return the log."""
+    script(project, [record(id=number), state(number)], destination_sync_mode="append")
+    result = materialize(project, 'key:"scripted/things"')
+    assert result.success, failure_of(result)
+    return read_log(project, result)
+
+
+def read_status(capsys: pytest.CaptureFixture[str]) -> tuple[Any, int]:
+    capsys.readouterr()
+    assert main(["status", "scripted", "--json"]) == 0
+    (status,) = json.loads(capsys.readouterr().out)["streams"]
+    return status["figures"] and status["figures"]["committed"], status["rows"]
+
+
+@pytest.mark.usefixtures("spark_provider")
+def test_environments_and_branches_do_not_see_each_others_syncs(
+    own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own.root / "pyproject.toml").write_text(
+        "[tool.elt]\nlake = 'dev'\n[tool.elt.env.prod]\nlake = 'prod'\n"
+        "[tool.elt.env.branch]\nlake = 'lake_{branch}'\n"
+    )
+    monkeypatch.setenv("ELT_PROJECT", str(own.root))
+    logs = [sync(own, number) for number in (1, 2, 3)]
+    for variable, value in (("ELT_ENV", "prod"), ("ELT_BRANCH", "fix-42")):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            assert read_status(capsys) == (None, 0)
+            logs += [sync(own, 1), sync(own, 2)]
+            assert read_status(capsys) == (1, 2)
+            assert "the first materialisation" not in own.metadata(*THINGS.path)["elt/summary"]
+    assert read_status(capsys) == (1, 3)
+    logs.append(sync(own, 4))
+    assert "(+1)" in own.metadata(*THINGS.path)["elt/summary"]
+    assert [text for text in FALSE_ALARMS for log in logs if text in log] == []
+    monkeypatch.setenv("ELT_ENV", "prod")
+    shutil.rmtree(own.root / "prod")
+    assert ROLLED_BACK in sync(own, 5)
+    monkeypatch.delenv("ELT_ENV")
+    (own.root / "dev").rename(own.root / "moved")
+    monkeypatch.setenv("ELT_LAKE", str(own.root / "moved"))
+    assert read_status(capsys) == (1, 4)
+    assert [text for text in FALSE_ALARMS if text in sync(own, 6)] == []
+
+
+@pytest.mark.usefixtures("spark_provider")
+def test_a_retry_counts_only_what_is_in_its_own_lake(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full refresh that is complete in one lake is not complete in another, and stays so in its own."""
+    log = connection(
+        own,
+        config={"fail": "orders", "kind": "STREAM"},
+        sync_mode="full_refresh",
+        destination_sync_mode="append",
+    )
+    append(log, ("users", 1), ("orders", 10), ("users", 2))
+    failed = materialize(own, BOTH)
+    assert not failed.success
+    with monkeypatch.context() as patch:
+        patch.setenv("ELT_LAKE", str(own.root / "other"))
+        assert not materialize(own, BOTH, parent=failed.run_id).success
+        assert [row["id"] for row in own.rows(str(own.root / "other" / "shop" / "users"))] == [1, 2]
+    reconfigure(own, fail=None)
+    assert materialize(own, BOTH, parent=failed.run_id).success
+    assert ids(own, "users") == [1, 2]
