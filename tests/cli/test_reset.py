@@ -53,7 +53,7 @@ def test_the_state_of_every_stream_and_partition_is_reset(own: Project, elt: Elt
     assert north["state"] is None
     assert elt.json("reset", "weather")["streams"][0]["partitions"] == 0
     refused = elt.refuse("reset", "weather", "--data", "--yes")
-    assert "has partitions" in refused["message"] and "--refresh truncate" in refused["guidance"]
+    assert "has partitions" in refused["message"] and "move the table" in refused["guidance"]
     assert "has no stream 'reading'" in elt.refuse("reset", "weather", "reading")["message"]
 
 
@@ -61,3 +61,39 @@ def test_rows_that_are_not_there_need_no_commit(own: Project, elt: Elt) -> None:
     script(own, [])
     assert elt.json("reset", "scripted", "--data", "--yes")["streams"][0]["rows"] == 0
     assert not (own.home / "lake").exists()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_type_that_the_history_cannot_take_is_taken_after_a_reset(own: Project, elt: Elt) -> None:
+    """What the error says, as commands: a refresh, which it does not offer, is refused as well."""
+    text: Any = {"id": {"type": "integer"}, "value": {"type": "string"}}
+    nested: Any = {**text, "value": {"type": "object", "properties": {"x": {"type": "integer"}}}}
+    script(own, [record(id=1, value="a"), state(1)], schema=text, **LIVE)
+    elt("sync", "scripted")
+    script(own, [record(id=1, value={"x": 1}), state(2)], schema=nested, **LIVE)
+    for refresh in ((), ("--refresh", "truncate")):
+        (error,) = elt.json("sync", "scripted", *refresh, code=2)["errors"]
+        assert "cannot take the catalog's types" in error["message"]
+    elt("reset", "scripted", "things", "--data", "--yes")
+    elt("sync", "scripted")
+    for table in ("things", "things_history"):
+        assert [row["value"] for row in own.rows("scripted", table)] == [{"x": 1}]
+
+
+@pytest.mark.usefixtures("spark")
+def test_partitions_are_read_again_as_the_errors_say(own: Project, elt: Elt) -> None:
+    windowed(own, partitions=BY_STATION, sync_mode="incremental", destination_sync_mode="append")
+    sync = ("sync", "weather", "readings", "--partition", "north")
+    elt(*sync)
+    rows = len(own.rows("weather", "readings"))
+    (refused,) = elt.json(*sync, "--refresh", "truncate", code=2)["errors"]
+    assert "`refresh` is for streams without partitions" in refused["message"]
+    elt("state", "reset", "weather/readings", "--partition", "north")
+    elt(*sync)
+    assert len(own.rows("weather", "readings")) == 2 * rows
+    assert "move the table" in elt.refuse("reset", "weather", "--data", "--yes")["guidance"]
+    lake = own.home / "lake" / "weather"
+    for table in lake.iterdir():
+        table.rename(own.root / table.name)
+    elt(*sync)
+    assert len(own.rows("weather", "readings")) == rows

@@ -243,7 +243,7 @@ def test_a_history_is_never_ordered_in_another_way(plain: Lake) -> None:
             changed = keyed(key, cursor, generation=2)
             changed.minimum_generation_id = 2 * refreshes
             with pytest.raises(
-                ConfigError, match=rf"'{field}'(?s:.)*move the table and its history"
+                ConfigError, match=rf"'{field}'(?s:.)*elt reset CONNECTION STREAM --data"
             ):
                 plain.writer(changed)
 

@@ -109,7 +109,14 @@ def test_rules_name_fields_as_the_source_and_tables_have_the_new_names(
     assert [data.get("user_id") for data in records] == [1, 2, None, 1, 2]
     assert elt.json("replay", "scripted")["streams"][0]["rejected"] == 1
     own.amend("scripted", rename={"at": "since"})
-    assert "were rejected under other `fields`" in elt("replay", "scripted", code=2)
+    refused = elt("replay", "scripted", code=2)
+    assert "were rejected under other `fields`" in refused and "move that table away" in refused
+    (own.home / "lake" / "scripted" / "things_dead_letter").rename(own.root / "away")
+    assert "elt reset CONNECTION STREAM" in refused
+    elt("reset", "scripted", "things")
+    elt("sync", "scripted")
+    assert len(own.rows("scripted", "things")) == 1
+    assert elt.json("replay", "scripted")["streams"][0]["rejected"] == 1
 
 
 @pytest.mark.usefixtures("spark_provider")

@@ -274,6 +274,13 @@ def test_an_opaque_state_beside_states_of_single_streams_is_refused(own: Project
     refused = failure_of(materialize(own, BOTH))
     assert "'orders' is a LEGACY state without entries" in refused
     assert len(given(log)) == 2
+    assert "reset these streams with `elt state reset`" in refused
+    assets = ConnectionComponent.load_at(place_in(own.root / "defs" / "shop")).stream_assets()
+    (orders,) = [asset for asset in assets if asset.stream.id.name == "orders"]
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        states.reset(orders, paths.lake(), instance)
+    assert materialize(own, BOTH).success
+    assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10, 10])
 
 
 def test_a_state_may_be_given_for_all_streams(own: Project) -> None:

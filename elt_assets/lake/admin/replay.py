@@ -71,6 +71,6 @@ def _refuse(tables: StreamTables, spec: WriteSpec) -> None:
     if tables.dead_letter.metadata.salt != spec.selection:
         raise ConfigError(
             f"records in {uri} were rejected under other `fields` than the stream has now",
-            guidance="read the stream from the beginning, and move that table away: it may contain values "
-            "that must not be stored",
+            guidance="move that table away: it may contain values that must not be stored; then read the "
+            "stream from the beginning (`elt reset CONNECTION STREAM`, and a sync)",
         )

@@ -43,11 +43,12 @@ from elt_assets.lake.schema.names import RESERVED_COLUMNS
 from elt_assets.lake.schema.widening import Widening, is_narrower, wider_columns
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
-_GUIDANCE = (
-    "correct the catalog; or read the stream from the beginning (a refresh, or a policy that overwrites); "
-    "or set `on_schema_change: freeze`, which does not change the table's columns"
-)
+_FREEZE = "set `on_schema_change: freeze`, which does not change the table's columns"
 _FAIL_GUIDANCE = "correct the catalog, or set `on_schema_change: evolve` or `freeze`"
+
+
+class TypeConflict(ConfigError):
+    """The types of a column in the table and in the catalog are not comparable."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class SchemaPlan:
         differences: descriptions of all differences between the table and the catalog.
         table_columns: the columns that the table has now.
 
+        replaces_columns: the table has no rows, and takes other columns in a commit of its own.
+
     In a plan of `plan_replacement`, `added`, `widened` and `table_columns` are empty: nothing has to be
     converted.
     """
@@ -74,6 +77,7 @@ class SchemaPlan:
     widened: list[Widening] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
     table_columns: list[Column] = field(default_factory=list)
+    replaces_columns: bool = False
 
     @property
     def rewrites(self) -> bool:
@@ -81,7 +85,7 @@ class SchemaPlan:
 
         Not every engine can read a file that still has the narrower type.
         """
-        return bool(self.widened)
+        return bool(self.widened) or self.replaces_columns
 
 
 def plan(
@@ -90,6 +94,7 @@ def plan(
     mode: OnSchemaChange,
     where: str = "the table",
     history: Sequence[Column] = (),
+    restart: str = "read the stream from the beginning",
 ) -> SchemaPlan:
     """Plan how a table that exists takes a stream's declared columns.
 
@@ -102,10 +107,12 @@ def plan(
         where: the table's name for error messages.
         history: the columns of its history. A column gets the type that it has there, if that is wider than
             the table's or the declared type: rows of the table must fit into the history.
+        restart: how a user gets a table with the declared columns alone, for the guidance.
 
     Raises:
-        ConfigError: two types are not comparable (not with `freeze`); with `fail`, there is a difference; or
-            the table has a column of a type that no stream writes.
+        TypeConflict: two types are not comparable (not with `freeze`).
+        ConfigError: with `fail`, there is a difference; or the table has a column of a type that no stream
+            writes.
     """
     table_columns = _own_columns(table)
     comparison = _Comparison(mode == "freeze")
@@ -113,10 +120,13 @@ def plan(
     pairs = comparison.fields(table_columns, wider_columns(declared, history), wide_columns, ())
     if mode == "fail" and comparison.differences:
         message = f"the catalog differs from {where}: " + "; ".join(comparison.differences)
-        raise ConfigError(message, guidance=_FAIL_GUIDANCE)
+        guidance = _FAIL_GUIDANCE
+        if comparison.conflicts:  # then `evolve` alone does not help
+            guidance = f"correct the catalog; or {_FREEZE}; or set `evolve`, and {restart}"
+        raise ConfigError(message, guidance=guidance)
     if comparison.conflicts and mode != "freeze":
         message = f"{where} cannot take the catalog's types: " + "; ".join(comparison.conflicts)
-        raise ConfigError(message, guidance=_GUIDANCE)
+        raise TypeConflict(message, guidance=f"correct the catalog; or {_FREEZE}; or {restart}")
     return SchemaPlan(
         columns=[read for _, read in pairs],
         schema=t.StructType([stored.field for stored, _ in pairs]),

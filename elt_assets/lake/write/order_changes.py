@@ -27,17 +27,17 @@ from elt_assets.lake.schema.logical_types import (
     to_stored,
 )
 from elt_assets.lake.schema.widening import keeps_equality, keeps_order
-from elt_assets.lake.write.write_spec import WriteSpec, column_at, column_path, columns_of
+from elt_assets.lake.write.write_spec import (
+    WriteSpec,
+    column_at,
+    column_path,
+    columns_of,
+    describe_restart,
+)
 
 _NUMBERS = frozenset({Scalar.INTEGER, Scalar.BIG_INTEGER, Scalar.NUMBER, Scalar.BIG_NUMBER})
-_REFRESH = (
-    "refresh the stream: it is read from the beginning, and its rows are replaced at the end (`elt sync "
-    "CONNECTION STREAM --refresh truncate`); or set `on_schema_change: freeze`, so that the column keeps its "
-    "type; or correct the catalog"
-)
-_MOVE = (
-    "move the table and its history away: the next sync reads the stream from the beginning; or set "
-    "`on_schema_change: freeze`, so that the column keeps its type; or correct the catalog"
+_KEEP = (
+    "or set `on_schema_change: freeze`, so that the column keeps its type; or correct the catalog"
 )
 _DECLARE = "declare one type for the whole sync, or report it to the maintainer of the source"
 
@@ -56,7 +56,7 @@ def refuse_other_order(
     """
     if not spec.is_keyed:
         return
-    guidance = _DECLARE if in_sync else _MOVE if spec.history else _REFRESH
+    guidance = _DECLARE if in_sync else f"{describe_restart(spec)}; {_KEEP}"
     subject = f"stream {str(spec.stream.id)!r}: {subject}"
     columns = columns_of(spec.stream, plan.schema)
     for field in spec.stream.key:

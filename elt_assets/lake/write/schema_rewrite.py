@@ -40,6 +40,7 @@ from elt_assets.lake.write.write_spec import (
     WriteSpec,
     column_path,
     columns_of,
+    describe_restart,
     full_schema,
     plan_columns,
     replaces_schema,
@@ -69,16 +70,15 @@ def widen(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> None:
             reach(Failpoint.TABLE_WIDENED)
     for table in filter(None, (tables.history, tables.main)):
         if table.exists:
-            _rewrite_hidden(spark, table, replaced=replaces_schema(spec, table))
+            _rewrite_hidden(spark, table, spec)
 
 
-def _rewrite_hidden(spark: SparkProvider, table: Table, *, replaced: bool) -> None:
+def _rewrite_hidden(spark: SparkProvider, table: Table, spec: WriteSpec) -> None:
     """Rewrite hidden files that are older than the table's wider types; the next commit names the new ones.
 
-    Args:
-        replaced: whether an unfinished refresh has its own columns.
+    An unfinished refresh that replaces the table's columns has its own.
     """
-    metadata = table.metadata
+    metadata, replaced = table.metadata, replaces_schema(spec, table)
     if metadata.columns_at is None or not metadata.hidden:
         return
     before, own = table.schema_at(metadata.columns_at), stream_part(table.schema)
@@ -90,7 +90,7 @@ def _rewrite_hidden(spark: SparkProvider, table: Table, *, replaced: bool) -> No
     if metadata.refresh is not None and not replaced:
         hidden |= {"files": metadata.refresh.files, "ends": metadata.refresh.tombstones}
     rewritten = {
-        name: tuple(_rewritten(spark, table, plan, files, before, HIDDEN))
+        name: tuple(_rewritten(spark, table, plan, files, before, spec, HIDDEN))
         for name, files in hidden.items()
     }
     reach(Failpoint.HIDDEN_WIDENED)
@@ -133,7 +133,7 @@ def convert_unpublished(
     is_complete = all(column_path(columns, path) is not None for path in order if path)
     if not files or (is_complete and not plan.rewrites):
         return files
-    return _rewritten(spark, table, plan, files, before, *kind)
+    return _rewritten(spark, table, plan, files, before, spec, *kind)
 
 
 def check(tables: StreamTables, spec: WriteSpec) -> None:
@@ -166,7 +166,7 @@ def _replaces_rows(spec: WriteSpec, table: Table) -> bool:
 def _rewrite(
     spark: SparkProvider, table: Table, plan: SchemaPlan, schema: t.StructType, spec: WriteSpec
 ) -> None:
-    files = _rewritten(spark, table, plan, table.files, table.schema)
+    files = _rewritten(spark, table, plan, table.files, table.schema, spec)
     metadata = table.metadata
     after = replace(
         metadata,
@@ -194,6 +194,7 @@ def _rewritten(
     plan: SchemaPlan,
     files: Sequence[DataFile],
     schema: t.StructType,
+    spec: WriteSpec,
     *kind: str,
 ) -> list[DataFile]:
     if not files:
@@ -215,7 +216,7 @@ def _rewritten(
         results = run_tasks(
             spark.get(), len(job.groups), make_sendable(widening_tasks.make_widening_runner, job)
         )
-        _refuse_losses(table, results[widening_tasks.UNFIT])
+        _refuse_losses(table, results[widening_tasks.UNFIT], spec)
     except BaseException:
         table.storage.discard_folder(folder)
         raise
@@ -237,11 +238,12 @@ def _columns(plan: SchemaPlan, present: t.StructType) -> list[tuple[Field, Field
     return [(field_of(column_of(field)), before.get(field.name)) for field in fields]
 
 
-def _refuse_losses(table: Table, unfit: Sequence[str]) -> None:
+def _refuse_losses(table: Table, unfit: Sequence[str], spec: WriteSpec) -> None:
     if not unfit:
         return
     names = ", ".join(sorted(set(unfit)))
     raise ConfigError(
         f"the table {table.uri} cannot be rewritten with the wider types of {names}: values would change",
-        guidance="correct the catalog, set `on_schema_change: freeze`, or move the table away",
+        guidance="correct the catalog; or set `on_schema_change: freeze`; or "
+        f"{describe_restart(spec)}",
     )

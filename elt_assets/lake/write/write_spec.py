@@ -172,9 +172,50 @@ def plan_columns(
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
         plan = evolution.plan_replacement(own, wider_columns(declared, followed))
     else:
-        where = f"the table {table.uri}"
-        plan = evolution.plan(own, declared, spec.on_schema_change, where, followed)
+        plan = _plan_present(spec, table, declared, followed)
     return _read_markers(plan) if spec.is_keyed else plan
+
+
+def _plan_present(
+    spec: WriteSpec, table: Table, declared: Sequence[Column], followed: Sequence[Column]
+) -> SchemaPlan:
+    """Return the plan of a table that keeps its rows.
+
+    One that has none, as after `elt reset --data`, takes types that are not comparable with its own, too. No
+    partition does that: a table may have hidden rows of other partitions.
+    """
+    own, mode = stream_part(table.schema), spec.on_schema_change
+    try:
+        return evolution.plan(
+            own, declared, mode, f"the table {table.uri}", followed, restart=describe_restart(spec)
+        )
+    except evolution.TypeConflict:
+        if spec.partition is not None or table.file_count or table.metadata.hidden:
+            raise
+    plan = evolution.plan_replacement(own, wider_columns(declared, followed))
+    return replace(plan, replaces_columns=True)
+
+
+def describe_restart(spec: WriteSpec) -> str:
+    """Return how a user gets tables that have only rows with the columns that the stream has now.
+
+    A refresh does it for a table alone. It replaces the rows of one partition, and a history keeps the
+    earlier versions: each has rows with the former columns.
+    """
+    if spec.partition is not None:
+        return (
+            "move the table and its dead letter away: the next sync of each partition reads it from the "
+            "beginning"
+        )
+    if spec.history:
+        return (
+            "remove the rows and the history (`elt reset CONNECTION STREAM --data --yes`), or move the table "
+            "and its companions away: the next sync reads the stream from the beginning"
+        )
+    return (
+        "refresh the stream: it is read from the beginning, and its rows are replaced at the end (`elt sync "
+        "CONNECTION STREAM --refresh truncate`, or a policy that overwrites)"
+    )
 
 
 def _read_markers(plan: SchemaPlan) -> SchemaPlan:

@@ -82,7 +82,9 @@ def validate(asset: StreamAsset, config: SyncConfig) -> None:
         option = "refresh" if refreshes else "window"
         raise ConfigError(
             f"stream {name!r} has partitions; `{option}` is for streams without partitions",
-            guidance="materialise the partitions that you want to read again",
+            guidance="materialise the partitions that you want to read again; an incremental one goes on "
+            f"from its state, so reset that first: `elt state reset {asset.key.to_user_string()} --partition "
+            "KEY`",
         )
     if asset.connection.read_together:
         if config.state is not None:
