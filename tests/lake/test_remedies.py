@@ -95,21 +95,21 @@ def check(
             assert own.tables().companions["history"].records == 2
 
 
-@pytest.mark.parametrize(("was", "now", "value", "later"), CONFLICTS)
+@pytest.mark.parametrize(("was", "after", "value", "later"), CONFLICTS)
 def test_a_type_that_the_table_cannot_take(
-    plain: Lake, was: Any, now: Any, value: Any, later: Any
+    plain: Lake, was: Any, after: Any, value: Any, later: Any
 ) -> None:
-    check(plain, (was, value), (now, later), FREEZE, REFRESH, REPLACE)
+    check(plain, (was, value), (after, later), FREEZE, REFRESH, REPLACE)
 
 
-@pytest.mark.parametrize(("was", "now", "value", "later"), CONFLICTS[:2])
+@pytest.mark.parametrize(("was", "after", "value", "later"), CONFLICTS[:2])
 def test_a_type_that_the_history_cannot_take(
-    plain: Lake, was: Any, now: Any, value: Any, later: Any
+    plain: Lake, was: Any, after: Any, value: Any, later: Any
 ) -> None:
     """A refresh keeps the history, so no message offers it."""
     plain.history = True
-    check(plain, (was, value), (now, later), FREEZE, RESET, MOVE)
-    again = configure(now, generation=2)
+    check(plain, (was, value), (after, later), FREEZE, RESET, MOVE)
+    again = configure(after, generation=2)
     again.minimum_generation_id = 2
     refuse(
         Lake(plain.provider, plain.folder / "0", True, is_plain=True), again, FREEZE, RESET, MOVE
@@ -118,8 +118,8 @@ def test_a_type_that_the_history_cannot_take(
 
 def test_a_type_that_a_partition_cannot_take(plain: Lake) -> None:
     """A refresh of one partition leaves the rows of the others."""
-    (was, now, value, later), *_ = CONFLICTS
-    check(plain, (was, value), (now, later), FREEZE, MOVE, partition="mon")
+    (was, after, value, later), *_ = CONFLICTS
+    check(plain, (was, value), (after, later), FREEZE, MOVE, partition="mon")
 
 
 def test_a_type_that_is_refused_with_any_other_difference(plain: Lake) -> None:

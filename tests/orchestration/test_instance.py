@@ -101,7 +101,7 @@ def test_a_project_without_dagster_home_keeps_its_events(
 
     for number in (1, 2):
         text = sync(number)
-        assert not any(each in text for each in (LOST, REPEATED, "the event log", "DAGSTER_HOME"))
+        assert not any(alarm in text for alarm in (LOST, REPEATED, "the event log", "DAGSTER_HOME"))
     place = place_in(own.root / "defs" / "scripted")
     (asset,) = ConnectionComponent.load_at(place).stream_assets()
     tables = asset.tables(str(own.root / "dagster_home" / "lake"))

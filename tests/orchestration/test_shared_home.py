@@ -115,9 +115,9 @@ class Model:
         path = self._free_path()
         shutil.copytree(lake.path, path)
         lake.has_copies = lake.sequence > 0
-        known = lake.is_known and lake.has_copies
-        reported = lake.reported if known else 0
-        copy = Lake(path, lake.sequence, reported, is_known=known, has_copies=lake.has_copies)
+        has_event = lake.is_known and lake.has_copies
+        reported = lake.reported if has_event else 0
+        copy = Lake(path, lake.sequence, reported, is_known=has_event, has_copies=lake.has_copies)
         self.lakes.append(copy)
 
     def _free_path(self) -> Path:
@@ -126,13 +126,13 @@ class Model:
     def check(self, lake: Lake) -> None:
         table = self._asset.tables(str(lake.path)).main
         warnings = reconcile(self._instance, THINGS, table).warnings
-        found = {text for text in FALSE_ALARMS for line in warnings if text in line}
+        alarms = {text for text in FALSE_ALARMS for line in warnings if text in line}
         if lake.has_copies and not lake.has_event:  # the newest event may be of another copy
-            assert ROLLED_BACK not in found
+            assert ROLLED_BACK not in alarms
         elif lake.reported > lake.sequence:
-            assert found and found <= {ROLLED_BACK, OLDER_COPY}
+            assert alarms and alarms <= {ROLLED_BACK, OLDER_COPY}
         else:
-            assert found == ({UNREPORTED} if lake.reported < lake.sequence else set())
+            assert alarms == ({UNREPORTED} if lake.reported < lake.sequence else set())
         (status,) = stream_statuses([self._asset], str(lake.path), self._instance)
         acknowledged = table.metadata.state
         assert (status.state is None) == (acknowledged is None)
