@@ -30,6 +30,10 @@ _ERRNO = re.compile(r"\[[Ee]rrno (\d+)\]|\(os error (\d+)\)")
 
 _MARKS = re.compile(r"\x1b\[[0-9;]*m|↳")
 """Colours and arrows in the errors of delta-rs."""
+_NO_THREAD = "can't start new thread"
+"""The text of Python's RuntimeError for a thread that the system does not start."""
+EXHAUSTED = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Numbers of errors at the start of a program, because the machine or a limit has no room for another."""
 _MAX_DETAIL = 300
 _AGAIN = "the next run continues from the last commit"
 
@@ -105,6 +109,14 @@ _FAULTS: Sequence[_Fault] = (
         r"Permission denied|unable to open database file|AccessDenied|Access Denied|ACCESS_DENIED"
         r"|lacked the necessary privileges",
         (errno.EACCES, errno.EPERM),
+    ),
+    _Fault(
+        TransientError,
+        "no further process or thread can be started",
+        "end other programs, run fewer syncs at the same time, or raise the limit of processes (`ulimit -u`, "
+        "TasksMax of the service, the limit of pids of the container)",
+        rf"{_NO_THREAD}|unable to create native thread",
+        (errno.EAGAIN,),
     ),
     _Fault(
         ConfigError,
@@ -224,6 +236,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _fault_of(error: BaseException) -> _Fault | None:
     if isinstance(error, MemoryError):
         return _by_number(errno.ENOMEM)
+    if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        return _by_number(errno.EAGAIN)
     if isinstance(error, OSError) and error.errno is not None:
         return _by_number(error.errno)
     if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _LIBRARIES:

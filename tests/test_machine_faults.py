@@ -31,6 +31,7 @@ NUMBERS = {
     errno.EROFS: (ConfigError, "the file system is read-only"),
     errno.EACCES: (ConfigError, "this user may not read or write a file"),
     errno.ENOMEM: (TransientError, "the machine has too little memory"),
+    errno.EAGAIN: (TransientError, "no further process or thread can be started"),
     errno.EIO: (SystemFailure, "the disk or its network connection reports an error"),
 }
 
@@ -91,6 +92,10 @@ def _locked(folder: Path) -> None:
         holder.close()
 
 
+def _no_thread(_: Path) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def _damaged(folder: Path) -> None:
     (folder / "runs.db").write_bytes(b"no database" * 500)
     connection = sqlite3.connect(folder / "runs.db")
@@ -107,6 +112,7 @@ def _damaged(folder: Path) -> None:
         (_unbuffered_full_disk, ConfigError, "the disk is full"),
         (_locked, TransientError, "a database of Dagster is locked by another process"),
         (_damaged, SystemFailure, "a database of Dagster is damaged"),
+        (_no_thread, TransientError, "no further process or thread can be started"),
     ],
 )
 def test_real_faults_are_translated(

@@ -468,6 +468,7 @@ class Connector:
             removal=launch.removal,
             deadline=deadline,
             heartbeat=self._heartbeat,
+            on_left=lambda text: self._warn(f"{self._process_name(verb)}: {text}"),
             **stdin,
         ) as process:
             self._running.add(process)

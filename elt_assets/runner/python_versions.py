@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from elt_assets.errors import ConfigError
+from elt_assets.machine_faults import EXHAUSTED
 from elt_assets.runner.config.environment import INSTALLER
 from elt_assets.runner.uv import find_uv
 
@@ -101,5 +102,9 @@ def _run(command: list[str], seconds: float) -> subprocess.CompletedProcess[str]
             check=False,
             timeout=seconds,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
+        return None
+    except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
         return None

@@ -27,7 +27,7 @@ log = {log!r}
 with open(log, "a") as file:
     file.write(json.dumps(sys.argv[1:]) + "\\n")
 if sys.argv[1] == "rm":
-    sys.exit()
+    sys.exit({left!r})
 at = sys.argv.index("test/source:1")
 options, command = sys.argv[2:at], sys.argv[at + 1:]
 if command[0] == "discover" and {hangs}:
@@ -37,10 +37,15 @@ sys.exit(subprocess.call([sys.executable, "-m", "connectors.faker", *command]))
 
 
 def opened(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, hangs: bool = False, **how: Any
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    hangs: bool = False,
+    left: str | None = None,
+    **how: Any,
 ) -> Connector:
     client = folder / "client.py"
-    client.write_text(CLIENT.format(log=str(folder / "log"), hangs=hangs))
+    client.write_text(CLIENT.format(log=str(folder / "log"), hangs=hangs, left=left))
     monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
     return open_connector(
         "image",
@@ -85,6 +90,30 @@ def test_a_stopped_container_is_removed(tmp_path: Path, monkeypatch: pytest.Monk
         connector.discover()
     *_, started, removed = calls(tmp_path)
     assert removed == ["rm", "--force", started[started.index("--name") + 1]]
+
+
+@pytest.mark.parametrize(
+    ("left", "reported"),
+    [("the daemon is busy", "failed: the daemon is busy"), ("Error: No such container: x", None)],
+)
+def test_a_container_that_cannot_be_removed_is_reported(
+    left: str, reported: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[str] = []
+    connector = opened(
+        tmp_path,
+        monkeypatch,
+        hangs=True,
+        left=left,
+        heartbeat=1,
+        on_log=lambda _, text: logged.append(text),
+    )
+    with pytest.raises(TransientError, match="sent no output for 1 seconds"):
+        connector.discover()
+    lines = [line for line in logged if "may still run" in line]
+    name = calls(tmp_path)[-1][-1]
+    assert len(lines) == (reported is not None)
+    assert all(f"rm --force {name}` {reported}; run it again" in line for line in lines)
 
 
 def test_the_container_of_a_killed_run_is_removed(

@@ -6,13 +6,15 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from elt_assets.runner.process import child as runner
 from elt_assets.runner.process.child import STDERR_LINES, STDERR_WIDTH, Process
 from tests.programs.hostile_source import alive, gone
@@ -111,6 +113,99 @@ def test_missing_and_not_executable_programs_are_config_errors(tmp_path: Path) -
     (tmp_path / "text").chmod(0o700)
     with pytest.raises(ConfigError, match="cannot be executed: Exec format error"):
         Process([str(tmp_path / "text")])
+
+
+NOBODY = "os.setgroups([]); os.setgid(65534); os.setuid(65534)" if os.geteuid() == 0 else "pass"
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder for any user: limits of processes do not hold for root, and pytest's folders are private."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o777)
+        yield Path(name)
+
+
+@pytest.mark.parametrize(
+    ("arrange", "expected"),
+    [
+        ("os.defpath = '/none'", "ConfigError 'PROGRAM' was not started: the shell `sh`"),
+        (
+            "os.defpath = 'EMPTY'",
+            "TransientError the connector was stopped: the process that watches it has ended",
+        ),
+        ("resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))", "TransientError no further process"),
+        (
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))",
+            "ConfigError too many files are open",
+        ),
+        (
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (10, 10))",
+            "ConfigError too many files are open",
+        ),
+        (
+            'threading.Thread.start = fail(RuntimeError("can\'t start new thread"))',
+            "TransientError no f",
+        ),
+    ],
+)
+def test_a_child_that_cannot_be_watched_does_not_run(
+    arrange: str, expected: str, open_folder: Path
+) -> None:
+    """In a process of its own, because some limits cannot be raised again."""
+    program, shell = open_folder / "program", open_folder / "empty" / "sh"
+    program.write_text(f"#!/bin/sh\necho $$ > {open_folder}/pid\nsleep 600\n")
+    shell.parent.mkdir()
+    shell.write_text("#!/bin/false\n")
+    for file in (program, shell):
+        file.chmod(0o755)
+    code = UNWATCHED.replace("ARRANGE", arrange).replace("EMPTY", str(shell.parent))
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("PROGRAM", str(program))],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.startswith(expected.replace("PROGRAM", str(program))), done.stderr
+    assert "\n" in done.stdout.strip()  # the guidance
+    pid = open_folder / "pid"
+    assert not pid.exists() or gone(int(pid.read_text()))
+
+
+UNWATCHED = f"""
+import os, resource, threading
+from elt_assets.errors import EltError
+from elt_assets.runner.process.child import Process
+
+def fail(error):
+    def start(self): raise error
+    return start
+
+{NOBODY}
+ARRANGE
+try:
+    with Process(["PROGRAM"]) as process:
+        list(process.lines())
+except EltError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_connector_whose_watchdog_is_killed_is_ended() -> None:
+    with python("print(os.getpid())\ntime.sleep(600)") as process:
+        lines = process.lines()
+        pid = int(next(lines))
+        (watchdog,) = (
+            each
+            for each in psutil.Process().children()
+            if each.pid != pid and process._mark in each.cmdline()
+        )
+        watchdog.kill()
+        with pytest.raises(TransientError, match=r"the process that watches it has ended\n.*`sh`"):
+            next(lines)
+    assert gone(pid)
 
 
 @pytest.mark.spec("protocol.17")

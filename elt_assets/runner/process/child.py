@@ -10,6 +10,10 @@ Every wait has a limit, and `cancel` ends every wait of the reader:
 | the end of the process group | `_GRACE_SECONDS` after SIGTERM, and after SIGKILL |
 | the lines of its input to end | those of `Feeder.end` |
 | the removal command | `_REMOVAL_SECONDS` |
+
+A child that nobody watches does not run: the watchdog, which ends it if this process is killed, starts before
+it, and a child whose watchdog or threads cannot start, or whose watchdog ends, is ended.
+`tests/runner/test_process.py::test_a_child_that_cannot_be_watched_does_not_run`
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,6 +38,7 @@ from types import TracebackType
 from typing import IO
 
 from elt_assets.errors import ConfigError, TransientError
+from elt_assets.machine_faults import EXHAUSTED, translated
 from elt_assets.protocol.airbyte.lines import MAX_LINE, blocks, split
 from elt_assets.runner.process.feeding import Feeder
 from elt_assets.runner.process.marked_processes import MARK, WATCHDOG, end_marked, new_mark
@@ -53,6 +60,9 @@ _IDLE_MS = 500
 """Interval in milliseconds at which a reader without output checks whether the child is still running."""
 _REMOVAL_SECONDS = 30
 """Time limit for the removal command."""
+_NOTHING_LEFT = re.compile(rb"no such container", re.IGNORECASE)
+"""What a container client says if there is no container to remove."""
+_MAX_REASON = 300
 _GRACE_SECONDS = 3.0
 """Time between SIGTERM and SIGKILL, and for which the end is waited for after SIGKILL."""
 EXIT_SECONDS = 60.0
@@ -82,9 +92,11 @@ class Process:
         removal: a command that ends what the end of the process group does not end: a container.
         lines: the lines of its stdin; default: an empty stdin.
         stop: as for `Feeder`.
+        on_left: receives a text if the removal command fails.
 
     Raises:
-        ConfigError: the program is missing or cannot be executed.
+        ConfigError: the program is missing or cannot be executed, or there is no shell for the watchdog.
+        EltError: the machine has no room for another process; see `machine_faults`.
     """
 
     def __init__(
@@ -97,7 +109,9 @@ class Process:
         removal: Sequence[str] = (),
         lines: Iterable[bytes] | None = None,
         stop: Callable[[], None] | None = None,
+        on_left: Callable[[str], None] | None = None,
     ):
+        self._on_left = on_left
         self._deadline = deadline
         self._heartbeat = heartbeat
         self._removal = removal
@@ -106,40 +120,29 @@ class Process:
         self._cancelled = threading.Event()
         deny_inspection()
         self._ended: float | None = None
-        try:
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL if lines is None else subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                env={**(os.environ if environment is None else environment), MARK: self._mark},
-            )
-        except FileNotFoundError:
-            raise ConfigError(
-                f"the connector {command[0]!r} was not found",
-                guidance="install it, or correct `source` in the connection's YAML",
-            ) from None
-        except OSError as error:
-            raise ConfigError(
-                f"the connector {command[0]!r} cannot be executed: {error.strerror}",
-                guidance="make the file executable (`chmod +x`) for the user of Dagster; a script "
-                "must begin with `#!` and the path of its interpreter",
-            ) from error
-        _enlarge(self._child.stdout)
         self.exhausted = False
         """True if stdout was read to its end."""
-        self._watchdog = _start_watchdog(self._child.pid, self._mark, removal, self._environment)
         self._stderr_tail: deque[str] = deque(maxlen=STDERR_LINES)
         self._stderr_new: deque[str] = deque(maxlen=_STDERR_NEW)
         self._stderr_count = 0
         self._stderr_reported = 0
-        self._drain = threading.Thread(target=self._drain_stderr, name="stderr", daemon=True)
-        self._drain.start()
         self.feeder: Feeder | None = None
-        if lines is not None and self._child.stdin is not None:
-            _enlarge(self._child.stdin)
-            self.feeder = Feeder(self._child.stdin, lines, stop)
+        self._drain = threading.Thread(target=self._drain_stderr, name="stderr", daemon=True)
+        place = f"while {command[0]!r} was started"
+        with translated(place), contextlib.ExitStack() as undo:
+            self._watchdog = _start_watchdog(command[0], self._mark, removal, self._environment)
+            undo.callback(self._end_watchdog)
+            variables = {**(os.environ if environment is None else environment), MARK: self._mark}
+            stdin = subprocess.DEVNULL if lines is None else subprocess.PIPE
+            self._child = _start_child(command, variables, stdin)
+            undo.callback(self.end)
+            self._name_group()
+            self._drain.start()
+            if lines is not None and self._child.stdin is not None:
+                _enlarge(self._child.stdin)
+                self.feeder = Feeder(self._child.stdin, lines, stop)
+            undo.pop_all()
+        _enlarge(self._child.stdout)
 
     def __enter__(self) -> Process:
         return self
@@ -222,6 +225,8 @@ class Process:
 
     def _raise_if_stopped(self) -> None:
         """Raise an error if the deadline has passed, or the process was cancelled."""
+        if self._watchdog.poll() is not None:
+            raise _watchdog_error()
         if self._compute_remaining() == 0:
             raise _deadline_error()
         if self._cancelled.is_set():
@@ -270,23 +275,55 @@ class Process:
         end_marked(self._mark)
         if self.feeder is not None:
             self.feeder.end()
-        self._watchdog.kill()  # before its pipe closes: the group's number may be reused by then
-        for process in (self._watchdog, self._child):
-            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may not let it go
-                process.wait(_GRACE_SECONDS)
-        if self._watchdog.stdin is not None:
-            self._watchdog.stdin.close()
+        self._end_watchdog()
+        _wait_briefly(self._child)
         if self._child.stdout is not None:
             self._child.stdout.close()
+        if self._drain.ident is None and self._child.stderr is not None:
+            self._child.stderr.close()
         if self._removal and not had_ended:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run(
-                    self._removal,
-                    capture_output=True,
-                    timeout=_REMOVAL_SECONDS,
-                    check=False,
-                    env=self._environment,
-                )
+            self._remove()
+
+    def _name_group(self) -> None:
+        """Tell the watchdog which process group it ends; without this it knows the mark alone."""
+        assert self._watchdog.stdin is not None
+        try:
+            self._watchdog.stdin.write(b"%d\n" % self._child.pid)
+            self._watchdog.stdin.flush()
+        except BrokenPipeError:
+            raise _watchdog_error() from None
+
+    def _end_watchdog(self) -> None:
+        """End the watchdog before its pipe closes: the number of the group may be reused by then."""
+        self._watchdog.kill()
+        _wait_briefly(self._watchdog)
+        if self._watchdog.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._watchdog.stdin.close()
+
+    def _remove(self) -> None:
+        """Run the removal command, and report it if that fails: a container may be left."""
+        try:
+            done = subprocess.run(
+                self._removal,
+                capture_output=True,
+                timeout=_REMOVAL_SECONDS,
+                check=False,
+                env=self._environment,
+            )
+        except subprocess.TimeoutExpired:
+            reason = f"the command took more than {_REMOVAL_SECONDS} seconds"
+        except OSError as error:
+            reason = str(error.strerror)
+        else:
+            if done.returncode == 0 or _NOTHING_LEFT.search(done.stderr):
+                return
+            reason = done.stderr.decode(errors="replace").strip()[:_MAX_REASON]
+        if self._on_left is not None:
+            command = shlex.join(self._removal)
+            self._on_left(
+                f"what it started may still run: `{command}` failed: {reason}; run it again"
+            )
 
     def _compute_remaining(self) -> float | None:
         """Return the seconds until the deadline; None without a deadline."""
@@ -338,20 +375,73 @@ def _enlarge(pipe: IO[bytes] | None) -> None:
 
 
 def _start_watchdog(
-    group: int, mark: str, removal: Sequence[str], environment: Mapping[str, str] | None
+    name: str, mark: str, removal: Sequence[str], environment: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
     """Start a shell that ends all processes of a child, and runs its removal command, if this process ends
     first.
 
-    The shell reads a pipe that only this process holds open. The kernel closes it when this process ends.
+    The shell reads the number of the child's group from a pipe that only this process holds open, and then
+    its end. The kernel closes it when this process ends.
+
+    Args:
+        name: the program that is watched, for the error.
     """
-    return subprocess.Popen(
-        ["sh", "-c", WATCHDOG, str(group), mark, *(removal or ["true"])],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-        env=environment if removal else {"PATH": os.defpath},
+    try:
+        return subprocess.Popen(
+            ["sh", "-c", WATCHDOG, "sh", mark, *(removal or ["true"])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment if removal else {"PATH": os.defpath},
+        )
+    except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
+        raise ConfigError(
+            f"{name!r} was not started: the shell `sh`, which ends it if this process is killed, cannot be "
+            f"started: {error.strerror}",
+            guidance="install a POSIX shell as `sh`, and let the PATH of Dagster contain its folder",
+        ) from error
+
+
+def _start_child(
+    command: Sequence[str], environment: Mapping[str, str], stdin: int
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=environment,
+        )
+    except FileNotFoundError:
+        raise ConfigError(
+            f"the connector {command[0]!r} was not found",
+            guidance="install it, or correct `source` in the connection's YAML",
+        ) from None
+    except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
+        raise ConfigError(
+            f"the connector {command[0]!r} cannot be executed: {error.strerror}",
+            guidance="make the file executable (`chmod +x`) for the user of Dagster; a script "
+            "must begin with `#!` and the path of its interpreter",
+        ) from error
+
+
+def _wait_briefly(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel may not let it go
+        process.wait(_GRACE_SECONDS)
+
+
+def _watchdog_error() -> TransientError:
+    return TransientError(
+        "the connector was stopped: the process that watches it has ended",
+        guidance="check that `sh` on the PATH of Dagster is a POSIX shell, and whether the system killed it "
+        "for its memory (see the log of the kernel)",
     )
 
 

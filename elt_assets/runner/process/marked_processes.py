@@ -21,10 +21,10 @@ _PROC = Path("/proc")
 _ROUNDS = 5
 """Maximum number of searches: a process may start another one before it is ended."""
 
-WATCHDOG = f"""read _; kill -KILL -"$0"; for process in /proc/[0-9]*; do
+WATCHDOG = f"""read group; read _; [ -z "$group" ] || kill -KILL -"$group"; for process in /proc/[0-9]*; do
 grep -qsza "^{MARK}=$1$" "$process/environ" && kill -KILL "${{process#/proc/}}"; done; shift; "$@" """
-"""A shell script that waits for the end of its input, and then ends a process group ($0), the processes with
-a mark ($1), and what the command in the other arguments ends."""
+"""A shell script that reads the number of a process group, waits for the end of its input, and then ends the
+group, the processes with a mark ($1), and what the command in the other arguments ends."""
 
 
 def new_mark() -> str:
