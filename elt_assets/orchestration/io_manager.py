@@ -37,6 +37,7 @@ from elt_assets.orchestration.resources import (
 )
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.settings import load_object, settings
+from elt_assets.storage.directories import make_private_lake
 from elt_assets.storage.location import Location
 
 
@@ -100,6 +101,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
 
     def _store(self, context: dg.OutputContext, rows: FrameRows) -> None:
         """Replace the table of a downstream asset, or the partitions of the run."""
+        make_private_lake(self.lake.uri)
         asset_path = asset_table_path(context.asset_key, context.definition_metadata or {})
         path, key = asset_path.levels, context.asset_key.path
         target = dataframes.Target(self.lake.location.child(*path), key, context.run_id)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("project") / "Big_Shop"
     assert main(["init", str(root), "--deployment"]) == 0
     return root / "deploy"
+
+
+@pytest.mark.usefixtures("any_umask")
+@pytest.mark.parametrize("is_there", [False, True])
+def test_the_folder_of_data_of_a_project_is_private(is_there: bool, tmp_path: Path) -> None:
+    """The others are of the project, and have the mode that the umask defines, or had."""
+    root = tmp_path / "above" / "shop"
+    if is_there:
+        root.mkdir(parents=True)
+    umask = os.umask(0)
+    os.umask(umask)
+    assert main(["init", str(root)]) == 0
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in root.iterdir()}
+    assert modes.pop("dagster_home") == 0o700
+    assert modes["src"] == modes["tests"] == stat.S_IMODE(root.stat().st_mode) == 0o777 & ~umask
 
 
 @pytest.fixture(scope="module")

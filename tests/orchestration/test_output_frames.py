@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import stat
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -49,6 +50,13 @@ def store(project: Project, *frames: Any, **how: Any) -> str | None:
         if not result.success:
             return failure_of(result)
     return None
+
+
+@pytest.mark.usefixtures("any_umask")
+@pytest.mark.parametrize("any_umask", [0], indirect=True)
+def test_a_lake_that_begins_with_an_asset_of_the_project_is_private(own: Project) -> None:
+    assert store(own, pa.table({"id": [1]})) is None
+    assert stat.S_IMODE((own.home / "lake").stat().st_mode) == 0o700
 
 
 def column_types(project: Project, *path: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from elt_assets.cli.output import OK, Output
 from elt_assets.cli.templates import render, write_new
 from elt_assets.errors import ConfigError
 from elt_assets.settings import PROJECT, PROJECT_FILE, dg_defs, read_tool, use_project
+from elt_assets.storage.directories import make_private
 from elt_assets.storage.text_file import replace_text
 
 _EXAMPLE = "example"
@@ -133,11 +134,28 @@ def _write_files(root: Path, module: str, defs: Path | None) -> list[Path]:
         "module": module,
         "defs": _relative(defs or package / "defs", root),
     }
+    _make_home(root / "dagster_home")
     created = [path for name, path in files.items() if write_new(path, render(name, values))]
     project_file = root / PROJECT_FILE
     text = project_file.read_text(encoding="utf-8")
     replace_text(project_file, f"{text.rstrip()}\n\n{render(_SETTINGS, values)}")
     return created
+
+
+def _make_home(home: Path) -> None:
+    """Create the folder of Dagster's data in a project, for this user alone, whoever may read the project.
+
+    Raises:
+        ConfigError: it cannot be created.
+    """
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        make_private(home)
+    except OSError as error:
+        raise ConfigError(
+            f"{home} cannot be created: {error.strerror}",
+            guidance="make the directory writable, and make room on the disk",
+        ) from error
 
 
 def _relative(folder: Path, root: Path) -> str:
