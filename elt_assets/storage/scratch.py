@@ -72,7 +72,7 @@ def _remove_if_abandoned(
     folder: Path, clean_up: Callable[[str], None] = _do_nothing, *, is_old: bool = False
 ) -> bool:
     """Remove a directory of `scratch` if its process has ended; return whether the directory is gone."""
-    if not _NAME.fullmatch(folder.name) or not (folder / LOCK).is_file():
+    if not _NAME.fullmatch(folder.name) or not _has_lock(folder):
         return False
     with contextlib.suppress(FileNotFoundError), (folder / LOCK).open("r+") as file:
         try:
@@ -85,6 +85,13 @@ def _remove_if_abandoned(
         clean_up(folder.name)
         shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
+
+
+def _has_lock(folder: Path) -> bool:
+    try:
+        return (folder / LOCK).is_file()
+    except PermissionError:  # another user's
+        return False
 
 
 def _last_change(folder: Path) -> float:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.lake.spark import class_archive
+from elt_assets.lake.spark.local_files import choose_local_dir
 from elt_assets.machine_faults import translate
 
 A = TypeVar("A")
@@ -236,7 +237,8 @@ def start(config: Mapping[str, Any]) -> SparkSession:
     if WORKER_PYTHON in config:  # only `spark-submit` reads it; PySpark itself reads the variable
         os.environ["PYSPARK_PYTHON"] = str(config[WORKER_PYTHON])
     try:
-        session = SparkSession.builder.config(map=dict(config)).getOrCreate()
+        own = choose_local_dir(config)
+        session = SparkSession.builder.config(map={**config, **own}).getOrCreate()
     except Exception as error:  # py4j, gRPC and PySpark raise errors of many types
         where = config.get("spark.remote") or config["spark.master"]
         fault = _machine_fault(error, where) if str(where).startswith("local") else None
