@@ -17,7 +17,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.resources import SparkResource
 from tests import examples
 from tests.dagster_caches import caches
-from tests.project import Project
+from tests.project import REPOSITORY, Project
 
 HERE = Path(__file__).parent
 INSTANCE = """
@@ -34,6 +34,8 @@ SPARK = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.ui.explainMode": "simple",
+    # Workers do not search the working directory for the programs of the tests.
+    "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
 }
 """Settings for tables of a few rows. To generate classes for each query takes a quarter of the tests' CPU
 time and saves nothing there, and to describe each plan for Spark's UI takes a twentieth. The processes that

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from connectors.sdk.airbyte.commands import add_commands, run_command
 from connectors.sdk.airbyte.output import SourceOutput
+from connectors.sdk.programs import offer
 from connectors.sdk.singer.commands import add_options, run_tap
 from connectors.sdk.singer.output import TapOutput
 from connectors.sdk.source import Source
@@ -33,6 +34,7 @@ def run(source: Source, argv: Sequence[str], stdout: BinaryIO | None = None) -> 
     Raises:
         SystemExit: the arguments are not valid (code 2), or request help.
     """
+    offer(source)
     stream = stdout or sys.stdout.buffer
     if argv and argv[0].startswith("-") and argv[0] not in ("-h", "--help"):
         tap = TapOutput(stream, sys.stderr)

@@ -6,6 +6,7 @@ slice of its stream (`Slice.file`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,34 @@ import pyarrow as pa
 
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Slice
+from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.messages import SLICES_FOLDER
 
 FILE_ROWS, FILE_BYTES = 500_000, 64 << 20
 """The size of a file from which the next one begins: a file is read by one task."""
+
+
+def find_slice_folder() -> Path | None:
+    """Return the folder that the reader of slices has made for their files; None if there is no such reader,
+    and the source itself reads the files."""
+    folder = os.environ.get(SLICES_FOLDER)
+    return Path(folder) if folder else None
+
+
+def name_file(file: str) -> str:
+    """Return the path of a file below the folder for files of slices.
+
+    Raises:
+        SystemFailure: it is elsewhere.
+    """
+    folder = find_slice_folder()
+    if folder is None or not Path(file).is_relative_to(folder):
+        raise SystemFailure(
+            f"the file of a slice is not in the folder for files of slices: {file}",
+            guidance="let the source write it to the folder that `find_slice_folder` returns",
+        )
+    return Path(file).relative_to(folder).as_posix()
 
 
 @dataclass

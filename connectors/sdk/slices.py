@@ -4,8 +4,8 @@
 complete. `read_slice` reads one of them. In a sync to the lake, Spark's tasks do that; the records never pass
 through the process of the source. Any other reader gets the same rows as RECORD messages.
 
-A slice's `data` is all that a task knows of it, besides the config: the task makes the source and its streams
-again. So a slice must be readable from any machine.
+A slice's `data` is all that a task knows of it, besides the config: the task runs the program up to its call
+of `run`, and opens the streams of that source again. So a slice must be readable from any machine.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from connectors.sdk.items import Checkpoint, Estimate, Item, Measure, Page, Slice, Wait, Warn
+from connectors.sdk.programs import find_source
 from connectors.sdk.stream import Stream
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 if TYPE_CHECKING:  # a source that only lists its streams needs no Arrow
     import pyarrow as pa
-
-    from connectors.sdk.source import Source
 
 _RECORDS = "connectors.sdk.arrow_records"
 """The module that makes records of Arrow. It is imported when it is used: pyarrow is slow to import."""
@@ -96,13 +95,13 @@ class SliceReader:
     """Reads the slices of one stream in a task.
 
     Args:
-        reader: the source, as `module:class`.
+        module: the module of the program that is the source.
         config: the config of the source, as JSON.
         configured: the configured stream, as JSON.
     """
 
-    reader: str
-    config: bytes
+    module: str
+    config: bytes = field(repr=False)
     configured: bytes
     _stream: SlicedStream | None = field(default=None, init=False, repr=False)
 
@@ -125,29 +124,12 @@ class SliceReader:
             EltError: the source cannot be opened.
         """
         if self._stream is None:
-            self._stream = _open(self.reader, self.config, self.configured)
+            self._stream = _open(self.module, self.config, self.configured)
         return self._stream
 
 
-def reader_name(source: Source) -> str:
-    """Return the name by which tasks import a source.
-
-    Raises:
-        SystemFailure: the class of the source is in the program that runs it, which cannot be imported.
-    """
-    kind = type(source)
-    if kind.__module__ == "__main__" or "." in kind.__qualname__:
-        raise SystemFailure(
-            f"the source {source.name!r} has streams with slices, but tasks cannot import its class "
-            f"{kind.__qualname__}",
-            guidance="define it at the top level of a module, and call `run` in another one",
-        )
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _open(reader: str, config: bytes, configured: bytes) -> SlicedStream:
-    module, _, name = reader.partition(":")
-    source: Source = getattr(import_module(module), name)()
+def _open(module: str, config: bytes, configured: bytes) -> SlicedStream:
+    source = find_source(module)
     stream_to_read = ConfiguredStream.from_json(configured)
     source.selected = [stream_to_read.stream.name]
     for stream in source.open(msgspec.json.decode(config)):

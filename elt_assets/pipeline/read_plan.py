@@ -41,6 +41,7 @@ from elt_assets.sync.destination_names import DestinationNames
 from elt_assets.sync.documents import Documents
 from elt_assets.sync.events import Logged
 from elt_assets.sync.selection.fields import notices
+from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Threshold
 from elt_assets.sync.streams import StreamRules
 
@@ -67,17 +68,9 @@ class ReadPlan:
         """Return the plan for the sync of these streams into sinks."""
         kind = KINDS[self.connection.source.kind]
         filters = {read.id: read.asset.record_filter() for read in self.streams}
-        takes_slices = self._can_read_slices
+        sliced = self._list_sliced(filters)
         catalog = ConfiguredCatalog(
-            streams=[
-                self._request(
-                    read,
-                    slices=takes_slices
-                    and filters[read.id] is None
-                    and not read.stream.has_documents,
-                )
-                for read in self.streams
-            ]
+            streams=[self._request(read, slices=read.id in sliced) for read in self.streams]
         )
         checkpoint = self.connection.checkpoint
         plan = SyncPlan(
@@ -101,11 +94,13 @@ class ReadPlan:
                 # No other stream of the source is read, so a GLOBAL state belongs to this stream.
                 is_only_stream=len(self.connection.streams) == 1,
                 own_states=self._own_states(),
+                sliced=sliced,
             ),
             # In the Airbyte Protocol a catalog during a read has no meaning.
             change_schema=change_schema if kind.can_change_schema else None,
             notices=self._notices,
             documents=self._transfer_documents if self._has_documents else no_documents,
+            slices=self.connector.stage_slices if sliced else contextlib.nullcontext,
         )
         if self.destination is not None:
             self._send_to(self.destination, plan)
@@ -132,17 +127,31 @@ class ReadPlan:
             }
 
     @property
-    def _can_read_slices(self) -> bool:
-        """Return whether tasks may read the source: it is a module that they can import."""
+    def _program_module(self) -> str | None:
+        """The module of the source that tasks may import; None if they may not read it."""
         source = self.connection.source
-        return self.destination is None and source.slices and KINDS[source.kind].has_slices
+        if self.destination is not None or not source.slices:
+            return None
+        return KINDS[source.kind].program_module(source.value)
+
+    def _list_sliced(self, filters: Mapping[StreamId, RecordFilter | None]) -> Collection[StreamId]:
+        """Return the streams of which tasks may read slices.
+
+        Tasks apply no filter and take no documents, so streams with such are staged as records.
+        """
+        if self._program_module is None:
+            return ()
+        return {
+            read.id
+            for read in self.streams
+            if filters[read.id] is None and not read.stream.has_documents
+        }
 
     def _request(self, read: StreamPlan, *, slices: bool) -> ConfiguredStream:
         """Return a stream as it is requested from the source.
 
         Args:
-            slices: tasks may read it. They apply no filter and take no documents, so a stream with such is
-                staged as records.
+            slices: tasks may read it.
         """
         stream = read.asset.make_requested_stream(read.stream)
         if slices:
@@ -152,7 +161,10 @@ class ReadPlan:
 
     def slice_source(self, stream: ConfiguredStream) -> SliceSource:
         """Return what tasks need to read slices of a stream."""
-        return SliceSource(json.dumps(self.connector.config).encode(), stream.to_json())
+        module, folder = self._program_module, self.connector.slice_files
+        assert module is not None and folder is not None
+        config = json.dumps(self.connector.config).encode()
+        return SliceSource(module, config, stream.to_json(), folder)
 
     def _send_to(self, destination: Connector, plan: SyncPlan) -> None:
         """Change the plan of a sync so that another destination than the lake gets the records."""

@@ -77,6 +77,7 @@ class SyncPlan:
         send: runs the destination that gets the records. The sinks then store only the states.
         names: the names of the streams at this destination.
         documents: yields the places of the documents of the streams, while the sync runs.
+        slices: keeps the folder for the files of slices, while the sync runs.
         expect_rows: called once, when the first record for the sinks arrives.
         subject: what lineage and metrics say that the sync is about; None if nothing is reported.
     """
@@ -94,6 +95,7 @@ class SyncPlan:
     send: Send | None = None
     names: DestinationNames | None = None
     documents: Callable[[], AbstractContextManager[Mapping[StreamId, Documents]]] = no_documents
+    slices: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     expect_rows: Callable[[], object] = _ignore
     subject: Subject | None = None
 
@@ -158,7 +160,7 @@ class Sync:
         self, sinks: Mapping[StreamId, Sink], open_sink: Callable[[ConfiguredStream], Sink]
     ) -> Iterator[SessionEvent]:
         plan = self._plan
-        with plan.staging.session() as folder, plan.documents() as documents:
+        with plan.staging.session() as folder, plan.documents() as documents, plan.slices():
             changes = None
             if plan.change_schema is not None:
                 changes = StreamChanges(open_sink, plan.change_schema, plan.configure)

@@ -33,6 +33,7 @@ from elt_assets.protocol.airbyte.messages import (
     UndecodedLine,
     root_error,
 )
+from elt_assets.protocol.airbyte.slice_rules import refuse_unasked
 from elt_assets.protocol.airbyte.versions import check_version
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
@@ -101,6 +102,8 @@ class Connector:
         self._deadline: float | None = None
         self.staged_documents: Path | None = None
         """The folder into which a source puts documents, and from which a destination takes them."""
+        self.slice_files: Path | None = None
+        """The folder into which a source puts files of slices."""
         self._running: set[Process] = set()
         self.name = name
         self.mask = Masker()
@@ -195,7 +198,14 @@ class Connector:
         asks_for_slices = any(SLICES in stream.extra for stream in catalog.streams)
         releases = Releases() if asks_for_slices else None
         stdin = {} if releases is None else {"lines": releases, "stop": releases.end}
-        messages = self._messages("read", files, withhold=withhold, decoder=decoder, **stdin)
+        messages = self._messages(
+            "read",
+            files,
+            withhold=withhold,
+            decoder=decoder,
+            takes_slices=asks_for_slices,
+            **stdin,
+        )
         with contextlib.closing(messages):
             for message in messages:
                 yield message
@@ -297,6 +307,17 @@ class Connector:
             finally:
                 for connector in users:
                     connector.staged_documents = None
+
+    @contextlib.contextmanager
+    def stage_slices(self) -> Iterator[Path]:
+        """Create the folder for files of slices of the read in the context; it is removed when that ends."""
+        with scratch(self._workdir, "slices") as folder:
+            self._program.open_folder(folder)
+            self.slice_files = folder
+            try:
+                yield folder
+            finally:
+                self.slice_files = None
 
     @contextlib.contextmanager
     def read_within(self, seconds: float) -> Iterator[None]:
@@ -401,6 +422,7 @@ class Connector:
         *,
         withhold: bool = False,
         decoder: Decoder = decode_fast,
+        takes_slices: bool = False,
         **stdin: Any,
     ) -> Generator[Received, None, None]:
         error: ErrorTrace | None = None
@@ -418,6 +440,8 @@ class Connector:
                     if message.record is not None:
                         yield message
                         continue
+                    if not takes_slices:
+                        refuse_unasked(message, self._process_name(verb))
                     error = root_error(error, message.reported_error)
                     if message.control is not None and "config" in files:
                         message = self._apply_control(message.control, files["config"])
@@ -460,7 +484,11 @@ class Connector:
             deadline = time.monotonic() + limit
         folder = Path(arguments[1]).parent if arguments else None
         launch = self._program.launch(
-            self._verb_arguments(verb, arguments), folder, self.mask, self.staged_documents
+            self._verb_arguments(verb, arguments),
+            folder,
+            self.mask,
+            self.staged_documents,
+            self.slice_files,
         )
         with Process(
             launch.command,

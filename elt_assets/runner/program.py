@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elt_assets.protocol.airbyte.file_references import STAGING
+from elt_assets.protocol.airbyte.messages import SLICES_FOLDER
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.process.container import Image
@@ -48,6 +49,7 @@ class Program:
         folder: Path | None,
         mask: Masker,
         staging: Path | None = None,
+        slices: Path | None = None,
     ) -> Launch:
         """Prepare one start of the program.
 
@@ -56,6 +58,7 @@ class Program:
             folder: the folder of the private files in `arguments`.
             mask: gets the secrets in the program's environment.
             staging: the folder into which the program puts documents.
+            slices: the folder into which it puts files of slices.
         """
         command: Sequence[str] = self.command()
         removal: Sequence[str] = ()
@@ -65,6 +68,8 @@ class Program:
         if staging is not None:
             variables[STAGING] = str(staging)
             names = [*names, STAGING]
+        if slices is not None:
+            variables[SLICES_FOLDER] = str(slices)
         if self.image is not None:
             run = self.image.container(folder, names, staging=staging)
             command, removal = run.command, run.removal

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from elt_assets.errors import ConfigError
@@ -60,15 +60,25 @@ class Staging:
 
     @contextlib.contextmanager
     def share(self, file: Path) -> Iterator[Location]:
-        """Yield the location from which tasks can read a file, until the context ends."""
+        """Yield the location from which tasks can read a file of `session`, until the context ends."""
         if self.shared is None:
             yield Location.parse(str(file))
             return
-        is_own = file.is_relative_to(self.folder)
-        name = file.relative_to(self.folder).as_posix() if is_own else f"{_OTHERS}/{uuid4().hex}"
+        with file.open("rb") as source:
+            yield from self._upload(source, file.relative_to(self.folder).as_posix())
+
+    @contextlib.contextmanager
+    def share_copy(self, file: BinaryIO) -> Iterator[Location]:
+        """Yield the location of a copy of any file in the place that tasks share, until the context ends."""
+        yield from self._upload(file, f"{_OTHERS}/{uuid4().hex}")
+
+    def _upload(self, source: BinaryIO, name: str) -> Iterator[Location]:
+        assert self.shared is not None
         place = self.shared.child(name)
         try:
-            _upload(file, place)
+            system, path = place.file_system()
+            with system.open_output_stream(path) as sink:
+                shutil.copyfileobj(source, sink, _CHUNK)
             yield place
         finally:
             self._remove([name])
@@ -102,12 +112,6 @@ class Staging:
 
 IN_PLACE = Staging(Path("/"))
 """Staging for files of any directory: tasks read them in place."""
-
-
-def _upload(file: Path, place: Location) -> None:
-    system, path = place.file_system()
-    with file.open("rb") as source, system.open_output_stream(path) as sink:
-        shutil.copyfileobj(source, sink, _CHUNK)
 
 
 def _uploads(place: Location) -> Iterator[tuple[str, float]]:

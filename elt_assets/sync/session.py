@@ -27,6 +27,8 @@ from elt_assets.protocol.airbyte.catalog import (
     StreamId,
 )
 from elt_assets.protocol.airbyte.messages import (
+    COMPLETE,
+    INCOMPLETE,
     ErrorTrace,
     Message,
     RawRecord,
@@ -35,6 +37,11 @@ from elt_assets.protocol.airbyte.messages import (
     Slice,
     State,
     StreamGeneration,
+)
+from elt_assets.protocol.airbyte.slice_rules import (
+    check_limits,
+    refuse_barrier,
+    refuse_slice,
 )
 from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.committer import Committer, OpenSink
@@ -219,18 +226,26 @@ class Session:
         elif message.generation is not None:
             self._update_generation(message.generation)
         elif message.slice is not None:
-            yield from self._add_slice(message.slice)
+            self._add_slice(message.slice)
         elif message.barrier is not None:
+            if not self._rules.sliced:
+                raise refuse_barrier()
             yield from self._settle()
         yield from self._status.note(message)
         yield from self._committer.take_events()
 
-    def _add_slice(self, part: Slice) -> Iterator[SessionEvent]:
-        """Queue a slice; if the queue is full, it is read before a state arrives."""
+    def _add_slice(self, part: Slice) -> None:
+        """Queue a slice; if the queue is full, it is read before a state arrives.
+
+        Raises:
+            SystemFailure: nobody asked for it.
+        """
         run = self._streams.get(part.stream_descriptor.id)
-        if run is None:
-            yield from self._status.ignore(part.stream_descriptor.id)
-            return
+        if run is None or run.configured.id not in self._rules.sliced:
+            raise refuse_slice(part, "which was not asked for slices")
+        if run.progress.status in (COMPLETE, INCOMPLETE):
+            raise refuse_slice(part, "which has ended")
+        check_limits(part)
         if run.writer is not None:
             self._rotate(run)
         if run.slices.is_full(self._threshold.rows):

@@ -15,6 +15,8 @@ MAX_SLICES = 512
 """Maximum number of slices that are read before a commit is due."""
 MAX_SLICES_OF_UNKNOWN_SIZE = 16
 """The same for slices without an estimate of their rows, such as the days of an API."""
+MAX_WAITING_DATA = 32 << 20
+"""Bytes of data of slices after which they are read."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class SliceQueue:
     count: int = 0
     _slices: list[Slice] = field(default_factory=list)
     _mark: int = 0
+    _bytes: int = 0
 
     @property
     def total(self) -> int:
@@ -73,11 +76,13 @@ class SliceQueue:
         return (
             unknown >= MAX_SLICES_OF_UNKNOWN_SIZE
             or len(estimates) >= MAX_SLICES
+            or self._bytes >= MAX_WAITING_DATA
             or sum(filter(None, estimates)) >= rows * ROWS_FACTOR
         )
 
     def append(self, part: Slice) -> None:
         self._slices.append(part)
+        self._bytes += len(part.data)
 
     def mark(self) -> None:
         """Record that a state covers all of them."""
@@ -86,6 +91,7 @@ class SliceQueue:
     def cut_to_mark(self) -> None:
         """Remove those that no state covers."""
         del self._slices[self._mark :]
+        self._bytes = sum(len(part.data) for part in self._slices)
 
     def take(self, states: Sequence[PendingState]) -> SliceGroup | None:
         """Remove and return them; None if there are none. `states`: see `SliceGroup`."""
@@ -93,5 +99,5 @@ class SliceQueue:
             return None
         group = SliceGroup(self._slices, self.count, states)
         self.count += len(self._slices)
-        self._slices, self._mark = [], 0
+        self._slices, self._mark, self._bytes = [], 0, 0
         return group

@@ -30,6 +30,7 @@ class StreamRules:
         is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
         own_states: streams that start from a state of their own beside a shared one.
         documents: the places of the documents of the streams that have some.
+        sliced: the streams whose slices were requested.
     """
 
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class StreamRules:
     is_only_stream: bool = False
     own_states: Collection[StreamId] = ()
     documents: Mapping[StreamId, Documents] = field(default_factory=dict)
+    sliced: Collection[StreamId] = ()
 
 
 @dataclass(eq=False)

@@ -24,7 +24,7 @@ from msgspec import Raw
 
 from connectors.files import Files
 from connectors.sdk import Slice
-from connectors.sdk.slices import SlicedStream, reader_name
+from connectors.sdk.slices import SlicedStream
 from elt_assets.lake.spark.parsing.slices import SliceSource
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
@@ -151,13 +151,13 @@ def _list_slices(folder: Path, name: str) -> tuple[SliceGroup, SliceSource, Conf
         wire.Slice(
             stream_descriptor=configured.id.descriptor,
             key=part.key,
-            reader=reader_name(connector),
             data=Raw(json.dumps(part.data).encode()),
         )
         for part in opened.slices(configured, None)
         if isinstance(part, Slice)
     ]
-    source = SliceSource(json.dumps(config).encode(), configured.to_json())
+    encoded = json.dumps(config).encode()
+    source = SliceSource("connectors.files", encoded, configured.to_json(), folder)
     return SliceGroup(slices, 0), source, configured
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from connectors.sdk.arrow_records import lines_of
 from elt_assets.errors import TransientError
 from elt_assets.lake.spark.parsing.slice_batches import BatchConverter
 from elt_assets.lake.spark.parsing.slices import (
+    LocalFile,
     SliceResult,
     SliceSource,
     SliceTask,
@@ -207,9 +209,8 @@ def test_a_row_without_a_key_is_rejected(conformer: Conformer, column: Any) -> N
 def test_workers_without_the_package_of_the_source_say_so(conformer: Conformer) -> None:
     job = conformer.job(DECLARED)
     stream = b'{"stream": {"name": "a", "json_schema": {}}, "sync_mode": "full_refresh"}'
-    runner = make_slice_runner(
-        job, SliceSource(b"{}", stream), [SliceTask("part 1", "no_such_package:Source", b"{}", 0)]
-    )
+    source = SliceSource("no_such_package", b"{}", stream, Path("/"))
+    runner = make_slice_runner(job, source, [SliceTask("part 1", b"{}", 0)])
     [values] = runner([0])
     kind, message, guidance, _ = SliceResult(*values).failure or ("", "", "", "")
     assert kind == "config_error" and "they have no module 'no_such_package'" in message
@@ -219,7 +220,7 @@ def test_workers_without_the_package_of_the_source_say_so(conformer: Conformer) 
 def test_an_error_of_the_source_names_the_slice() -> None:
     error, task = (
         TransientError("the server is away", guidance="wait"),
-        SliceTask("a to b", "", b"", 0),
+        SliceTask("a to b", b"", 0),
     )
     assert describe_failure(error, task) == (
         *("transient_error", "slice a to b: the server is away"),
@@ -228,6 +229,6 @@ def test_an_error_of_the_source_names_the_slice() -> None:
     kind, message, _, stack = describe_failure(KeyError("x"), task)
     assert (kind, message) == ("system_error", "the slice a to b cannot be read: KeyError('x')")
     assert stack is not None
-    absent = replace(task, file=(None, "/gone"))
+    absent = replace(task, file=LocalFile(Path("/gone"), "1.arrow"))
     _, message, guidance, _ = describe_failure(FileNotFoundError("/gone"), absent)
     assert "do not share its file" in message and "ELT_STAGING" in str(guidance)

@@ -59,8 +59,7 @@ def test_tasks_read_files_of_slices_from_the_staging_that_they_share(
         (tmp_path / "options.yaml").write_text(json.dumps(store.options))
         monkeypatch.setenv("ELT_STORAGE_OPTIONS", str(tmp_path / "options.yaml"))
         monkeypatch.setenv("ELT_STAGING", f"s3://{store.bucket}/staging")
-        (tmp_path / "files").mkdir()
-        connect(own, folder=str(tmp_path / "files"), **config)
+        connect(own, files=True, **config)
         assert materialize(own, KEY).success
         assert store.objects() == []
     assert (rows(own), rows(own, "numbers_dead_letter")) == expected
@@ -126,3 +125,20 @@ def test_a_filtered_stream_is_staged_as_records(own: Project) -> None:
     assert materialize(own, KEY).success
     texts = {row["text"] for row in rows(own)}
     assert len(texts) == 6 and not any("text" in text for text in texts)
+
+
+@pytest.mark.parametrize("kind", ["known", "unknown", "exit"])
+def test_a_secret_in_an_error_of_a_slice_is_shown_and_stored_nowhere(
+    own: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """Alerts, `elt sync` and lineage have their texts from the events and errors that are searched here."""
+    secret = "s3cr3t-p4ssw0rd"
+    monkeypatch.setenv("SLICES_PASSWORD", secret)
+    connect(own, slices=2, rows=1, raises=kind, password={"env": "SLICES_PASSWORD"})
+    failure = failure_of(materialize(own, KEY))
+    assert "no login with ****" in failure and secret not in failure
+    stored = [path for path in own.home.rglob("*") if path.is_file()]
+    assert any(b"no login with ****" in path.read_bytes() for path in stored)
+    assert not [path for path in stored if secret.encode() in path.read_bytes()]
+    output = capfd.readouterr()
+    assert secret not in output.out + output.err

@@ -3,7 +3,8 @@
 `slices`, `rows`: the number of slices, and of the rows of each; `estimate`: what it says of them. `fails_at`:
 a slice that cannot be read while there is no file `failed`, which is made then; with `dies` its process is
 killed: 1 is that of the worker, 3 that of the executor, two parents above. `odd`: whether some rows have
-values that no column holds. `folder`: gets the rows of each slice as a file, which tasks read.
+values that no column holds. `files`: the rows of each slice are in a file, which tasks read. `raises`: the
+error of each slice, whose texts have the `password`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.sdk import Checkpoint, Slice, SlicedStream, Wait, run
+from connectors.sdk.slice_files import find_slice_folder
 from connectors.sdk.slices import Part
-from elt_assets.errors import TransientError
+from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from tests.programs.simple_source import SimpleSource
 
@@ -65,9 +67,10 @@ class Numbers(SlicedStream):
         yield Wait()
 
     def _write(self, data: Mapping[str, Any]) -> str | None:
-        if "folder" not in self._config:
+        folder = find_slice_folder()
+        if folder is None or not self._config.get("files"):
             return None
-        path = f"{self._config['folder']}/{data['number']}.arrow"
+        path = str(folder / f"{data['number']}.arrow")
         batches = list(self.read_slice(data))
         with pa.ipc.new_stream(path, batches[0].schema) as writer:
             for batch in batches:
@@ -76,6 +79,8 @@ class Numbers(SlicedStream):
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         number = data["number"]
+        if "raises" in self._config:
+            _fail(self._config["raises"], self._config["password"])
         if number == self._config.get("fails_at"):
             failed = Path(self._config["failed"])
             if not failed.exists():
@@ -119,6 +124,21 @@ class Numbers(SlicedStream):
         return batch.append_column("_elt_changes", pa.array(lists, kind))
 
 
+class UnknownError(Exception):
+    """An error of a library."""
+
+
+def _fail(kind: str, password: str) -> None:
+    if kind == "known":
+        raise ConfigError(f"no login with {password}", guidance=password, detail=f"a\n{password}")
+    if kind == "exit":
+        sys.exit(f"no login with {password}")
+    try:
+        dict[str, str]()[password]
+    except KeyError as cause:
+        raise UnknownError(f"no login with {password}") from cause
+
+
 def _find_parent(distance: int) -> int:
     """Return the id of a process above this one."""
     process = os.getpid()
@@ -135,6 +155,4 @@ class Sliced(SimpleSource):
 
 
 if __name__ == "__main__":
-    from tests.programs import sliced_source
-
-    sys.exit(run(sliced_source.Sliced(), sys.argv[1:]))
+    sys.exit(run(Sliced(), sys.argv[1:]))

@@ -204,6 +204,7 @@ class Sync:
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
     shares_state: bool = False
     own_states: Collection[StreamId] = ()
+    sliced: Collection[StreamId] = (StreamId("a"),)
     events: list[SessionEvent] = field(default_factory=list)
     failure: EltError | None = None
 
@@ -216,7 +217,10 @@ class Sync:
             self.folder,
             self.threshold,
             StreamRules(
-                filters=self.filters, shares_state=self.shares_state, own_states=self.own_states
+                filters=self.filters,
+                shares_state=self.shares_state,
+                own_states=self.own_states,
+                sliced=self.sliced,
             ),
         )
         try:

@@ -8,15 +8,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from elt_assets.errors import TransientError
+from elt_assets.errors import SystemFailure, TransientError
 from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.airbyte.slice_rules import MAX_DATA, MAX_KEY
 from elt_assets.sync.events import SlicesRead
 from elt_assets.sync.session import Threshold
 from elt_assets.sync.slices import MAX_SLICES_OF_UNKNOWN_SIZE, SliceGroup
-from tests.sync.doubles import MemorySink, Sent, Sync, catalog, record, state
+from tests.sync.doubles import MemorySink, Sent, Sync, catalog, record, state, status
 
 
 class SliceSink(MemorySink):
@@ -51,7 +53,6 @@ def make_slice(first: int, end: int, estimate: int | None = None) -> Sent:
     body: dict[str, Any] = {
         "stream_descriptor": {"name": "a"},
         "key": f"{first} to {end}",
-        "reader": "a:B",
         "data": {"range": [first, end]},
     }
     if estimate is not None:
@@ -182,3 +183,55 @@ def test_a_stream_that_cannot_resume_commits_no_part_of_its_slices(tmp_path: Pat
     done = Sync(tmp_path, {"a": sink}, Threshold(), whole).run(messages)
     assert isinstance(done.failure, TransientError)
     assert sink.commits == []
+
+
+def make_message(**body: Any) -> Sent:
+    part = {"stream_descriptor": {"name": "a"}, "key": "1", "data": {"range": [0, 1]}, **body}
+    return Message.from_json(json.dumps({"type": "SLICE", "slice": part}))
+
+
+@pytest.mark.parametrize(
+    ("before", "part", "reason"),
+    [
+        ([], {"stream_descriptor": {"name": "b"}}, "stream 'b', which was not asked for slices"),
+        ([], {"stream_descriptor": {"name": "c"}}, "stream 'c', which was not asked for slices"),
+        (
+            [],
+            {"stream_descriptor": {"name": "a", "namespace": "x"}},
+            "which was not asked for slices",
+        ),
+        ([status("COMPLETE")], {}, "stream 'a', which has ended"),
+        ([status("INCOMPLETE")], {}, "stream 'a', which has ended"),
+        ([], {"key": "x" * (MAX_KEY + 1)}, "whose key has more than 1,000 characters"),
+        ([], {"data": {"x": "y" * MAX_DATA}}, "whose data has more than 4,194,304 bytes"),
+        ([], {"data": [1]}, "whose data is no object"),
+        ([], {"data": "x"}, "whose data is no object"),
+        ([], {"row_estimate": -1}, "whose estimate is no number of rows"),
+    ],
+)
+def test_a_slice_that_is_no_answer_to_a_request_fails_the_sync(
+    tmp_path: Path, before: Sequence[Sent], part: dict[str, Any], reason: str
+) -> None:
+    sinks = {"a": SliceSink(), "b": SliceSink()}
+    done = Sync(tmp_path, sinks).run([*before, make_message(**part)])
+    assert isinstance(done.failure, SystemFailure) and reason in done.failure.message
+    assert "remove its connection" in str(done.failure.guidance)
+    assert sinks["a"].groups == sinks["b"].groups == []
+
+
+@pytest.mark.parametrize("sent", [BARRIER, make_slice(0, 1)])
+def test_a_sync_that_asks_for_no_slices_takes_none(tmp_path: Path, sent: Sent) -> None:
+    sink = SliceSink()
+    done = Sync(tmp_path, {"a": sink}, sliced=()).run([record(0), state(1), sent, record(1)])
+    assert isinstance(done.failure, SystemFailure) and sink.groups == []
+    assert "not asked for slices" in done.failure.message
+    assert sink.numbers == [0] and sink.state == 1
+
+
+def test_many_slices_are_read_before_their_data_fills_the_memory(tmp_path: Path) -> None:
+    sink = SliceSink()
+    large = {"range": [0, 0], "x": "y" * (3 << 20)}
+    Sync(tmp_path, {"a": sink}, Threshold()).run(
+        make_message(data=large, row_estimate=1) for _ in range(25)
+    )
+    assert sink.groups == [11, 11, 3]

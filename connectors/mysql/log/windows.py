@@ -21,6 +21,7 @@ from connectors.mysql.log.stream import LogStream
 from connectors.mysql.log.texts import Ask
 from connectors.sdk import Slice, Warn
 from connectors.sdk.groups import StreamPart
+from connectors.sdk.slice_files import find_slice_folder
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 
@@ -77,7 +78,7 @@ class WindowReader:
         target = self._server.position
         if target.is_within(self._reached):
             return
-        folder = Path(tempfile.mkdtemp(prefix="elt-mysql-log-"))
+        folder = Path(tempfile.mkdtemp(prefix="elt-mysql-log-", dir=find_slice_folder()))
         try:
             events = read_events(self._config, self._reached, is_mariadb=self._log.is_mariadb)
             is_last = False

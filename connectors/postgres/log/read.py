@@ -31,6 +31,7 @@ from connectors.postgres.session import open_session
 from connectors.sdk import Checkpoint, Slice, Wait, Warn
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
 from connectors.sdk.log_fields import make_truncation_slice
+from connectors.sdk.slice_files import find_slice_folder
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
@@ -227,7 +228,9 @@ class LogRead:
         start = unmoved = confirmed
         while start < end:
             start = min(start + step, end)
-            with tempfile.TemporaryDirectory(prefix="elt-pg-log-") as folder:
+            with tempfile.TemporaryDirectory(
+                prefix="elt-pg-log-", dir=find_slice_folder()
+            ) as folder:
                 slices, begin = self._list_changes(log, start, Path(folder))
                 if not slices and start - unmoved < QUIET_BYTES:
                     continue

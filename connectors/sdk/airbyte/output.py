@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, BinaryIO
 
 import msgspec
@@ -19,17 +20,18 @@ from connectors.sdk.groups import GroupState
 from connectors.sdk.items import Change, Document, Measure, Page, Record, Slice
 from connectors.sdk.output import TimedOutput, encode_record, encode_records
 from connectors.sdk.reports import RATE_LIMITED
-from connectors.sdk.slices import reader_name
-from connectors.sdk.source import Source
 from connectors.sdk.sync import StreamOutput
 from elt_assets.protocol.airbyte import message_factory
 from elt_assets.protocol.airbyte import messages as wire
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamDescriptor
 from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.airbyte.slice_rules import MAX_KEY
 from elt_assets.protocol.output import OutputClosedError
 
 RECORDS_AT_ONCE = 1000
 """Number of records that are encoded at once: more would take memory, and be no faster."""
+_FILES = "connectors.sdk.slice_files"
+"""It is imported when it is used: pyarrow is slow to import."""
 
 
 class SourceOutput(TimedOutput):
@@ -171,9 +173,8 @@ def record_head(stream: StreamDescriptor) -> bytes:
 class AirbyteStreamOutput(StreamOutput):
     """The Airbyte messages about one stream."""
 
-    def __init__(self, output: SourceOutput, source: Source, configured: ConfiguredStream):
+    def __init__(self, output: SourceOutput, configured: ConfiguredStream):
         self._output = output
-        self._source = source
         self.takes_slices = bytes(configured.extra.get(wire.SLICES, b"")) == b"true"
         self._takes_documents = configured.has_documents
         self._stream = configured.id.descriptor
@@ -208,11 +209,10 @@ class AirbyteStreamOutput(StreamOutput):
         self._has_slices = True
         body = wire.Slice(
             stream_descriptor=self._stream,
-            key=part.key,
-            reader=reader_name(self._source),
+            key=part.key[:MAX_KEY],
             data=Raw(encode(part.data)),
             row_estimate=part.rows,
-            file=part.file,
+            file=None if part.file is None else import_module(_FILES).name_file(part.file),
         )
         self._output.send([Message(type="SLICE", slice=body)])
         self._output.flush_if_due(time.time_ns() // 1_000_000)

@@ -150,7 +150,8 @@ class Connector:
         self._seconds = options.seconds
         self._processes = processes
         self.can_be_stopped = processes.stop is not None
-        self.can_converse = processes.converse is not None
+        self.module = _find_module(command)
+        self.can_converse = processes.converse is not None and self.module is not None
         self._schema: Mapping[str, Any] = {}
         self._places = [tuple(place.split(".")) for place in options.secrets]
         self.learn_secrets({})
@@ -190,7 +191,7 @@ class Connector:
         Raises:
             ConfigError: the connector cannot be started, or a stream cannot be selected.
         """
-        reads = SliceReads(self.config, streams, self._seconds) if by_slices else None
+        reads: SliceReads | None = None
         asked = [*map(_ask_for_slices, streams)] if by_slices else streams
         contents = self._contents(verb, config, asked, states)
         started = dt.datetime.now(dt.timezone.utc)
@@ -199,6 +200,8 @@ class Connector:
                 files["config"].unlink()
             stdout, stderr = folder / "stdout", folder / "stderr"
             command = [*self._command, *self.protocol.arguments(verb, files)]
+            if by_slices:
+                reads = self._listen(streams, folder / "slices")
             if reads is None:
                 ended = self._processes.execute(command, stdout, stderr, self._seconds)
             else:
@@ -214,6 +217,11 @@ class Connector:
         if reads is not None:
             records = sorted([*records, *reads.records()], key=lambda record: record.line)
         return Read(run, records, reads)
+
+    def _listen(self, streams: Sequence[ConfiguredStream], folder: Path) -> SliceReads:
+        assert self.module is not None
+        folder.mkdir()
+        return SliceReads(self.module, folder, self.config, streams, self._seconds)
 
     def stop(self, streams: Sequence[ConfiguredStream], after: float) -> Stopped | None:
         """Start a read, and send it SIGTERM while it waits for a reader of its output.
@@ -287,6 +295,11 @@ def _read_changed_config(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}
+def _find_module(command: Sequence[str]) -> str | None:
+    """Return the module that a command runs with Python; None if it runs something else."""
+    names = [Path(word).name for word in command[:-1]]
+    before = next((n for n, name in enumerate(names) if name in ("-m", "module_start")), None)
+    return None if before is None else command[before + 1]
 
 
 def _ask_for_slices(stream: ConfiguredStream) -> ConfiguredStream:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -77,7 +77,13 @@ def run_process(command: Sequence[str], stdout: Path, stderr: Path, seconds: flo
 
 
 class Listener(Protocol):
-    """What answers a process that waits for lines on its stdin."""
+    """What answers a process that waits for lines on its stdin.
+
+    `environment`: variables that the process gets besides its own.
+    """
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...
 
     def take(self, line: bytes) -> bool:
         """Take a line of its output; return whether it waits for an answer now."""
@@ -103,7 +109,8 @@ def converse(
     begin = time.monotonic()
     expired = threading.Event()
     with stdout.open("wb") as out, stderr.open("wb") as log:
-        process = _start(command, subprocess.PIPE, log.fileno(), subprocess.PIPE)
+        environment = {**os.environ, **listener.environment}
+        process = _start(command, subprocess.PIPE, log.fileno(), subprocess.PIPE, environment)
         assert process.stdin is not None and process.stdout is not None
 
         def stop() -> None:
@@ -216,7 +223,11 @@ def _has_ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _start(
-    command: Sequence[str], stdout: int, stderr: int, stdin: int = subprocess.DEVNULL
+    command: Sequence[str],
+    stdout: int,
+    stderr: int,
+    stdin: int = subprocess.DEVNULL,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
@@ -225,6 +236,7 @@ def _start(
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
+            env=environment,
             preexec_fn=_receive_sigterm,  # noqa: PLW1509 - it takes no lock that a thread may hold
         )
     except OSError as error:

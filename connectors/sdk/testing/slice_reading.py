@@ -19,19 +19,19 @@ _LINES = msgspec.json.Decoder()
 
 
 class SliceToRead(msgspec.Struct):
-    """A slice, of a stream as it is configured. `reader`: the source, as `module:class`."""
+    """A slice, of a stream as it is configured."""
 
-    reader: str
     configured: Raw
     data: Raw
     file: str | None = None
 
 
 class SlicesToRead(msgspec.Struct):
-    """The contents of the file."""
+    """The contents of the file. `module`: that of the connector."""
 
     config: Raw
     slices: list[SliceToRead]
+    module: str
 
 
 class SliceRecords(msgspec.Struct):
@@ -44,11 +44,11 @@ class SliceRecords(msgspec.Struct):
 def main(path: Path) -> None:
     """Read the slices that a file names."""
     task = msgspec.json.decode(path.read_bytes(), type=SlicesToRead)
-    readers: dict[tuple[str, bytes], SliceReader] = {}
+    readers: dict[bytes, SliceReader] = {}
     for part in task.slices:
-        key = part.reader, bytes(part.configured)
+        key = bytes(part.configured)
         if key not in readers:
-            readers[key] = SliceReader(part.reader, bytes(task.config), key[1])
+            readers[key] = SliceReader(task.module, bytes(task.config), key)
         print(msgspec.json.encode(_read(readers[key], part)).decode(), flush=True)
 
 

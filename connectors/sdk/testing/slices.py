@@ -22,7 +22,7 @@ from connectors.sdk.testing.slice_reading import (
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.airbyte.messages import SLICES_FOLDER, Message
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,14 @@ class SliceReads:
     """The slices of one read by a connector: each is read twice, when the connector waits or has ended.
 
     Attributes:
+        module: the module of the connector.
+        folder: gets the files of slices.
         slices: those that were read so far.
         hasty: the line after a BARRIER that was sent before its slices were read.
     """
 
+    module: str
+    folder: Path
     config: Mapping[str, Any]
     streams: Sequence[ConfiguredStream]
     seconds: float
@@ -57,6 +61,11 @@ class SliceReads:
     hasty: int | None = None
     _waiting: list[tuple[int, Message]] = field(default_factory=list)
     _lines: int = 0
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variable with the folder."""
+        return {SLICES_FOLDER: str(self.folder)}
 
     def take(self, line: bytes) -> bool:
         """Take a line of the connector; return whether it is a BARRIER."""
@@ -102,10 +111,13 @@ class SliceReads:
             Raw(msgspec.json.encode(self.config)),
             [
                 SliceToRead(
-                    part.reader, configured[part.stream_descriptor.id], part.data, part.file
+                    configured[part.stream_descriptor.id],
+                    part.data,
+                    None if part.file is None else str(self.folder / part.file),
                 )
                 for part in parts
             ],
+            self.module,
         )
         with tempfile.TemporaryDirectory(prefix="connector-test-") as name:
             path, stdout, stderr = (Path(name, file) for file in ("slices", "stdout", "stderr"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -18,13 +17,16 @@ from elt_assets.lake.spark.parsing.job import ParseJob
 from elt_assets.lake.spark.parsing.slices import (
     MAX_SLICES,
     POSITIONS,
+    LocalFile,
+    SharedFile,
+    SliceFile,
     SliceResult,
     SliceSource,
     SliceTask,
     make_slice_batch_runner,
     make_slice_runner,
 )
-from elt_assets.storage.location import Location
+from elt_assets.storage.staged_files import StagedFiles
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.slices import SliceGroup
 
@@ -41,7 +43,8 @@ def read_slices(
         The results; if a slice cannot be read, those before the last state before it, and its error.
 
     Raises:
-        EltError: a slice cannot be read, and no state is before it.
+        EltError: a slice cannot be read, and no state is before it; or the file of one is not a plain file in
+            the folder of the source.
         SystemFailure: there are too many slices; or the rows of one are not those that its source has given.
     """
     if group.first + len(group.slices) > MAX_SLICES:
@@ -50,18 +53,21 @@ def read_slices(
             guidance="report it to the maintainer of the source: a slice may have many small parts",
         )
     makers = make_slice_runner, make_slice_batch_runner
+    files = StagedFiles(source.folder, "a slice")
     with ExitStack() as stack:
 
-        def share(file: str) -> Location:
-            return stack.enter_context(staging.share(Path(file)))
+        def share(path: str) -> SliceFile:
+            with files.open(f"{source.folder}/{path}") as opened:
+                if staging.shared is None:
+                    return LocalFile(source.folder, path)
+                return SharedFile(*stack.enter_context(staging.share_copy(opened)).file_system())
 
         tasks = [
             SliceTask(
                 part.key,
-                part.reader,
                 bytes(part.data),
                 (group.first + number) * POSITIONS,
-                None if part.file is None else share(part.file).file_system(),
+                None if part.file is None else share(part.file),
             )
             for number, part in enumerate(group.slices)
         ]

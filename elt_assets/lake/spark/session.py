@@ -54,6 +54,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.master": "local[*]",
     "spark.app.name": "elt-assets",
     "spark.ui.enabled": "false",
+    # Python's workers do not import what lies in the working directory.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
     "spark.ui.showConsoleProgress": "false",
     # With "true", each method of an expression asks the JVM three times for the sake of error messages.
     "spark.python.sql.dataFrameDebugging.enabled": "false",

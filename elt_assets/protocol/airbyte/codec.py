@@ -40,7 +40,7 @@ _OPENINGS = {
     rb'|emitted_at"\s*:)',
     "CONTROL": rb'"(?:type"\s*:\s*"CONNECTOR_CONFIG"|(?:connectorConfig|emitted_at)"\s*:)',
     "PARTITION": rb'"stream_descriptor"\s*:',
-    "SLICE": rb'"(?:stream_descriptor|key|reader|data)"\s*:',
+    "SLICE": rb'"(?:stream_descriptor|key|data)"\s*:',
 }
 """The beginnings of bodies by which a part of a message is recognized, if its loss could remain unnoticed."""
 _PASSED_ON = ("RECORD", "STATE")

@@ -295,21 +295,26 @@ class Slice(Wire):
     This project's connectors send it if the configured stream has `"slices": true` (`SLICES`). A STATE after
     it covers its records, as it covers those of RECORD messages.
 
+    It is data: it names no code that reads it, and no place of a file. The reader knows the program of the
+    source, and gives it the folder of its files (`SLICES_FOLDER`).
+
     Attributes:
         key: what names the slice in logs and errors.
-        reader: the source, `module:class`, that the tasks import to read it.
         data: a JSON object that the source has made for itself.
         row_estimate: about how many rows it has; None if that is unknown.
-        file: the path, on the machine of the connector, of an Arrow stream with the rows, which tasks read
-            and not the source; None for the rows that the source gives for `data`.
+        file: the path, below `SLICES_FOLDER`, of an Arrow stream with the rows, which tasks read and not the
+            source; None for the rows that the source gives for `data`.
     """
 
     stream_descriptor: StreamDescriptor
     key: str
-    reader: str
     data: Raw
     row_estimate: Number | None = None
     file: str | None = None
+
+
+SLICES_FOLDER = "CONNECTOR_SLICES_DIRECTORY"
+"""The environment variable with the folder for the files of slices."""
 
 
 class Barrier(Wire):

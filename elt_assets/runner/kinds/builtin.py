@@ -30,7 +30,6 @@ class BuiltIn(SourceKind):
     label = "python"
     reports_new_data = True
     releases = True
-    has_slices = True
 
     def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
         modules = connector_modules()
@@ -41,6 +40,9 @@ class BuiltIn(SourceKind):
                 f"group {GROUP!r}; run other programs with `command:` or `package:`",
             )
         return lambda: module_command(modules[value]), value
+
+    def program_module(self, value: Value) -> str | None:
+        return connector_modules().get(value)
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared, needs=PYTHON_VARIABLES)

@@ -50,7 +50,6 @@ class SourceKind(ABC):
         reports_new_data: whether the connector can be probed for new data.
         releases: whether the connector can give up what it keeps on its server.
         lists_partitions: whether the connector may be able to list the partitions of its streams.
-        has_slices: whether tasks on Spark can import its sources, to read slices of their streams.
         runs_manifests: whether `trust` and `engine` can be written beside the kind's key.
     """
 
@@ -64,7 +63,6 @@ class SourceKind(ABC):
     reports_new_data: ClassVar[bool] = False
     releases: ClassVar[bool] = False
     lists_partitions: ClassVar[bool] = True
-    has_slices: ClassVar[bool] = False
     runs_manifests: ClassVar[bool] = False
 
     @abstractmethod
@@ -85,6 +83,11 @@ class SourceKind(ABC):
             packages: the directory of installed PyPI packages.
         """
         return ()
+
+    def program_module(self, value: Value) -> str | None:
+        """Return the module that runs the connector, which tasks on Spark import to read slices of its
+        streams; None if its streams have no slices."""
+        return None
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         """Return the environment of the process. A kind that runs packages or images returns a closed one."""

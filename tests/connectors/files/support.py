@@ -59,7 +59,7 @@ class Reader:
                 continue
             part = message["slice"]
             files = [json.dumps(value).encode() for value in (self.config, configured)]
-            reader = SliceReader(part["reader"], *files)
+            reader = SliceReader("connectors.files", *files)
             for batch in reader.read(json.dumps(part["data"]).encode()):
                 lines = reader.write_lines(batch, 1)
                 rows += [json_of(json.loads(line)["data"]) for line in lines.splitlines()]

@@ -17,7 +17,6 @@ from connectors.sdk import Checkpoint, Slice, SlicedStream, Wait, run
 from connectors.sdk.items import Item
 from connectors.sdk.slices import Part
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
-from tests.programs.broken import sliced
 from tests.programs.simple_source import SimpleSource
 
 SLICES, ROWS = 2, 2
@@ -104,4 +103,4 @@ class Sliced(SimpleSource):
 
 
 if __name__ == "__main__":
-    sys.exit(run(sliced.Sliced(), sys.argv[1:]))
+    sys.exit(run(Sliced(), sys.argv[1:]))

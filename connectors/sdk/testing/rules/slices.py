@@ -21,7 +21,7 @@ def _require_slices(seen: Observations) -> Sequence[SlicedRead]:
         NotApplicable: the connector has no slices, or they cannot be read here.
     """
     if not seen.connector.can_converse:
-        raise NotApplicable("the slices of a source in an image cannot be read")
+        raise NotApplicable("slices are read of a connector that is a module of Python")
     if not seen.sliced_reads:
         raise NotApplicable("no stream is read by slices")
     return seen.sliced_reads

@@ -1,14 +1,20 @@
 """A task that reads a slice of a stream from its source, and writes its rows as the tasks of segments do.
 
-The readers of slices are those of the source: a worker needs its package.
+The readers of slices are those of the source: a worker needs its package. Which program that is comes from
+the connection, and never from a message of the connector.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -26,6 +32,7 @@ from elt_assets.lake.spark.parsing.task import (
     write_rows,
 )
 from elt_assets.lake.spark.task_io import discard_on_error
+from elt_assets.storage.staged_files import StagedFiles
 
 POSITIONS = 1 << 28
 """The number of positions in its stream that a slice has."""
@@ -49,20 +56,82 @@ class Reader(Protocol):
 
 _SDK = "connectors.sdk.slices"
 """The module with `SliceReader`. It is imported by name: it belongs to the source, and not to the lake."""
+_INSTALL = (
+    "install this project, with what the source needs, on the executors, which do not search the working "
+    "directory; or write `slices: false`"
+)
+_IS_SAFE = "ELT_SAFE_PATH"
+_MAX_TEXT, _MAX_STACK = 4_000, 40_000
+"""Maximum characters of a text of an error, and of a stack trace. The driver masks what is cut, too."""
 
 
 @dataclass(frozen=True)
 class SliceSource:
-    """What tasks need to read slices of a stream: the config of its source, and the configured stream, as
-    JSON."""
+    """What tasks need to read slices of a stream.
 
-    config: bytes
+    Attributes:
+        module: the module of the program that is the source.
+        config: its config, as JSON; it has secrets.
+        configured: the configured stream, as JSON.
+        folder: where the source puts files of slices, on the machine of the driver.
+    """
+
+    module: str
+    config: bytes = field(repr=False)
     configured: bytes
+    folder: Path
 
-    def open(self, reader: str) -> Reader:
-        """Return the reader of the stream. `reader`: the source, as `module:class`."""
-        made: Reader = import_module(_SDK).SliceReader(reader, self.config, self.configured)
+    def open(self) -> Reader:
+        """Return the reader of the stream."""
+        leave_working_directory()
+        made: Reader = import_module(_SDK).SliceReader(self.module, self.config, self.configured)
         return made
+
+
+def leave_working_directory() -> None:
+    """Remove the working directory from the places in which this worker searches for modules.
+
+    `python -m`, with which Spark starts workers, puts it first. A file that a connector, or anyone else,
+    writes there would be imported in place of a module with its name. The sessions of this project set
+    PYTHONSAFEPATH for it, which Python knows from version 3.11 on; sessions of others need not.
+    """
+    if getattr(sys.flags, "safe_path", False) or os.environ.get(_IS_SAFE):
+        return
+    os.environ[_IS_SAFE] = "1"  # a worker runs many tasks: PYTHONPATH may name the folder, too
+    if sys.path and sys.path[0] in ("", str(Path.cwd())):
+        del sys.path[0]
+
+
+class SliceFile(Protocol):
+    """An Arrow stream with the rows of a slice."""
+
+    def open(self) -> AbstractContextManager[Any]:
+        """Open it, for `pyarrow.ipc.open_stream`."""
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file below a folder. It is checked again when it is opened: the connector may change the folder."""
+
+    folder: Path
+    path: str
+
+    def open(self) -> AbstractContextManager[Any]:
+        if not self.folder.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.folder))
+        return StagedFiles(self.folder, "a slice").open(f"{self.folder}/{self.path}")
+
+
+@dataclass(frozen=True)
+class SharedFile:
+    """A copy in the place that tasks share. `system`: the file system of pyarrow."""
+
+    system: Any
+    path: str
+
+    def open(self) -> AbstractContextManager[Any]:
+        opened: AbstractContextManager[Any] = self.system.open_input_file(self.path)
+        return opened
 
 
 @dataclass(frozen=True)
@@ -72,23 +141,20 @@ class SliceTask:
     Attributes:
         data: as its source has made it.
         first: the position of its first row in the stream.
-        file: pyarrow's file system, and the path in it, of an Arrow stream with its rows; None if the source
-            reads them.
+        file: has its rows; None if the source reads them.
     """
 
     key: str
-    reader: str
     data: bytes
     first: int
-    file: tuple[Any, str] | None = None
+    file: SliceFile | None = None
 
     def read(self, reader: Reader) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
         if self.file is None:
             yield from reader.read(self.data)
             return
-        system, path = self.file
-        with system.open_input_file(path) as source, pa.ipc.open_stream(source) as batches:
+        with self.file.open() as source, pa.ipc.open_stream(source) as batches:
             yield from batches
 
 
@@ -137,9 +203,9 @@ def make_slice_runner(
         for number in numbers:
             task = tasks[number]
             try:
-                reader = reader or source.open(task.reader)
+                reader = reader or source.open()
                 result = read_slice(job, reader, task)
-            except Exception as error:  # noqa: BLE001 - the driver raises it
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver raises it
                 result = SliceResult(failure=describe_failure(error, task))
             values = as_plain(result)
             if finished is not None:
@@ -156,8 +222,18 @@ def make_slice_batch_runner(
     return run_in_batches(make_slice_runner(job, source, tasks))
 
 
-def describe_failure(error: Exception, task: SliceTask) -> Failure:
-    """Return an error as a result of a task."""
+def describe_failure(error: BaseException, task: SliceTask) -> Failure:
+    """Return an error as a result of a task, in texts of limited sizes."""
+    kind, message, guidance, detail = _describe(error, task)
+    return (
+        kind,
+        message[:_MAX_TEXT],
+        guidance and guidance[:_MAX_TEXT],
+        detail and detail[:_MAX_STACK],
+    )
+
+
+def _describe(error: BaseException, task: SliceTask) -> Failure:
     key = task.key
     if isinstance(error, FileNotFoundError) and task.file is not None:
         return (
@@ -170,7 +246,7 @@ def describe_failure(error: Exception, task: SliceTask) -> Failure:
         return (
             "config_error",
             f"the Spark workers cannot read slices of the source: they have no module {error.name!r}",
-            "install this project, with what the source needs, on the executors; or write `slices: false`",
+            _INSTALL,
             None,
         )
     kind = getattr(error, "failure_type", None)
@@ -178,7 +254,16 @@ def describe_failure(error: Exception, task: SliceTask) -> Failure:
         stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         return "system_error", f"the slice {key} cannot be read: {error!r}", None, stack
     texts: Any = error
-    return kind, f"slice {key}: {texts.message}", texts.guidance, texts.detail
+    return (
+        str(kind),
+        f"slice {key}: {texts.message}",
+        _as_text(texts.guidance),
+        _as_text(texts.detail),
+    )
+
+
+def _as_text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def read_slice(job: ParseJob, reader: Reader, task: SliceTask) -> SliceResult:
