@@ -100,11 +100,18 @@ class ReadPlan:
             change_schema=change_schema if kind.can_change_schema else None,
             notices=self._notices,
             documents=self._transfer_documents if self._has_documents else no_documents,
+            mask=self.mask,
             slices=self.connector.stage_slices if sliced else contextlib.nullcontext,
         )
         if self.destination is not None:
             self._send_to(self.destination, plan)
         return plan
+
+    def mask(self, text: str) -> str:
+        """Return a text in which the secrets of the connection are masked."""
+        for connector in filter(None, [self.connector, self.destination]):
+            text = connector.mask(text)
+        return text
 
     @property
     def _has_documents(self) -> bool:

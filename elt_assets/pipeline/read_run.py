@@ -67,7 +67,7 @@ class ReadRun:
 
     def schema_changes(self, stream: StreamId) -> Sequence[str]:
         """Return descriptions of the differences between the stream's schema and its table's."""
-        return self._writers[stream].schema_changes
+        return [self.plan.mask(change) for change in self._writers[stream].schema_changes]
 
     def current_progress(self) -> Progress:
         """Return the approximate progress of the read; callable from any thread."""
@@ -136,7 +136,7 @@ class ReadRun:
                 slices=partial(self.plan.slice_source, stream),
             )
         for change in writer.schema_changes:
-            self._warn(read, change)
+            self._warn(read, self.plan.mask(change))
         self._writers[stream.id] = writer
         return WatchedSink(writer, self._work)
 
@@ -148,4 +148,4 @@ class ReadRun:
         writer.change_schema(read.write_spec(self._run_id, stream).stream)
         for change in writer.schema_changes:
             if change not in before:
-                self._warn(read, change)
+                self._warn(read, self.plan.mask(change))

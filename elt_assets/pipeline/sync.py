@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from elt_assets.machine_faults import translated
+from elt_assets.pipeline.masked_texts import Mask, mask_texts
 from elt_assets.protocol.airbyte.catalog import (
     AirbyteStream,
     ConfiguredCatalog,
@@ -79,6 +80,7 @@ class SyncPlan:
         documents: yields the places of the documents of the streams, while the sync runs.
         slices: keeps the folder for the files of slices, while the sync runs.
         expect_rows: called once, when the first record for the sinks arrives.
+        mask: masks the secrets of the connection in each text that leaves the sync.
         subject: what lineage and metrics say that the sync is about; None if nothing is reported.
     """
 
@@ -97,6 +99,7 @@ class SyncPlan:
     documents: Callable[[], AbstractContextManager[Mapping[StreamId, Documents]]] = no_documents
     slices: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     expect_rows: Callable[[], object] = _ignore
+    mask: Mask = str
     subject: Subject | None = None
 
 
@@ -117,10 +120,11 @@ class Sync:
             EltError: as `Session.run` and `Relay.run`, the source and the sinks.
         """
         if self._plan.subject is None:
-            yield from self._feed(lambda _: None)
+            yield from mask_texts(self._feed(lambda _: None), self._plan.mask)
         else:
             observation = Observation(self._plan.subject, self.progress)
-            yield from observation.watch(self._feed(observation.open))
+            events = self._feed(observation.open)
+            yield from observation.watch(mask_texts(events, self._plan.mask))
 
     def _feed(
         self, announce: Callable[[ConfiguredStream], object]
