@@ -312,7 +312,6 @@ class Connector:
     def stage_slices(self) -> Iterator[Path]:
         """Create the folder for files of slices of the read in the context; it is removed when that ends."""
         with scratch(self._workdir, "slices") as folder:
-            self._program.open_folder(folder)
             self.slice_files = folder
             try:
                 yield folder

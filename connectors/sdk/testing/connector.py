@@ -295,6 +295,8 @@ def _read_changed_config(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, dict) else {}
+
+
 def _find_module(command: Sequence[str]) -> str | None:
     """Return the module that a command runs with Python; None if it runs something else."""
     names = [Path(word).name for word in command[:-1]]
