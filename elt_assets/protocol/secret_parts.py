@@ -29,6 +29,7 @@ CREDENTIAL = re.compile(
     # scheme://user:password@host; the password ends at the last @ of the authority, or contains a slash
     r"[a-z][a-z0-9+.-]{0,30}://[^\s/?#@:]*:(?P<password>[^\s/?#]+|[^\s@]{1,1000})@"
     r"|https?://(?P<user>[^\s/?#@:]+)@"
+    r"|^[^\s:/@]+:(?P<bare>[^\s/@]+)@[^\s/@]+/?$"  # a proxy may be written without a scheme
     r"|(?:^|[?&;,\s])(?:password|passwd|pwd|secret|token|sig|(?:account|access|api|shared_?access)_?key)"
     r"\s*=\s*(?P<parameter>[^\s&;,]+)"
     r"|(?P<key>-----BEGIN [A-Z ]*PRIVATE KEY-----)",

@@ -507,7 +507,7 @@ class Connector:
                 raise deadline_failure(verb, self.name, limit) from None
             except EltError as error:
                 if process.failed and error.guidance is None:
-                    error.guidance = self._program.environment.hint()
+                    error.guidance = self._program.environment.hint(str(error))
                 raise
             finally:
                 self._running.discard(process)

@@ -78,9 +78,6 @@ class Program:
     def notices(self, name: str) -> list[tuple[str, str]]:
         """Return notices for the user about how the program runs, each a protocol log level and a text."""
         messages = []
-        withheld = self.environment.hint()
-        if withheld is not None:
-            messages.append(("DEBUG", f"{name}: {withheld}"))
         if self.image is not None and self.image.is_mutable:
             text = f"the image {name} has no fixed tag, so each run may use a different image"
             messages.append(

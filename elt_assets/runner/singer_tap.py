@@ -49,6 +49,7 @@ from elt_assets.protocol.singer.catalog import (
     selection,
 )
 from elt_assets.protocol.singer.messages import ReadFile, Translator, state_value
+from elt_assets.runner.config.credentials import HIDDEN_ENDING
 from elt_assets.runner.config.settings import CONNECTOR_CONFIG
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import ConnectorLog
@@ -68,14 +69,9 @@ _MAX_CONFIG_GROWTH = 1 << 20
 """Maximum number of bytes by which a tap may make its config file larger."""
 _MAX_OUTPUT = 1 << 30
 """Maximum number of bytes of a catalog or another document."""
-_HIDDEN = (
-    r"(?i)(password|passwd|passphrase|pwd|secret|token|credentials?"
-    r"|(api|private|access|secret|encryption|signing)[_-]?key)s?$"
-)
-"""The ends of the names of settings whose values are secret, even if the tap does not declare it."""
 _ANY = "#/definitions/elt_any"
 _NAMED_SECRETS = {
-    "patternProperties": {_HIDDEN: {"airbyte_secret": True}},
+    "patternProperties": {HIDDEN_ENDING: {"airbyte_secret": True}},
     "additionalProperties": {"$ref": _ANY},
     "items": {"$ref": _ANY},
 }

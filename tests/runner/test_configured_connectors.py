@@ -26,7 +26,6 @@ PACKAGE = "source-x==1.0"
         ({"image": "--volume=/:/host"}, "image: '--volume=/:/host' is not an image reference"),
         ({"package": PACKAGE, "container": {}}, "`container` is only for `image`"),
         ({"command": ["x"], "install": {}}, "`install` is only for what is installed"),
-        ({"image": "x:1", "user": "me"}, "`user` is only for a program"),
         ({"image": "x:1", "container": {"netwrk": "none"}}, "did you mean 'network'?"),
         ({"image": "x:1", "container": {"memory": "much"}}, "memory: 'much' is not a size"),
         ({"image": "x:1", "container": {"volumes": ["/a"]}}, "volumes: '/a' is not of the form"),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import string
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.masking import Masker
@@ -18,6 +22,7 @@ from elt_assets.runner.config.environment import Declared
 from elt_assets.runner.kinds.registry import KINDS, ConnectorOptions, open_connector
 from elt_assets.runner.process.marked_processes import MARK
 from tests.programs.hostile_source import hostile_source, program
+from tests.project import REPOSITORY
 
 SHOW = """
 if verb == "check":
@@ -27,6 +32,9 @@ if verb == "check":
 PLAIN = {
     "PATH": os.environ["PATH"],
     "HOME": "/home/me",
+    "USER": "me",
+    "XDG_CACHE_HOME": "/home/me/.cache",
+    "LD_LIBRARY_PATH": "/opt/lib",
     "LC_ALL": "C.UTF-8",
     "TZ": "UTC",
     "https_proxy": "http://proxy:1",
@@ -34,10 +42,13 @@ PLAIN = {
     "SSL_CERT_FILE": "/etc/ca.pem",
     "JAVA_HOME": "/opt/java",
 }
+PYTHON = {"PYTHONPATH": "/opt/lib"}
 OTHERS = {
     "SHOP_REGION": "eu",
-    "PYTHONPATH": "/opt/lib",
     "DOCKER_HOST": "tcp://docker:1",
+    "DBPASS": "hunter2",
+    "SLACK_WEBHOOK": "https://hooks.example.com/T0/B0/x",
+    "KENNWORT": "hunter2",
 }
 SECRETS = {
     "PG_PASSWORD": "hunter2-a",
@@ -91,7 +102,7 @@ STRAY = {"LC_CTYPE", "__CF_USER_TEXT_ENCODING", "PYTEST_CURRENT_TEST", MARK}
 def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         monkeypatch.delenv(name)
-    for name, value in {**PLAIN, **OTHERS, **SECRETS}.items():
+    for name, value in {**PLAIN, **PYTHON, **OTHERS, **SECRETS}.items():
         monkeypatch.setenv(name, value)
 
 
@@ -107,75 +118,112 @@ FOREIGN: list[tuple[str, Any]] = [("package", "x==1"), ("tap", "x==1")]
 OWN: list[tuple[str, Any]] = [("command", ["x"]), ("tap", ["x"]), ("connector", "faker")]
 
 
-@pytest.mark.parametrize(("kind", "value"), FOREIGN)
-def test_a_third_party_program_gets_only_the_basic_variables(
-    kind: str, value: Any, tmp_path: Path
-) -> None:
-    assert found(tmp_path, kind, value) == PLAIN
-
-
-@pytest.mark.parametrize(("kind", "value"), OWN)
-def test_an_own_program_gets_all_variables_except_secrets(
-    kind: str, value: Any, tmp_path: Path
-) -> None:
-    assert found(tmp_path, kind, value) == {**PLAIN, **OTHERS}
-
-
-@pytest.mark.parametrize(("kind", "value"), OWN)
-def test_an_own_program_gets_no_variables_that_may_contain_a_credential(
+@pytest.mark.parametrize(("kind", "value"), [*FOREIGN, *OWN])
+def test_a_program_gets_only_what_is_listed(
     kind: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secrets = {**SECRETS_BY_NAME, **SECRETS_BY_VALUE}
-    for name, text in {**secrets, **HARMLESS}.items():
+    for name, text in {**SECRETS_BY_NAME, **SECRETS_BY_VALUE, **HARMLESS}.items():
         monkeypatch.setenv(name, text)
-    assert found(tmp_path, kind, value) == {**PLAIN, **OTHERS, **HARMLESS}
-    withheld = KINDS[kind].environment(value, None).withheld()
-    assert withheld == sorted(
-        [*secrets, *(n for n in SECRETS if not n.startswith(("ELT_", "DAGSTER_")))]
-    )
+    python = PYTHON if (kind, value) in OWN else {}
+    assert found(tmp_path, kind, value) == {**PLAIN, **python}
+
+
+def test_each_documented_variable_of_the_base_set_is_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = (REPOSITORY / "docs" / "connections.md").read_text()
+    paragraph = text.split("\nThe base set: ")[1].split("One of them")[0]
+    names = [name.replace("*", "X") for name in re.findall("`([A-Z_*]+)`", paragraph)]
+    assert len(names) == 18
+    for name in names:
+        monkeypatch.setenv(name, "x")
+    assert set(names) <= KINDS["package"].environment("x==1", None).variables()[0].keys()
+
+
+@given(st.text(string.ascii_uppercase + "_", min_size=1, max_size=12), st.booleans())
+def test_no_other_variable_is_passed_on_whatever_its_name(name: str, is_declared: bool) -> None:
+    environment = KINDS["command"].environment(["x"], ["SHOP_REGION"] if is_declared else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, "hunter2")
+        listed = {*PLAIN, *PYTHON, "TMPDIR", "SHELL", "LANG", "LOGNAME", "SHOP_REGION"}
+        passed = environment.variables()[0].keys() - listed
+    assert all(other.startswith(("LC_", "XDG_")) or "PROXY" in other for other in passed)
 
 
 @pytest.mark.parametrize(("kind", "value"), [*FOREIGN, *OWN])
+@pytest.mark.parametrize("proxy", ["http://me:hunter2@proxy:1", "me:hunter2@proxy:1"])
 def test_a_proxy_with_a_password_is_passed_only_if_it_is_declared(
-    kind: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, value: Any, proxy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy = "http://me:hunter2@proxy:1"
     monkeypatch.setenv("https_proxy", proxy)
-    assert "https_proxy" not in found(tmp_path, kind, value)
-    assert "https_proxy" in KINDS[kind].environment(value, None).withheld()
-    assert "https_proxy" not in KINDS[kind].environment(value, ["https_proxy"]).withheld()
+    assert "https_proxy" not in KINDS[kind].environment(value, None).variables()[0]
     variables, secrets = KINDS[kind].environment(value, ["https_proxy"]).variables()
     assert variables["https_proxy"] == proxy
     assert Masker(secrets)(f"{proxy} and hunter2") == "**** and ****"
 
 
-def test_the_failure_of_a_connector_names_the_withheld_variables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_secrets_that_the_client_of_containers_gets_are_masked(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("PGPASSWORD", "hunter2")
-    fails = hostile_source(tmp_path, "fail('no password', failure_type='config_error'); exit(1)")
-    with pytest.raises(ConfigError, match=r"no password.*\n.*PGPASSWORD.*`environment`") as failure:
-        fails.check()
-    assert "hunter2" not in str(failure.value)
-    [(level, text)] = fails.notices()
-    assert level == "DEBUG" and "PGPASSWORD" in text and "hunter2" not in text
-    for name in [*SECRETS, "PGPASSWORD"]:
-        monkeypatch.delenv(name)
+    monkeypatch.setenv("DOCKER_HOST", "tcp://me:hunter2@docker:1")
+    _, secrets = KINDS["image"].environment("test/source:1", None).variables()
+    assert Masker(secrets)("with hunter2") == "with ****"
+
+
+FAILS = "fail({text!r}, failure_type='config_error'); exit(1)"
+
+
+@pytest.mark.parametrize(
+    ("text", "guidance"),
+    [
+        ("KeyError: 'DBPASS'", "not passed to the connector: DBPASS; declare those"),
+        ("set SHOP_REGION or KENNWORT", "not passed to the connector: KENNWORT, SHOP_REGION; "),
+        ("set DBPASSWORD, NODBPASS", None),
+        (
+            "the environment lacks the token",
+            "gets a base set of variables and those that are declared",
+        ),
+        (
+            "Unable to locate credentials",
+            "gets a base set of variables and those that are declared",
+        ),
+        ("the server does not answer", None),
+        ("ELT_HASH_SALT, TZ, PYTHONPATH", None),
+    ],
+)
+def test_the_failure_of_a_connector_names_the_variables_that_it_may_lack(
+    text: str, guidance: str | None, tmp_path: Path
+) -> None:
+    """And no others: most variables of a machine have nothing to do with a connector."""
+    connector = hostile_source(
+        tmp_path, FAILS.format(text=text), environment=KINDS["command"].environment(["x"], None)
+    )
     with pytest.raises(ConfigError) as failure:
-        fails.check()
-    assert failure.value.guidance is None and fails.notices() == []
+        connector.check()
+    assert (failure.value.guidance is None) == (guidance is None)
+    assert guidance is None or guidance in (failure.value.guidance or "")
+    assert guidance is None or "under `environment`" in (failure.value.guidance or "")
+    assert "hunter2" not in str(failure.value) and connector.notices() == []
+
+
+def test_a_variable_that_is_declared_is_not_lacking(tmp_path: Path) -> None:
+    """The remedy of the message: after it, the connector has the variable."""
+    script = "import os\nif 'DBPASS' not in os.environ: fail('DBPASS'); exit(1)\n" + SHOW
+    for declared in (["DBPASS"], {"DBPASS": {"env": "DBPASS"}}):
+        environment = KINDS["command"].environment(["x"], declared)
+        assert environment.hint("KeyError: DBPASS") is None
+        assert hostile_source(tmp_path, script, environment=environment).check().succeeded
 
 
 @pytest.mark.parametrize(("kind", "value"), [*FOREIGN, *OWN])
 def test_a_declared_environment_replaces_the_default_one(
     kind: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python = {"PYTHONPATH": "/opt/lib"} if kind == "connector" else {}
-    base = {**PLAIN, **python}
+    base = {**PLAIN, **(PYTHON if (kind, value) in OWN else {})}
     declared = {"SHOP_REGION": "us", "PORT": 5, "TZ": "CET", "HOST": {"env": "SHOP_HOST"}}
     monkeypatch.setenv("SHOP_HOST", "h")
-    given = {"SHOP_REGION": "us", "PORT": "5", "TZ": "CET", "HOST": "h"}
-    assert found(tmp_path, kind, value, declared) == {**base, **given}
+    expected = {"SHOP_REGION": "us", "PORT": "5", "TZ": "CET", "HOST": "h"}
+    assert found(tmp_path, kind, value, declared) == {**base, **expected}
     assert found(tmp_path, kind, value, ["SHOP_REGION", "NOT_SET"]) == {**base, "SHOP_REGION": "eu"}
     assert found(tmp_path, kind, value, []) == base
 
@@ -204,6 +252,44 @@ exit(1)
     text = str(failure.value)
     assert "it is ****" in text
     assert "hunter2" not in text and "12345" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_masked"),
+    [
+        ("DBPASS", "hunter2", True),
+        ("DBPASS", "swordfish", True),
+        ("DBPASS", "1234", True),
+        ("SLACK_WEBHOOK", "https://hooks.example.com/T0/B0/x", True),
+        ("KENNWORT", "hunter2", True),
+        ("KENNWORT", "correct horse battery", True),
+        ("X", "Tr0ub4dor&3", True),
+        ("X", "123456", True),
+        ("X", "0a1b2c", True),
+        ("X", "abcdefghijklm", True),
+        ("X", "/services/T00000000/aaaaaaaaaaaaaaaaaaaaaaaa", True),
+        ("X", "https://example.com/a", True),
+        ("X", "me:hunter2@proxy:1", True),
+        ("TOKEN_CHECK", "true", False),
+        ("DBPASS", "", False),
+        ("LOG_LEVEL", "info", False),
+        ("STAGE", "Production", False),
+        ("PORT", "5432", False),
+        ("BASE", "https://api.example.com:8080/", False),
+        ("CA", "/etc/ssl/ca.pem", False),
+        ("TZ", "Europe/Berlin", False),
+        ("PATH", "/opt/bin:/usr/bin", False),
+    ],
+)
+@pytest.mark.parametrize("form", ["literal", "listed"])
+def test_a_declared_value_is_masked_unless_its_form_is_harmless(
+    form: str, name: str, value: str, is_masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    declared: Declared = {name: value} if form == "literal" else [name]
+    _, secrets = KINDS["command"].environment(["x"], declared).variables()
+    assert (Masker(secrets)(f"it is {value}.") == "it is ****.") == is_masked
+    assert is_masked or Masker(secrets)(f"it is {value}.") == f"it is {value}."
 
 
 def test_a_missing_variable_is_reported_when_the_connector_starts(tmp_path: Path) -> None:
@@ -299,6 +385,15 @@ def test_a_container_gets_no_other_variables(
         ("PGPASSWORD", True),
         ("MYSQL_PWD", True),
         ("GITHUB_PAT", True),
+        ("DBPASS", True),
+        ("dbpwd", True),
+        ("clientSecret", True),
+        ("AUTHTOKEN", True),
+        ("SLACK_WEBHOOK", True),
+        ("webhookUrl", True),
+        ("BYPASS", False),
+        ("COMPASS", False),
+        ("OLDPWD", False),
         ("PATH_INFO", False),
         ("TOKENIZER", False),
         ("KEYBOARD", False),
@@ -307,5 +402,5 @@ def test_a_container_gets_no_other_variables(
         ("SECRETARY_NAME", False),
     ],
 )
-def test_names_of_secrets_are_recognized_by_whole_words(name: str, secret: bool) -> None:
+def test_names_of_secrets_are_recognized(name: str, secret: bool) -> None:
     assert looks_secret(name) is secret

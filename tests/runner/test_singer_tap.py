@@ -354,12 +354,25 @@ def test_secrets_are_recognized_by_the_settings_and_by_their_names(tmp_path: Pat
         "token_ttl": 3600,
         "replication_key": "shown",
         "private_key": "line one\nline two",
+        "dbpass": "dbp4ss",
+        "alerts": {"webhook": "https://hooks.example.com/T0", "webhookUrl": "h00k"},
+        "source": "host=db user=me password=c0nn",
+        "bypass": "through",
     }
-    connector = tap(tmp_path, ["p1nn passw cl1ent refr f1le 3600 shown line two"], config,
-                    about=json.dumps(ABOUT))  # fmt: skip
+    connector = tap(
+        tmp_path,
+        [
+            "p1nn passw cl1ent refr f1le 3600 shown line two",
+            "dbp4ss https://hooks.example.com/T0 h00k c0nn through",
+        ],
+        config,
+        about=json.dumps(ABOUT),
+    )
     found = read(connector)
     assert isinstance(found[0], Message) and found[0].log is not None
     assert found[0].log.message == f"{' '.join([MASK] * 5)} 3600 shown {MASK}"
+    assert isinstance(found[1], Message) and found[1].log is not None
+    assert found[1].log.message == f"{' '.join([MASK] * 4)} through"
 
 
 def test_secrets_are_masked_if_the_settings_are_not_a_valid_schema(tmp_path: Path) -> None:

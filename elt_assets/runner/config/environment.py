@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elt_assets.protocol.secret_parts import CREDENTIAL
 from elt_assets.runner.config.credentials import (
     RESERVED,
     may_give_access,
     refuse_reserved,
     secrets_in,
+    secrets_in_declared,
 )
 from elt_assets.runner.config.secrets import resolve_references
 
@@ -20,16 +22,21 @@ Declared = Mapping[str, Any] | Sequence[str]
 """The `environment` of a connection: values by name, which may be references (`{env: OTHER}`); or a list of
 names to pass on if they are set."""
 
+_PROXIES = "(?i:(http|https|ftp|all|no)_proxy)"
 _BASE = re.compile(
-    "PATH|HOME|LANG|LC_.*|TZ|TMPDIR|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|JAVA_HOME"
-    "|(?i:(http|https|ftp|all|no)_proxy)"
+    "PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_.*|TZ|TMPDIR|XDG_.*|LD_LIBRARY_PATH|JAVA_HOME"
+    f"|SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|{_PROXIES}"
 )
-"""Variables that any program may need to run and to reach a network, called the base set. A proxy variable
-with a password is not passed on."""
-_INSTALLER = re.compile(
-    "PIP_.*|UV_.*|XDG_.*|NETRC|CURL_CA_BUNDLE|(?i:(http|https|ftp|all|no)_proxy)"
-)
+"""Variables that any program may need to run and to reach a network, called the base set. One whose value
+contains a password, such as a proxy, is not passed on."""
+PYTHON_VARIABLES = re.compile("PYTHONPATH|VIRTUAL_ENV")
+"""Matches the variables that a program of this machine's Python needs beside the base set."""
+_INSTALLER = re.compile(f"PIP_.*|UV_.*|NETRC|{_PROXIES}")
 """Variables that pip and uv may need: options, files, and the access to an index, with proxy passwords."""
+_SAYS_MISSING = re.compile("environ|credential", re.IGNORECASE)
+"""Matches the text of a failure that a variable may explain."""
+_MIN_NAME = 4
+"""Minimum characters of the name of a variable that is searched for in the text of a failure."""
 _TEXT = {"type": "string"}
 """The schema of a variable's value."""
 _NOTHING = re.compile(r"(?!)")
@@ -37,16 +44,16 @@ _NOTHING = re.compile(r"(?!)")
 
 @dataclass(frozen=True)
 class Environment:
-    """The environment variables of one kind of connector.
+    """The environment variables of one kind of connector: the base set, and those that are listed.
+
+    No list can have the names of all secrets, so what is not listed is not passed on.
 
     Args:
         declared: the variables that the connection declares; None if it declares none.
-        closed: pass on only the base set, `needs` and declared variables. Always so if `declared` is set.
         needs: matches the names of variables that this kind needs beside the base set.
     """
 
     declared: Declared | None = None
-    closed: bool = False
     needs: re.Pattern[str] = _NOTHING
 
     @property
@@ -63,25 +70,31 @@ class Environment:
             ConfigError: as `resolve_references`.
         """
         values, secrets = self._resolve_given()
-        return {**dict(self._inherit()), **values}, secrets
+        inherited = dict(self._inherit())
+        for name, value in inherited.items():
+            secrets += secrets_in(name, value)
+        return {**inherited, **values}, secrets
 
-    def withheld(self) -> list[str]:
-        """Return the names of variables that are not passed on only because they may hold a credential."""
-        return sorted(
-            name
-            for name, value in os.environ.items()
-            if self._is_for(name) and self._is_unsafe(name, value) and name not in self.names
-        )
+    def hint(self, text: str) -> str | None:
+        """Return what a failed connector may lack: variables that are set and not passed on.
 
-    def hint(self) -> str | None:
-        """Return a sentence that lists the withheld variables; None if there are none."""
-        names = self.withheld()
-        if not names:
-            return None
-        return (
-            f"variables not passed to the connector, because they may hold credentials: {', '.join(names)}; "
-            "declare those that it needs under `environment` in the connection's YAML"
-        )
+        Args:
+            text: the text of the failure. Only variables that it names are listed: most have nothing to do
+                with the connector. If it only speaks of its environment, the sentence names none.
+        """
+        names = [name for name in sorted(os.environ) if self._may_lack(name, text)]
+        how = "declare those that it needs under `environment` in the connection's YAML"
+        if names:
+            return f"variables that are set, and not passed to the connector: {', '.join(names)}; {how}"
+        if _SAYS_MISSING.search(text):
+            return f"the connector gets a base set of variables and those that are declared: {how}"
+        return None
+
+    def _may_lack(self, name: str, text: str) -> bool:
+        if len(name) < _MIN_NAME or name not in text or RESERVED.fullmatch(name):
+            return False
+        is_passed = name in self.names or name in dict(self._inherit())
+        return not is_passed and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
     def _resolve_given(self) -> tuple[dict[str, str], list[str]]:
         values: Any = self.declared
@@ -96,23 +109,17 @@ class Environment:
                 value, where=f"source.environment.{name}", schema=_TEXT
             )
             strings[name] = str(text)
-            secrets += [*texts, *secrets_in(name, strings[name])]
+            secrets += texts
+            if not _BASE.fullmatch(name) or CREDENTIAL.search(strings[name]):
+                secrets += secrets_in_declared(name, strings[name])
         return strings, secrets
 
     def _inherit(self) -> Iterator[tuple[str, str]]:
         for name, value in os.environ.items():
-            if self._is_for(name) and not self._is_unsafe(name, value):
+            is_safe = _BASE.fullmatch(name) and not may_give_access(name, value)
+            if is_safe or self.needs.fullmatch(name):
                 yield name, value
 
-    def _is_for(self, name: str) -> bool:
-        """Return whether this kind gets a variable of this name, if the variable holds no credential."""
-        if _BASE.fullmatch(name) or self.needs.fullmatch(name):
-            return True
-        return not (self.closed or self.declared is not None or RESERVED.fullmatch(name))
 
-    def _is_unsafe(self, name: str, value: str) -> bool:
-        return may_give_access(name, value) and not self.needs.fullmatch(name)
-
-
-INSTALLER = Environment(closed=True, needs=_INSTALLER)
+INSTALLER = Environment(needs=_INSTALLER)
 """The environment of pip and of uv."""

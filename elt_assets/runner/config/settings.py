@@ -13,6 +13,7 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.messages import ConnectorConfig, Control, Log, Message
 from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.schema_places import Place
+from elt_assets.protocol.secret_parts import CREDENTIAL
 from elt_assets.protocol.specification import as_texts
 from elt_assets.runner.config.secrets import resolve_references
 from elt_assets.runner.config.update_files import UpdateFile
@@ -85,7 +86,7 @@ class Settings:
     def resolve_written(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """Return the config as the user wrote it, with its references resolved, but no stored changes."""
         config, secrets = resolve_references(dict(self._written), schema=schema)
-        self._mask.add(secrets)
+        self._mask.add([*secrets, *filter(CREDENTIAL.search, strings(config))])
         return dict(config)
 
     def apply(self, control: Control, config: dict[str, Any], schema: Mapping[str, Any]) -> Message:

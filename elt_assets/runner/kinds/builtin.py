@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -10,15 +9,12 @@ from pkgutil import iter_modules
 
 from elt_assets.errors import ConfigError
 from elt_assets.module_start import PACKAGES, module_command
-from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 
 GROUP = "elt_assets.connectors"
 """The entry-point group in which packages register their connectors: the name, and the module to run."""
 _PACKAGE = "connectors"
 _NOT_CONNECTORS = ("declarative", "sdk")
-PYTHON_VARIABLES = re.compile("PYTHONPATH|VIRTUAL_ENV")
-"""Matches the variables that a module needs to run with this Python."""
 
 
 class BuiltIn(SourceKind):
@@ -43,9 +39,6 @@ class BuiltIn(SourceKind):
 
     def program_module(self, value: Value) -> str | None:
         return connector_modules().get(value)
-
-    def environment(self, value: Value, declared: Declared | None) -> Environment:
-        return Environment(declared, needs=PYTHON_VARIABLES)
 
 
 def list_built_in() -> list[str]:

@@ -21,9 +21,7 @@ from typing import Any
 from elt_assets.errors import NEEDS_AIRBYTE, ConfigError, EltError
 from elt_assets.module_start import module_command
 from elt_assets.protocol.airbyte.messages import Received
-from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.builtin import PYTHON_VARIABLES
 from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 from elt_assets.runner.packages import install, is_installed
 
@@ -120,9 +118,6 @@ class Manifest(SourceKind):
             if isinstance(finder, FileFinder)
         ]
         return [(f"{name}:{MANIFEST_FILE}", str(file)) for name, file in files if _is_file(file)]
-
-    def environment(self, value: Value, declared: Declared | None) -> Environment:
-        return Environment(declared, closed=True, needs=PYTHON_VARIABLES)
 
     def resolve(self, value: Value, folder: Path) -> Value:
         if is_in_package(value):

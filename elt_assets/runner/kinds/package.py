@@ -33,7 +33,7 @@ class Package(SourceKind):
         return package_command(value, packages)
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
-        return Environment(declared, closed=True)
+        return Environment(declared)
 
     def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
         return [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
-from elt_assets.runner.config.environment import Declared, Environment
+from elt_assets.runner.config.environment import PYTHON_VARIABLES, Declared, Environment
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions, Image
@@ -90,8 +90,9 @@ class SourceKind(ABC):
         return None
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
-        """Return the environment of the process. A kind that runs packages or images returns a closed one."""
-        return Environment(declared)
+        """Return the environment of the process; by default that of a program of this machine, which may
+        need the variables of its Python."""
+        return Environment(declared, needs=PYTHON_VARIABLES)
 
     def resolve(self, value: Value, folder: Path) -> Value:
         """Return the value with a path that is relative to the folder of `defs.yaml` as an absolute path."""

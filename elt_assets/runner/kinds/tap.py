@@ -47,7 +47,8 @@ class Tap(SourceKind):
         ]
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
-        return Environment(declared, closed=isinstance(value, str))
+        is_package = isinstance(value, str)
+        return Environment(declared) if is_package else super().environment(value, declared)
 
     def package(self, value: Value, engine: str | None = None) -> str | None:
         return value if isinstance(value, str) else None
