@@ -149,6 +149,9 @@ class FilesSourceConfig(Options):
         ge=0,
         description="A file may become visible up to this time after its time of modification.",
     )
+    max_memory_megabytes: int = Field(
+        400, ge=64, description="Largest memory that decoding a file may take, in MiB."
+    )
     file_columns: bool = Field(
         True, description="Whether rows have `_file_path` and `_file_modified_at`."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from connectors.sdk.files.formats.file_format import FileFormat
     from connectors.sdk.files.storage import Storage
 
+if "pyarrow" not in sys.modules:
+    # Its default pool reserves a gigabyte, which the limit of a file's memory would not count (`memory`).
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
 _STREAM, _STORAGE = "connectors.sdk.files.stream", "connectors.sdk.files.storage"
 _DOCUMENTS = "connectors.sdk.files.documents"
 """Modules that are imported when they are used: pyarrow is slow to import."""
@@ -83,6 +88,7 @@ class FilesSource(Source):
             partial(self.file_system, config),
             self.translate,
         )
+        storage.megabytes = getattr(config, "max_memory_megabytes", storage.megabytes)
         return storage
 
     def check(self, config: Any) -> None:

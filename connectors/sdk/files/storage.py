@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from connectors.sdk.files.fsspec_files import wrap_file_system
 from connectors.sdk.files.globs import Glob
+from connectors.sdk.files.memory import MEMORY_MEGABYTES, limit_memory_growth
 from connectors.sdk.files.read_files import FileVersion
 from elt_assets.errors import ConfigError, EltError, TransientError
 
@@ -48,12 +49,14 @@ class Storage:
         root: its path in the file system.
         open_system: opens the file system: one of `pyarrow.fs`, or of fsspec.
         translate: returns an error for the user of one of the file system; None if it knows none.
+        megabytes: the memory that decoding a file may take.
     """
 
     location: str
     root: str
     open_system: Callable[[], Any]
     translate: Callable[[Exception, str], EltError | None]
+    megabytes: int = MEMORY_MEGABYTES
     _system: Any = field(init=False, default=None, repr=False)
 
     @property
@@ -162,11 +165,20 @@ class Storage:
 
     @contextmanager
     def guard_read(self, file: FileVersion) -> Iterator[None]:
-        """Raise an error if a file is not the same before and after its read; tell which file has errors."""
+        """Raise an error if a file is not the same before and after its read, or takes too much memory; tell
+        which file has errors."""
         self.require(file)
         with self._translate_errors(f"the file {file.path}"):
             try:
-                yield
+                with limit_memory_growth(self.megabytes):
+                    yield
+            except MemoryError as error:
+                raise ConfigError(
+                    f"the file {file.path} cannot be read: it has {file.size:,} bytes, and to decode it "
+                    f"takes more than {self.megabytes:,} MiB of memory",
+                    guidance="it may be meant to exhaust the memory of its reader: replace it, or exclude it "
+                    "from the glob. If it is right, set `max_memory_megabytes` in the config",
+                ) from error
             except UnicodeDecodeError as error:
                 self.require(file)
                 raise ConfigError(

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
-from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pyarrow as pa
 
 from connectors.sdk.encoding import encode
 from connectors.sdk.files.formats.file_format import SAMPLE_ROWS, FilePart, estimate_rows
+from connectors.sdk.files.formats.workbooks import read_sheet
 from connectors.sdk.files.options import ExcelOptions
 from connectors.sdk.files.read_files import FileVersion
 from connectors.sdk.files.rows import FileRows, make_file_error
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage
-from elt_assets.errors import ConfigError
 
 _BATCH_ROWS = 10_000
 _EXACT = 1 << 53
+_KINDS = {"datetime": "timestamp_without_timezone", "date": "date", "time": "time"}
 
 
 @dataclass(frozen=True)
@@ -63,35 +61,15 @@ class Excel:
             if records:
                 yield rows.make_records(records)
 
-    def _open(self, storage: Storage, file: FileVersion) -> tuple[list[str], Iterator[list[Any]]]:
+    def _open(
+        self, storage: Storage, file: FileVersion
+    ) -> tuple[list[str], Iterator[Sequence[Any]]]:
         """Return the names of the columns, and the rows."""
-        calamine = _import_calamine()
-        with storage.open_file(file) as source:
-            content = io.BytesIO(source.read())
-        try:
-            book = calamine.CalamineWorkbook.from_filelike(content)
-            sheet = self._find_sheet(file, book)
-            cells = iter(sheet.iter_rows())
-            for _ in range(self.options.skip_rows):
-                next(cells, None)
-        except (calamine.CalamineError, calamine.PasswordError) as error:
-            raise make_file_error(
-                file, f"it is no workbook, or is protected: {error}", "replace it, or exclude it"
-            ) from error
+        cells = read_sheet(storage, file, self.options.sheet, self.options.skip_rows)
         first = next(cells, None)
         if first is None:
             return [], iter(())
-        return self._name(file, first), cells if self.options.header else _chain(first, cells)
-
-    def _find_sheet(self, file: FileVersion, book: Any) -> Any:
-        sheet, names = self.options.sheet, book.sheet_names
-        if sheet in names:
-            return book.get_sheet_by_name(sheet)
-        if isinstance(sheet, int) and 0 <= sheet < len(names):
-            return book.get_sheet_by_index(sheet)
-        raise make_file_error(
-            file, f"it has no sheet {sheet!r}, only {', '.join(names)}", "correct `excel.sheet`"
-        )
+        return self._name(file, first), cells if self.options.header else chain([first], cells)
 
     def _name(self, file: FileVersion, first: Sequence[Any]) -> list[str]:
         names = self.options.columns
@@ -114,21 +92,6 @@ class Excel:
         return names
 
 
-def _import_calamine() -> Any:
-    try:
-        return import_module("python_calamine")
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "workbooks cannot be read: python-calamine is not installed",
-            guidance='run `pip install "elt-assets[excel]"`, also on the machines of a cluster',
-        ) from None
-
-
-def _chain(first: list[Any], rest: Iterator[list[Any]]) -> Iterator[list[Any]]:
-    yield first
-    yield from rest
-
-
 def _kind_of(value: Any) -> str | None:
     """Return the type of a cell; None if it is empty."""
     if value is None or value == "":
@@ -137,18 +100,14 @@ def _kind_of(value: Any) -> str | None:
         return "boolean"
     if isinstance(value, int | float):
         return "integer" if float(value).is_integer() and abs(value) < _EXACT else "number"
-    if isinstance(value, datetime):
-        return "timestamp_without_timezone"
-    if isinstance(value, date):
-        return "date"
-    return "time" if isinstance(value, time) else "string"
+    return _KINDS.get(value[0], "string") if isinstance(value, list) else "string"
 
 
 def _json_value(value: Any, kind: str) -> Any:
     """Return a cell as JSON has it, in a column of a type."""
     if value is None or value == "":
         return None
-    if isinstance(value, datetime | date | time | timedelta):
+    if isinstance(value, list):
         return _text(value)
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -162,8 +121,8 @@ def _json_value(value: Any, kind: str) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
+    if isinstance(value, list):  # a time: its type and its text
+        return str(value[1])
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
         return str(int(value))
     return str(value)
