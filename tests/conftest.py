@@ -132,9 +132,16 @@ def any_umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark_provider() -> Iterator[SparkProvider]:
+def spark_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkProvider]:
     """The session that the orchestration would build."""
     provider = SparkResource(spark_config=SPARK).provider
+    folder = tmp_path_factory.mktemp("spark")
+    lines = (f"{name} {value}\n" for name, value in SPARK.items())
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        # These settings are for all sessions of this process: runs have sessions of other resources.
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        provider.get()
     yield provider
     provider.get().stop()
 

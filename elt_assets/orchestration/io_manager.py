@@ -95,7 +95,7 @@ class SparkIOManager(dg.ConfigurableIOManager):
 
     def _rows_of(self, context: dg.OutputContext, frame: object) -> FrameRows:
         if isinstance(frame, DataFrame):
-            return SparkRows(frame)
+            return SparkRows(frame, lambda: spark_provider(self.spark).get())
         table = convert_to_arrow(frame, f"the result of {context.asset_key.to_user_string()}")
         return ArrowRows.read(table, lambda: spark_provider(self.spark).get())
 

@@ -16,7 +16,13 @@ from pyspark.sql import SparkSession
 
 from elt_assets import paths
 from elt_assets.errors import ConfigError
-from elt_assets.lake.spark.session import SparkProvider, check_required, settings, start
+from elt_assets.lake.spark.session import (
+    SparkProvider,
+    check_required,
+    open_session,
+    settings,
+    start,
+)
 from elt_assets.storage.directories import check_writable
 from elt_assets.storage.location import Location
 from elt_assets.storage.staging import Staging
@@ -88,7 +94,7 @@ _PROVIDERS: dict[int, tuple[AnySparkResource, SparkProvider]] = {}
 def spark_provider(resource: AnySparkResource) -> SparkProvider:
     """Return the provider of the session of any Spark resource.
 
-    The session of another resource than `SparkResource` gets the settings that the lake requires.
+    The lake works in a session of its own in the Spark of the resource, whose session stays as it is.
 
     Raises:
         ConfigError: the resource sets one of them to another value.
@@ -98,7 +104,8 @@ def spark_provider(resource: AnySparkResource) -> SparkProvider:
     if id(resource) not in _PROVIDERS:
         configured = dict(flatten_dict(resource.spark_config))  # type: ignore[no-untyped-call]
         check_required(configured, f"the resource `{SPARK_KEY}`")
-        _PROVIDERS[id(resource)] = resource, SparkProvider(lambda: resource.spark_session)
+        provider = SparkProvider(lambda: open_session(resource.spark_session, configured))
+        _PROVIDERS[id(resource)] = resource, provider
     return _PROVIDERS[id(resource)][1]
 
 

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 from elt_assets.errors import ConfigError
 from elt_assets.lake.spark.session import (
     DEFAULTS,
-    REMOTE_DEFAULTS,
     REQUIRED,
+    SESSION_DEFAULTS,
     read_settings,
     settings,
 )
@@ -182,7 +182,7 @@ def test_the_driver_of_a_cluster_is_not_bound_to_loopback(tmp_path: Path) -> Non
     assert not {"spark.sql.shuffle.partitions", "spark.pyspark.python", "spark.log.level"} & set(
         found
     )
-    assert found["spark.hadoop.fs.file.impl"] == DEFAULTS["spark.hadoop.fs.file.impl"]
+    assert found["fs.file.impl"] == DEFAULTS["fs.file.impl"]
 
 
 def test_expressions_are_built_without_a_search_of_the_jar_files(
@@ -212,7 +212,7 @@ def test_expressions_are_built_without_their_place_in_the_code(
 
 def test_a_remote_session_gets_only_settings_that_it_supports(tmp_path: Path) -> None:
     found = settings({}, _file(tmp_path, "spark.remote sc://host\n"))
-    assert found == {"spark.remote": "sc://host", **REMOTE_DEFAULTS, **REQUIRED}
+    assert found == {"spark.remote": "sc://host", **SESSION_DEFAULTS, **REQUIRED}
 
 
 DOCS = (REPOSITORY / "docs" / "spark.md").read_text()

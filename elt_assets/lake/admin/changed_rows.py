@@ -18,7 +18,7 @@ from elt_assets.lake.frames.arrow_scan import ArrowScan, FileGroup, RowFilter, T
 from elt_assets.lake.merge.file_splitting import Key, key_value
 from elt_assets.lake.schema.logical_types import SOURCE
 from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD, RAW_ID
-from elt_assets.lake.spark.expressions import value_at
+from elt_assets.lake.spark.expressions import make_empty, value_at
 from elt_assets.lake.spark.task_io import column_at
 
 _KEY = "_elt_key"
@@ -152,7 +152,7 @@ def _read_keys(rows: pa.Table, key: Key) -> list[tuple[object, ...]]:
 def _select_all(
     spark: SparkSession, selections: Sequence[RowSelection], schema: t.StructType
 ) -> DataFrame:
-    nothing = spark.createDataFrame([], schema)
+    nothing = make_empty(spark, schema)
     return reduce(
         DataFrame.union, (_select(spark, selection, schema) for selection in selections), nothing
     )

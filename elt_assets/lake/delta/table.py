@@ -41,6 +41,7 @@ from elt_assets.lake.delta.moves import Move, find_move
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED
 from elt_assets.lake.delta.rollback import rollback, version_of
 from elt_assets.lake.spark import parquet_files
+from elt_assets.lake.spark.expressions import make_empty
 from elt_assets.lake.spark.session import STRICT_READ
 from elt_assets.storage.location import Location
 
@@ -329,7 +330,7 @@ class Table:
         schema, files = schema or self.schema, list(files)
         if not files:
             more = [t.StructField(path_column, t.StringType())] if path_column else []
-            return spark.createDataFrame([], t.StructType([*schema.fields, *more]))
+            return make_empty(spark, t.StructType([*schema.fields, *more]))
         if self._needs_tasks(spark):
             return self._read_in_tasks(spark, files, schema, path_column)
         foreign = [file for file in files if not file.is_own]
@@ -366,18 +367,23 @@ class Table:
             return rows
         return rows.select("*", f.col("_metadata.file_path").alias(path_column))
 
-    def write_files(self, rows: DataFrame, kind: str = VISIBLE) -> list[DataFile]:
+    def write_files(
+        self, rows: DataFrame, kind: str = VISIBLE, *, in_tasks: bool = False
+    ) -> list[DataFile]:
         """Write rows to new files under the root. They are invisible to readers until they are committed.
 
         Args:
             kind: the folder: `VISIBLE` (`data/`), or `HIDDEN` (`_elt/`, which other engines do not vacuum).
+            in_tasks: whether Python tasks write the files in any case: the session of the rows may have
+                settings with which Spark writes other files (`open_session`).
         """
         folder = self.new_folder(kind)
         try:
             partition_by = () if kind == HIDDEN else self.partition_by
-            if partition_by or self._needs_tasks(rows.sparkSession):
+            if partition_by or in_tasks or self._needs_tasks(rows.sparkSession):
                 system, root = self.storage.system, self.storage.root
-                paths = parquet_files.write(rows, system, root, folder, partition_by)
+                types = opening.arrow_columns(rows.schema) if in_tasks else None
+                paths = parquet_files.write(rows, system, root, folder, partition_by, types)
                 self.storage.keep_only(folder, paths)
                 files = self.storage.describe(paths)
             else:

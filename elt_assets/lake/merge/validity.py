@@ -185,7 +185,7 @@ def _start(by: Ordering, schema: t.StructType) -> Expression:
     begin = f.when(f.col(EPOCH) > 0, f.timestamp_micros(EPOCH))
     if by.cursor and isinstance(kind_of(schema, by.cursor), _TIMES):
         times = [by.cursor, *([name] for name in deletion_times(schema))]
-        time = f.coalesce(*(value_at(time).cast("timestamp") for time in times))
+        time = f.coalesce(*(value_at(time).cast(t.TimestampType()) for time in times))
         start = f.when(time < begin, start).otherwise(f.coalesce(time, start))
     return f.coalesce(f.col(CLOSED_AT), f.greatest(start, begin))
 

@@ -43,13 +43,14 @@ class ReadJob:
 class WriteJob:
     """The folder to write to, the limit of a file, and the partition columns of the table.
 
-    `root`: pyarrow's file system, and the path in it.
+    `root`: pyarrow's file system, and the path in it. `schema`: the types to write; None: those of the rows.
     """
 
     root: tuple[Any, str]
     folder: str
     bytes_per_file: int
     partition_by: Sequence[str] = ()
+    schema: pa.Schema | None = None
 
 
 def read(job: ReadJob) -> ArrowFunction:
@@ -71,11 +72,19 @@ def write(job: WriteJob) -> ArrowFunction:
         writer = make_writer(job.root, job.folder, job.partition_by, max_bytes=job.bytes_per_file)
         with discard_on_error(writer):
             for batch in batches:
-                writer.write(batch)
+                writer.write(batch if job.schema is None else _convert(batch, job.schema))
             writer.close()
         yield pa.RecordBatch.from_arrays([pa.array(writer.names, pa.string())], names=["path"])
 
     return work
+
+
+def _convert(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        conform(values, field.type, field.name)
+        for values, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _rows(job: ReadJob, path: str) -> Iterator[pa.RecordBatch]:

@@ -55,17 +55,24 @@ def read(
 
 
 def write(
-    rows: DataFrame, system: Any, root: str, folder: str, partition_by: Sequence[str] = ()
+    rows: DataFrame,
+    system: Any,
+    root: str,
+    folder: str,
+    partition_by: Sequence[str] = (),
+    schema: pa.Schema | None = None,
 ) -> list[str]:
     """Write rows to new files in a folder.
 
     Args:
         partition_by: the partition columns of the table.
+        schema: the columns in the types to write, which do not depend on the settings of the rows' session;
+            None: as the session gives them.
 
     Returns:
         the paths of the files, relative to the root. The folder may contain others, of attempts that failed.
     """
-    job = file_tasks.WriteJob((system, root), folder, _FILE_BYTES, partition_by)
+    job = file_tasks.WriteJob((system, root), folder, _FILE_BYTES, partition_by, schema)
     results = rows.mapInArrow(make_sendable(file_tasks.write, job), file_tasks.PATH).collect()
     return sorted(row.path for row in results)
 

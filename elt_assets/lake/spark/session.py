@@ -1,8 +1,16 @@
-"""The Spark session: its settings, and its start in the background."""
+"""The Spark session: its settings, and its start in the background.
+
+A process has one Spark (`SparkContext`), which serves whoever runs in it. The lake works in a session of its
+own there: its SQL settings, temporary views and current catalog are not those of the session that others get
+from `SparkSession.builder.getOrCreate()`, whichever of both is first. What the first one decides for all
+(master, memory, JVM options) is in docs/dagster.md, "Beside other assets".
+`tests/lake/test_own_session.py`
+"""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import resource
@@ -13,8 +21,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.lake.spark import class_archive
@@ -28,8 +37,9 @@ __all__ = [
     "DataFrame",
     "SparkProvider",
     "SparkSession",
-    "adopt",
+    "activate_shared_session",
     "check_required",
+    "open_session",
     "read_settings",
     "settings",
     "start",
@@ -41,16 +51,18 @@ _NO_MARKER = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
 # for a short time twice that.
 _BATCH_ROWS = "spark.sql.parquet.columnarReaderBatchSize"
 
-REMOTE_DEFAULTS: Mapping[str, str] = {
+SESSION_DEFAULTS: Mapping[str, str] = {
     "spark.sql.parquet.compression.codec": "zstd",
     _BATCH_ROWS: "1024",
     _NO_MARKER: "false",
 }
-"""Defaults for a session of a Spark Connect server (`spark.remote`). The user's settings override them."""
+"""Defaults for any session, also one of a Spark Connect server. The user's settings override them."""
 
 DEFAULTS: Mapping[str, str] = {
-    "spark.sql.parquet.compression.codec": "zstd",
-    _BATCH_ROWS: "1024",
+    **SESSION_DEFAULTS,
+    # Hadoop shares the file systems of a process. One that is not shared leaves those of others as they are.
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
     "spark.master": "local[*]",
     "spark.app.name": "elt-assets",
     "spark.ui.enabled": "false",
@@ -60,8 +72,6 @@ DEFAULTS: Mapping[str, str] = {
     # With "true", each method of an expression asks the JVM three times for the sake of error messages.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.driver.memory": "2g",
-    f"spark.hadoop.{_NO_MARKER}": "false",
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 """Defaults for a driver in this process, local or of a cluster. The user's settings override them."""
 
@@ -70,6 +80,8 @@ REQUIRED: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.json.enablePartialResults": "true",
     "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.ansi.enabled": "false",
@@ -78,9 +90,16 @@ REQUIRED: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
 }
 
-STRICT_READ: Mapping[str, str] = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Options of every read of the lake. They override what other users of a shared session set."""
+STRICT_READ: Mapping[str, str] = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+}
+"""Options of every read of the lake. They override the settings of the session that reads, which may be a
+team's (`read_table(spark, …)`)."""
 
+_REMOTE = "spark.remote"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 WORKER_PYTHON = "spark.pyspark.python"
 DRIVER_OPTIONS = "spark.driver.defaultJavaOptions"
 _LATE_OPTIMISING = (
@@ -101,6 +120,7 @@ _IN_PROCESS = re.compile(r"local(\[.*\])?")
 """Masters that run everything in one JVM: Spark then makes the secret of `spark.authenticate` itself."""
 _NAME_END = re.compile(r"[ \t\f=:]")  # the rest of the line may be a secret
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_log = logging.getLogger(__name__)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -200,8 +220,8 @@ def check_required(values: Mapping[str, Any], where: str) -> None:
 
 
 def _defaults(user: Mapping[str, Any]) -> dict[str, str]:
-    if "spark.remote" in user:
-        return dict(REMOTE_DEFAULTS)
+    if _REMOTE in user:
+        return dict(SESSION_DEFAULTS)
     master = str(user.get("spark.master", DEFAULTS["spark.master"]))
     if not master.startswith("local"):
         # The warnings of a cluster report why a job waits.
@@ -217,7 +237,7 @@ def _defaults(user: Mapping[str, Any]) -> dict[str, str]:
         **({"spark.authenticate": "true"} if _IN_PROCESS.fullmatch(master) else {}),
         # Enough for every core; adaptive execution joins small partitions. Spark's default of 200 takes
         # a quarter of the time of a merge of 100,000 rows.
-        "spark.sql.shuffle.partitions": str(max(16, os.cpu_count() or 1)),
+        _SHUFFLE_PARTITIONS: str(max(16, os.cpu_count() or 1)),
         # Spark's default is the `python3` on the PATH.
         WORKER_PYTHON: os.environ.get("PYSPARK_PYTHON") or sys.executable,
     }
@@ -229,20 +249,36 @@ def _log_options(level: str) -> str:
 
 
 def start(config: Mapping[str, Any]) -> SparkSession:
-    """Start the session of this process, or return it if it has started; apply the settings to it.
+    """Return a session of its own, with these settings, in the Spark of this process.
+
+    Spark is started if it does not run. If it does, settings that Spark takes only at its start are those of
+    whoever started it.
 
     Raises:
         SystemFailure: Spark does not start, or its cluster cannot be reached.
+        ConfigError: a setting has a value that Spark does not accept.
     """
     if _jvm_has_ended():
         _forget_session()
-    if WORKER_PYTHON in config:  # only `spark-submit` reads it; PySpark itself reads the variable
-        os.environ["PYSPARK_PYTHON"] = str(config[WORKER_PYTHON])
+    running: SparkContext | None = getattr(SparkContext, "_active_spark_context", None)
+    if running is not None:
+        _log_ignored(config, running)
+        return open_session(SparkSession.builder.getOrCreate(), config)
+    shared = _start_spark(config)
+    if str(config.get("spark.master", "")).startswith("local"):
+        class_archive.make_later()
+    return open_session(shared, config)
+
+
+def _start_spark(config: Mapping[str, Any]) -> SparkSession:
+    """Start Spark with the settings that belong to all sessions; return the session that others get."""
     try:
-        own = choose_local_dir(config)
-        session = SparkSession.builder.config(map={**config, **own}).getOrCreate()
+        own = _list_session_settings(config)
+        shared = {key: value for key, value in config.items() if key not in own}
+        shared |= choose_local_dir(config)
+        session = SparkSession.builder.config(map=shared).getOrCreate()
     except Exception as error:  # py4j, gRPC and PySpark raise errors of many types
-        where = config.get("spark.remote") or config["spark.master"]
+        where = config.get(_REMOTE) or config["spark.master"]
         fault = _machine_fault(error, where) if str(where).startswith("local") else None
         if fault is not None:
             raise fault from error
@@ -252,34 +288,115 @@ def start(config: Mapping[str, Any]) -> SparkSession:
             "process; for a local session, check that JAVA_HOME is a Java 17 or newer",
             detail=str(error),
         ) from error
-    if str(config.get("spark.master", "")).startswith("local"):
-        class_archive.make_later()
+    if WORKER_PYTHON in config and _REMOTE not in config:
+        # Only `spark-submit` reads the setting. PySpark reads PYSPARK_PYTHON, of the whole process.
+        session.sparkContext.pythonExec = str(config[WORKER_PYTHON])
     return session
 
 
-def adopt(session: SparkSession) -> SparkSession:
-    """Apply the settings that the lake requires to a session that another program part has started.
+def _list_session_settings(config: Mapping[str, Any]) -> set[str]:
+    """Return the names of the settings that can differ between the sessions of one Spark.
+
+    They are those of Spark SQL, and those of Hadoop by Hadoop's names (without the prefix `spark.hadoop.`).
+    """
+    names = {
+        name for name in config if name.startswith("spark.sql.") or not name.startswith("spark.")
+    }
+    unknown = names - {*DEFAULTS, *REQUIRED, _SHUFFLE_PARTITIONS}
+    if unknown and not (_REMOTE in config or is_remote()):
+        # Spark takes some settings of SQL only at its start: `spark.sql.extensions`. The JVM knows which.
+        start_settings = [(name, str(config[name])) for name in config if name not in names]
+        start_jvm: Any = getattr(SparkContext, "_ensure_initialized", None)
+        start_jvm(conf=SparkConf(loadDefaults=False).setAll(start_settings))
+        jvm = getattr(SparkContext, "_jvm", None)
+        sql: Any = getattr(jvm, "org.apache.spark.sql.internal.SQLConf", None)
+        names -= {name for name in unknown if sql.isStaticConfigKey(name)}
+    return names
+
+
+def _log_ignored(config: Mapping[str, Any], context: SparkContext) -> None:
+    """Log which of the user's settings have no effect, because Spark runs already."""
+    present, defaults = context.getConf(), _defaults(config)
+    ignored = [
+        name
+        for name in sorted(set(config) - _list_session_settings(config))
+        if config[name] != defaults.get(name) and str(config[name]) != present.get(name)
+    ]
+    if ignored:
+        _log.warning(
+            "another part of this process has started Spark, so these settings of elt have no effect: %s; "
+            "set them where Spark is started, or run the streams in a process of their own",
+            ", ".join(ignored),
+        )
+
+
+def open_session(shared: SparkSession, config: Mapping[str, Any]) -> SparkSession:
+    """Return the session of the lake in the Spark of another session, which stays as it is.
+
+    With the same settings it is the same session, so all resources and assets of a process share it.
+
+    Args:
+        config: settings; those that Spark takes only at its start are left out.
 
     Raises:
-        ConfigError: a setting cannot be changed in this session.
+        ConfigError: Spark does not accept a setting.
     """
-    for key, value in REQUIRED.items():
+    key = id(shared), tuple(sorted((name, str(value)) for name, value in config.items()))
+    with _opening:
+        if key not in _opened:
+            _opened[key] = shared, _open_session(shared, config)
+        return _opened[key][1]
+
+
+_opening = threading.Lock()
+_opened: dict[tuple[int, Any], tuple[SparkSession, SparkSession]] = {}
+"""The sessions of the lake, each with the one that it was opened beside."""
+
+
+def _open_session(shared: SparkSession, config: Mapping[str, Any]) -> SparkSession:
+    session = _open_another(shared, config.get(_REMOTE))
+    own = {name: config[name] for name in _list_session_settings(config)}
+    for key, value in {**SESSION_DEFAULTS, **own, **REQUIRED}.items():
         try:
             session.conf.set(key, value)
         except Exception as error:  # noqa: PERF203 - the error names the setting
             raise ConfigError(
-                f"the Spark session does not accept {key} = {value!r}, which the lake requires",
-                guidance=f"start the session with {key} = {value!r}",
+                f"the Spark session does not accept {key} = {value!r}",
+                guidance=f"correct the value, or remove {key} from the settings of Spark",
+                detail=str(error),
             ) from error
     _keep_classes(session)
     _use_this_python(session)
     return session
 
 
-def _use_this_python(session: SparkSession) -> None:
-    """Let the tasks of a local session run in the Python of this process, unless another one is configured.
+def _open_another(shared: SparkSession, remote: str | None) -> SparkSession:
+    if hasattr(shared, "newSession"):
+        return shared.newSession()
+    # A session of Spark Connect has it since PySpark 4.3. Without `remote`, the builder reads SPARK_REMOTE.
+    builder = SparkSession.builder if remote is None else SparkSession.builder.remote(remote)
+    return builder.create()
 
-    Spark's default is the `python3` on the PATH, which need not have the packages of this process.
+
+def activate_shared_session() -> None:
+    """Make the session that others get the active one of this thread, if Spark runs and the thread has none.
+
+    Whoever starts Spark by `getOrCreate()` has an active session then. Where the lake has started Spark, in
+    another thread, PySpark would leave `SparkSession.getActiveSession()` None for them.
+    """
+    shared: Any = getattr(SparkSession, "_instantiatedSession", None)
+    if shared is None or _jvm_has_ended() or SparkSession.getActiveSession() is not None:
+        return
+    jvm, java_session = (getattr(shared, name, None) for name in ("_jvm", "_jsparkSession"))
+    session_class: Any = getattr(jvm, "org.apache.spark.sql.classic.SparkSession", None)
+    session_class.setActiveSession(java_session)
+
+
+def _use_this_python(session: SparkSession) -> None:
+    """Run the tasks of a local session in the Python of this process, unless one is configured.
+
+    Spark's default is the `python3` on the PATH, which need not have the packages of this process. All
+    sessions of a Spark have the same one.
     """
     context = getattr(session, "_sc", None)  # a session of Spark Connect has none
     if context is None or not context.master.startswith("local"):
@@ -325,11 +442,21 @@ def _forget_session() -> None:
         setattr(SparkSession, name, None)
 
 
+def _has_ended(future: Future[SparkSession]) -> bool:
+    """Return whether the Spark of a session has ended: by a kill, or by `stop()` of whoever shares it."""
+    if not future.done():
+        return False
+    if _jvm_has_ended():
+        return True
+    context = None if future.exception() else getattr(future.result(), "_sc", None)
+    return context is not None and getattr(context, "_jsc", None) is None
+
+
 class SparkProvider:
-    """A session that starts in the background; `get` waits for it.
+    """A session of the lake that starts in the background; `get` waits for it.
 
     Args:
-        start: returns a new session. It is called once, in a separate thread.
+        start: returns a new session. It is called in a separate thread, and again after Spark has ended.
     """
 
     def __init__(self, start: Callable[[], SparkSession]):
@@ -338,9 +465,9 @@ class SparkProvider:
         self._lock = threading.Lock()
 
     def warm_up(self) -> None:
-        """Start the session, if it has not been started or its JVM has ended since. Returns at once."""
+        """Start the session, if it has not been started or its Spark has ended since. Returns at once."""
         with self._lock:
-            if self._future is None or (self._future.done() and _jvm_has_ended()):
+            if self._future is None or _has_ended(self._future):
                 self._future = Future()
                 name = "spark-start"
                 threading.Thread(target=self._run, args=(self._future,), name=name).start()
@@ -358,7 +485,7 @@ class SparkProvider:
 
     def _run(self, future: Future[SparkSession]) -> None:
         try:
-            future.set_result(adopt(self._start()))
+            future.set_result(self._start())
         except BaseException as error:  # noqa: BLE001 - `get` raises it
             future.set_exception(error)
 

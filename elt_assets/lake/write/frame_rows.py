@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -36,7 +36,7 @@ class FrameRows(Protocol):
         """The columns, in the types of a table."""
 
     def session(self) -> SparkSession:
-        """Return the Spark session; it is started if the rows do not come from one."""
+        """Return the session of the lake; it is started if there is none."""
 
     def complete(self, table_schema: t.StructType) -> FrameRows:
         """Return the rows with the table's types for columns without a type (see `complete_types`)."""
@@ -59,30 +59,35 @@ class FrameRows(Protocol):
 
 @dataclass(frozen=True)
 class SparkRows:
-    """The rows of a DataFrame."""
+    """The rows of a DataFrame.
+
+    Attributes:
+        provide: returns the session of the lake. The DataFrame may be of another one, of the team's.
+    """
 
     rows: DataFrame
+    provide: Callable[[], SparkSession]
 
     @property
     def schema(self) -> t.StructType:
         return self.rows.schema
 
     def session(self) -> SparkSession:
-        return self.rows.sparkSession
+        return self.provide()
 
     def complete(self, table_schema: t.StructType) -> SparkRows:
         """Return the rows with nullable columns: a count or a literal is NOT NULL, but the next DataFrame may
         have nulls there."""
         columns = complete_types(self.rows.schema, table_schema)
         _refuse_empty(columns)
-        return SparkRows(self.rows.to(columns))
+        return replace(self, rows=self.rows.to(columns))
 
     def put_partition(self, partition: str) -> SparkRows:
         value = f.lit(partition).cast(PARTITION_FIELD.dataType)
-        return SparkRows(self.rows.withColumn(PARTITION, value))
+        return replace(self, rows=self.rows.withColumn(PARTITION, value))
 
     def select_partition(self, partition: str) -> SparkRows:
-        return SparkRows(self.rows.where(value_at([PARTITION]) == partition))
+        return replace(self, rows=self.rows.where(value_at([PARTITION]) == partition))
 
     def find_other(self, partitions: Sequence[str]) -> tuple[str | None] | None:
         is_wanted = f.coalesce(value_at([PARTITION]).isin(*partitions), f.lit(False))
@@ -91,14 +96,19 @@ class SparkRows:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[SparkRows]:
+        level = self.rows.storageLevel
+        if level.useMemory or level.useDisk:  # the asset holds them itself, perhaps for longer
+            yield self
+            return
         cached_rows = self.rows.persist()
         try:
-            yield SparkRows(cached_rows)
+            yield replace(self, rows=cached_rows)
         finally:
             cached_rows.unpersist()
 
     def write(self, table: Table) -> list[DataFile]:
-        return table.write_files(self.rows)
+        is_foreign = self.rows.sparkSession is not self.provide()
+        return table.write_files(self.rows, in_tasks=is_foreign)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from elt_assets import paths
 from elt_assets.connection import Connection, load_catalog, load_connection, resolve_streams
 from elt_assets.connection.automation import Retry
 from elt_assets.errors import ConfigError, Problems
+from elt_assets.lake.spark.session import activate_shared_session
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import partitions
@@ -233,6 +234,7 @@ def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDe
         log_separate_processes(context)
         with as_dagster_failure():
             yield from SyncStep(assets, source, context).execute()
+            activate_shared_session()  # the next step in this thread may be somebody else's
 
     return sync
 
