@@ -24,7 +24,7 @@ from elt_assets.connection.connector_model import Destination, Source
 from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.connection.rows import Conditions, Renaming
-from elt_assets.connection.stream_model import PartitionColumns, Stream
+from elt_assets.connection.stream_model import DeadLetter, PartitionColumns, Stream
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.runner.kinds.registry import KINDS
 
@@ -127,6 +127,10 @@ class Connection(RunControls):
         "schedule.",
     )
     checks: Checks = Field(default=Checks(), description="Checks of each stream after each sync.")
+    dead_letter: DeadLetter = Field(
+        default="table",
+        description="Whether the dead letter of each stream is only a table, or an asset too.",
+    )
     freshness: Freshness | None = Field(
         default=None, description="When a stream counts as out of date."
     )
@@ -180,6 +184,15 @@ class Connection(RunControls):
             raise ValueError(
                 "new_data: `read` starts a separate read of each stream, and the streams of this connection "
                 "are read together; leave out `read`, or write a `schedule` instead"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_dead_letter(self) -> Connection:
+        asked = [self.dead_letter, *(stream.dead_letter for stream in self.streams)]
+        if self.destination is not None and "asset" in asked:
+            raise ValueError(
+                "dead_letter: with another `destination` there is no dead letter; leave it out"
             )
         return self
 

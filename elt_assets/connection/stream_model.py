@@ -35,6 +35,9 @@ SyncModeName = Annotated[
 ]
 
 
+DeadLetter = Literal["table", "asset"]
+
+
 class Fields(ConfigModel):
     """The fields of a stream that are stored, and those that are stored only as a hash."""
 
@@ -103,6 +106,10 @@ class Stream(RunControls):
         default="ignore",
         description="What happens to fields that the catalog does not declare: they are only counted, or "
         "stored in the column `_extra`.",
+    )
+    dead_letter: DeadLetter | None = Field(
+        default=None,
+        description="Whether the dead letter is only a table, or an asset too; default: as the connection.",
     )
     include_files: bool | None = Field(
         default=None,

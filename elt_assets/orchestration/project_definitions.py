@@ -11,7 +11,11 @@ import dagster as dg
 
 from elt_assets.connection import check_names, list_places_in
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets.build import check_shared_tables, specs_of
+from elt_assets.orchestration.assets.build import (
+    check_dead_letters,
+    check_shared_tables,
+    specs_of,
+)
 from elt_assets.orchestration.automation.alerts import failure_sensors
 from elt_assets.orchestration.broken import broken_definitions, skips_broken
 from elt_assets.orchestration.component import ConnectionComponent
@@ -50,7 +54,8 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
 
     Raises:
         ConfigError: a connection cannot be loaded, and `on_broken_connection` is not `skip`; or two
-            connections have the same name or write to the same table.
+            connections have the same name or write to the same table; or an asset depends on a dead letter
+            that is no asset.
     """
     if isinstance(connections, Path | str):
         folder = Path(connections).resolve()
@@ -65,6 +70,7 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
     check_shared_tables(specs)
     maintenance = maintenance_job(specs)
     streams = [asset for component in components for asset in component.built]
+    check_dead_letters(specs, streams)
     merged = dg.Definitions.merge(
         loaded,
         dg.Definitions(

@@ -56,6 +56,11 @@ class StreamAsset(ConnectionStream):
         """The name of the op that reads the stream: the connection's if its streams are read together."""
         return connection_name(self.connection) if self.connection.read_together else self.op_name
 
+    @property
+    def has_dead_letter_asset(self) -> bool:
+        """Whether the dead letter is an asset; it is always a table."""
+        return (self.settings.dead_letter or self.connection.dead_letter) == "asset"
+
     @cached_property
     def partitions(self) -> dg.PartitionsDefinition[Any] | None:
         return partitions_definition(self.connection, self.stream)

@@ -185,7 +185,7 @@ def test_the_graph_shows_connections_streams_and_history(ui: Ui) -> None:
     if PICTURES:
         ui.project.sync("group:shop")
     ui.open("locations/__repository__@elt_assets.definitions/asset-groups/shop")
-    for name in ("shop", "users", "users_history", "users_dead_letter", "products"):
+    for name in ("shop", "users", "users_history", "products"):
         expect(ui.page.get_by_text(name, exact=True).first).to_be_visible()
     ui.shoot("graph")
 

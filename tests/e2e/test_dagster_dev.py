@@ -112,7 +112,7 @@ def shop(project: DevProject, count: int = 20) -> None:
         for name in ("users", "orders")
     ]
     source = {"connector": "faker", "config": {"count": count}}
-    project.connection("shop", source=source, streams=streams)
+    project.connection("shop", source=source, streams=streams, dead_letter="asset")
     project.discover("shop")
 
 

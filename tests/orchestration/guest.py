@@ -13,6 +13,7 @@ import locale
 import logging
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -178,6 +179,8 @@ def defs():
     )
 """,
 }
+_VOLATILE = ("dagster/component_origin", "dagster_dbt/manifest")
+"""Metadata that name an object, or the time at which dbt has read its project."""
 CONNECTION = """
 type: elt_assets.ConnectionComponent
 attributes:
@@ -198,7 +201,7 @@ def write_project(root: Path, catalog: str | None = None, **more: str) -> None:
         (root / name).write_text(text)
 
 
-def observe(root: Path) -> dict[str, Any]:
+def observe(root: Path, python: str = sys.executable) -> dict[str, Any]:
     """Return what a process of its own sees of a project; with the same paths for each root."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ELT_", "PYTHON"))}
     (root / "home").mkdir(exist_ok=True)
@@ -206,10 +209,12 @@ def observe(root: Path) -> dict[str, Any]:
         "DAGSTER_HOME": str(root / "home"),
         "GUEST_TOKEN": "a-token",
         "GUEST_SHELF": str(root / "shelf"),
-        "PYTHONPATH": f"{root / 'src'}:{Path(__file__).parents[2]}",
+        "PATH": f"{Path(python).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(root / "src"),
+        "DBT_SEND_ANONYMOUS_USAGE_STATS": "0",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.orchestration.guest"],
+        [python, __file__],
         env={**inherited, **own},
         cwd=root,
         capture_output=True,
@@ -328,8 +333,18 @@ def _describe_spec(spec: Any) -> dict[str, str]:
         *("deps", "description", "skippable", "group_name", "code_version", "freshness_policy"),
         *("automation_condition", "owners", "tags", "partitions_def", "kinds"),
     ]
-    metadata = {k: str(v) for k, v in spec.metadata.items() if "origin" not in k}
-    return {**{name: str(getattr(spec, name)) for name in fields}, "metadata": str(metadata)}
+    values = {name: _describe(getattr(spec, name)) for name in fields}
+    own = {k: _describe(v) for k, v in spec.metadata.items() if k not in _VOLATILE}
+    return {**values, "metadata": str(own)}
+
+
+def _describe(value: Any) -> str:
+    """Return a text that is the same in each process."""
+    if isinstance(value, set | frozenset):
+        value = sorted(value)
+    if isinstance(value, dict):
+        value = dict(sorted(value.items()))
+    return re.sub(r"\b(0x[0-9a-f]+|\d{12,})\b", "ID", str(value))
 
 
 if __name__ == "__main__":

@@ -42,8 +42,7 @@ def test_each_stream_has_an_asset(own: Project) -> None:
     graph = build().resolve_asset_graph()
     users = graph.get(dg.AssetKey(["shop", "users"]))
     streams = [["shop", "users"], ["shop", "products"]]
-    dead_letters = [[*above, f"{name}_dead_letter"] for *above, name in streams]
-    assert graph.executable_asset_keys == {dg.AssetKey(key) for key in streams + dead_letters}
+    assert graph.executable_asset_keys == {dg.AssetKey(key) for key in streams}
     assert users.group_name == "shop"
     assert users.kinds == {"spark", "delta"}
     assert users.metadata["dagster/table_name"] == "shop.users"
@@ -72,7 +71,7 @@ def test_loading_starts_no_process_and_needs_no_secret(own: Project) -> None:
     _shop(own, schedule="0 6 * * *", automation="eager", drift={}, new_data={})
     config = {"count": 10, "api_key": {"env": "NOT_SET_ANYWHERE"}}
     own.amend("shop", source={"connector": "faker", "config": config})
-    command = [sys.executable, "-c", FORBIDDEN, "4"]  # each stream has a dead letter
+    command = [sys.executable, "-c", FORBIDDEN, "2"]
     done = subprocess.run(
         command, env=own.environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
@@ -81,6 +80,7 @@ def test_loading_starts_no_process_and_needs_no_secret(own: Project) -> None:
 
 def test_any_stream_name_makes_an_asset(own: Project) -> None:
     script(own, [])
+    own.amend("scripted", dead_letter="asset")
     folder = own.root / "defs" / "scripted"
     for file in ("defs.yaml", "catalog.json"):
         text = (folder / file).read_text()

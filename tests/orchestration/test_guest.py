@@ -61,7 +61,7 @@ def test_a_broken_file_of_another_component_is_left_to_dagster(
     monkeypatch.setenv("ELT_ON_BROKEN_CONNECTION", policy)
     errors = []
     for load in (
-        lambda: dg.load_from_defs_folder(path_within_project=folder),
+        lambda: dg.load_from_defs_folder(path_within_project=folder),  # type: ignore[no-untyped-call]
         lambda: elt_assets.definitions_for(folder),
     ):
         with pytest.raises(Exception, match=message) as caught:

@@ -34,7 +34,7 @@ def events(project: Project, key: dg.AssetKey = KEY) -> list[dg.AssetMaterializa
 @pytest.mark.parametrize("select", ['key:"weather/readings"', 'key:"weather/readings*"'])
 def test_an_event_follows_each_commit(own: Project, select: str) -> None:
     """The same holds for the dead letter, whether it is selected or not."""
-    windowed(own, partitions=DAILY)
+    windowed(own, partitions=DAILY, dead_letter="asset")
     reported: list[int] = []
 
     def count(point: Failpoint) -> None:

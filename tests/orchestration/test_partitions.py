@@ -310,7 +310,7 @@ def test_a_run_without_a_partition_is_refused_with_guidance(own: Project) -> Non
 
 
 def test_the_metadata_of_a_partition_has_its_own_row_count(own: Project) -> None:
-    windowed(own, partitions=DAILY)
+    windowed(own, partitions=DAILY, dead_letter="asset")
     assert materialize(own, KEY, partition="2026-01-01", through="2026-01-02").success
     by_day = fetch_materializations(own, "weather", "readings")
     assert [metadata["dagster/row_count"] for metadata in by_day.values()] == [48, 48]

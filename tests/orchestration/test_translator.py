@@ -65,7 +65,7 @@ def test_only_a_key_of_one_column_is_unique_and_not_null() -> None:
 
 
 def test_a_stream_has_assets_for_its_source_history_and_dead_letter(own: Project) -> None:
-    windowed(own, **KEYED, history=True)
+    windowed(own, **KEYED, history=True, dead_letter="asset")
     graph = build().resolve_asset_graph()
     source = dg.AssetKey("weather")
     history, dead = (
@@ -81,7 +81,7 @@ def test_a_stream_has_assets_for_its_source_history_and_dead_letter(own: Project
 
 @pytest.mark.usefixtures("spark")
 def test_a_history_is_materialized_with_its_stream(own: Project) -> None:
-    windowed(own, **KEYED, history=True, config={"to": "2026-01-02"})
+    windowed(own, **KEYED, history=True, dead_letter="asset", config={"to": "2026-01-02"})
     assert materialize(own, 'key:"weather/readings"').success
     metadata = fetch_materializations(own, "weather", "readings_history")[None]
     assert metadata["dagster/row_count"] == 48
@@ -97,7 +97,7 @@ def test_a_history_is_materialized_with_its_stream(own: Project) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_companions_are_selected_with_their_stream_and_alone(own: Project) -> None:
-    file = windowed(own, **KEYED, config={"to": "2026-01-02"})
+    file = windowed(own, **KEYED, dead_letter="asset", config={"to": "2026-01-02"})
     dead = "readings_dead_letter"
     assert materialize(own, f'key:"weather/{dead}"').success
     assert not calls(file)
@@ -110,7 +110,7 @@ def test_companions_are_selected_with_their_stream_and_alone(own: Project) -> No
 
 
 def test_assets_can_be_built_with_a_custom_translator(own: Project) -> None:
-    folder = windowed(own).parent / "defs" / "weather"
+    folder = windowed(own, dead_letter="asset").parent / "defs" / "weather"
     assets = elt_assets.build_connection_assets(folder, translator=Translator())
     again = elt_assets.build_connection_assets(
         load_connection(folder), catalog=load_catalog(folder), translator=Translator()

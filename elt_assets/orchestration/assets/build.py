@@ -14,13 +14,18 @@ from elt_assets.connection import Connection, load_catalog, load_connection, res
 from elt_assets.connection.automation import Retry
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.lake.spark.session import activate_shared_session
+from elt_assets.lake.write.stream_tables import DEAD_LETTER_SUFFIX
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.checks import check_specs
 from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA
 from elt_assets.orchestration.assets.step import SyncStep
-from elt_assets.orchestration.assets.translator import ConnectionTranslator, companion_specs
+from elt_assets.orchestration.assets.translator import (
+    ConnectionTranslator,
+    companion_key,
+    companion_specs,
+)
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.names import output_name
@@ -45,6 +50,27 @@ def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
         for spec in specs
         if HISTORY in spec.metadata
     )
+
+
+def check_dead_letters(specs: Iterable[dg.AssetSpec], streams: Iterable[StreamAsset]) -> None:
+    """Check that no asset depends on the asset of a dead letter that is only a table.
+
+    Raises:
+        ConfigError: one does. Dagster would take it for an asset of another project, and wait for its events.
+    """
+    tables = {
+        companion_key(asset, DEAD_LETTER_SUFFIX): asset
+        for asset in streams
+        if not asset.has_dead_letter_asset and asset.connection.destination is None
+    }
+    for spec in specs:
+        for dep in spec.deps:
+            if (asset := tables.get(dep.asset_key)) is not None:
+                raise ConfigError(
+                    f"the asset {spec.key.to_user_string()} depends on {dep.asset_key.to_user_string()}, and "
+                    f"the dead letter of {asset.name} is only a table",
+                    guidance="write `dead_letter: asset` for this stream, or for its connection",
+                )
 
 
 def specs_of(definitions: dg.Definitions) -> list[dg.AssetSpec]:
@@ -115,8 +141,8 @@ def build_connection_assets(
 ) -> list[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets of a connection.
 
-    There is one asset for each configured stream, and one for each of its companion tables (history, dead
-    letter), which the materialisation of the stream writes. One more asset is the source system, which is
+    There is one asset for each configured stream, and one for its history and its dead letter, if they are
+    asked for, which the materialisation of the stream writes. One more asset is the source system, which is
     never materialised. The assets need the resources that `elt_assets.resources()` returns.
 
     Args:

@@ -28,6 +28,7 @@ from elt_assets.orchestration.events.metadata import (
     SOURCE_RECORDS,
     STATUS,
     UNMENTIONED,
+    dead_letter_metadata,
     figures_of,
     truncate,
     unwrap,
@@ -258,6 +259,11 @@ def _share(figure: Callable[[SyncFigures], int]) -> Callable[[Evidence, Check], 
     return check_share
 
 
+def _count_rejected(evidence: Evidence, check: Check) -> Outcome:
+    passed, text, metadata = _share(lambda figures: figures.rejected)(evidence, check)
+    return passed, text, {**metadata, **dead_letter_metadata(evidence.tables)}
+
+
 def _columns(evidence: Evidence, _: Check) -> Outcome:
     if not evidence.tables.main.exists:
         return True, "the table does not exist yet", {}
@@ -304,7 +310,7 @@ _CHECKS: Mapping[str, Callable[[Evidence, Any], Outcome]] = {
     "completed": _completion,
     "primary_key": _primary_key,
     "changed": _share(lambda figures: figures.changed),
-    "rejected": _share(lambda figures: figures.rejected),
+    "rejected": _count_rejected,
     "columns": _columns,
     "cursor": _cursor,
 }

@@ -6,6 +6,11 @@ is logged as soon as its commit is acknowledged, and the output itself is yielde
 Dagster creates no second event. Only the event of a stream that is read alone and whole is left to Dagster.
 The event of the stream's table is the last one of a read: if it is there, so are the others.
 
+Dagster calls an asset unsynced if its event does not name the versions of what it was made of, or if these
+have changed since. So each event has the tags that Dagster gives its own. The version of a stream is its
+commit, not one of the event: a companion can name it before the stream's event is there.
+Test: `tests/orchestration/test_stale.py`
+
 A kill at EVENT_RECOVERED leaves the event that an earlier run owed. A kill before it leaves the table ahead
 of the events, so the next run reports it.
 `tests/orchestration/test_partition_events.py::test_a_killed_run_has_reported_what_it_committed`
@@ -15,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -41,6 +47,11 @@ REPORTED: Mapping[str, Any] = MappingProxyType({SYSTEM_METADATA_KEY_SOURCE_ASSET
 observations that an op logs itself; it has no public name for it."""
 
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
+_INPUT_VERSION, _INPUT_EVENT = "dagster/input_data_version/", "dagster/input_event_pointer/"
+"""Prefixes of the tags that name the version of an input, and the storage id of the event with it."""
+_NO_VERSION, _NO_EVENT = "INITIAL", "NULL"
+"""What Dagster writes into these tags if there is none. Without an event, an input with partitions counts as
+unchanged: right for a companion, which gets an event of its own with each one of its stream."""
 _DIMENSION = "dagster/partition/"
 """Prefix of the tags with which Dagster stores the dimensions of a partition key."""
 
@@ -94,24 +105,40 @@ class ReadReporter:
         self._report_tables(CommittedRead(read.partition, metadata), tables)
 
     def _report_tables(self, read: CommittedRead, tables: StreamTables) -> None:
+        version, run_id = get_data_version(tables), self._context.run.run_id
+        stream = self._asset.key.to_user_string()
+        inputs = {f"{_INPUT_VERSION}{stream}": version, f"{_INPUT_EVENT}{stream}": _NO_EVENT}
         for key, (table, name) in self._companions(tables).items():
             spark, partition = spark_provider(self._context.resources.elt_spark), read.partition
             rows = None if partition is None else partition_files.count(spark, table, partition)
-            self._log(key, companion_metadata(table, name, partition_rows=rows), partition)
+            tags = {_CODE_VERSION: run_id, _DATA_VERSION: table.metadata.stands_for or _NO_VERSION}
+            metadata = companion_metadata(table, name, partition_rows=rows)
+            self._log(key, metadata, partition, {**tags, **inputs})
         if self.logs_stream:
-            # Dagster adds these tags to the events that it creates; the commit identifies the rows.
-            code = self._asset.spec.code_version or self._context.run.run_id
-            tags = {_CODE_VERSION: code, _DATA_VERSION: tables.metadata.stands_for or "none"}
-            self._log(self._asset.key, read.metadata, read.partition, tags)
+            # Dagster adds these tags to the events that it creates.
+            tags = {_CODE_VERSION: self._asset.spec.code_version or run_id, _DATA_VERSION: version}
+            self._log(self._asset.key, read.metadata, read.partition, {**tags, **self._inputs})
+
+    @cached_property
+    def _inputs(self) -> Mapping[str, str]:
+        """The tags of what the stream is made of: its source, and what a translator has added."""
+        tags = {}
+        for dep in self._asset.spec.deps:
+            record = self._context.instance.get_latest_data_version_record(dep.asset_key)
+            event = {} if record is None else record.event_log_entry.tags or {}
+            key = dep.asset_key.to_user_string()
+            tags[f"{_INPUT_VERSION}{key}"] = event.get(_DATA_VERSION, _NO_VERSION)
+            tags[f"{_INPUT_EVENT}{key}"] = str(record.storage_id) if record else _NO_EVENT
+        return tags
 
     def _log(
         self,
         key: dg.AssetKey,
         metadata: Mapping[str, Any],
         partition: str | None,
-        tags: Mapping[str, str] | None = None,
+        tags: Mapping[str, str],
     ) -> None:
-        all_tags = {**(tags or {}), **self._dimensions(partition)}
+        all_tags = {**tags, **self._dimensions(partition)}
         event = dg.AssetMaterialization(
             key, metadata=dict(metadata), partition=partition, tags=all_tags
         )
@@ -126,14 +153,19 @@ class ReadReporter:
         return {f"{_DIMENSION}{name}": key for name, key in keys.items()}
 
     def _companions(self, tables: StreamTables) -> dict[dg.AssetKey, tuple[Table, str]]:
-        """Return the companion tables and their names by asset key."""
+        """Return the companion tables that are assets, and their names, by asset key."""
         asset = self._asset
-        if asset.connection.destination is not None:
-            return {}
+        keys = {spec.key for spec in companion_specs(asset)}
         return {
-            companion_key(asset, SUFFIXES[kind]): (table, asset.name_of(table))
+            key: (table, asset.name_of(table))
             for kind, table in tables.companions.items()
+            if (key := companion_key(asset, SUFFIXES[kind])) in keys
         }
+
+
+def get_data_version(tables: StreamTables) -> str:
+    """Return the data version of a stream in Dagster: that of the commit which its rows are from."""
+    return tables.metadata.stands_for or _NO_VERSION
 
 
 def companion_results(

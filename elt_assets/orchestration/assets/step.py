@@ -29,6 +29,7 @@ from elt_assets.orchestration.assets.read_events import (
     CommittedRead,
     ReadReporter,
     companion_results,
+    get_data_version,
     log_unread,
 )
 from elt_assets.orchestration.assets.run_config import SyncConfig, validate
@@ -76,8 +77,16 @@ class StreamResult:
 
     def output(self) -> dg.MaterializeResult[None]:
         """Return the output of the stream. Dagster creates the event of a whole stream that is read alone."""
-        metadata = REPORTED if self.reporter.logs_stream else self.reads[-1].metadata
-        return dg.MaterializeResult(asset_key=self.asset.key, metadata=metadata)
+        if self.reporter.logs_stream:
+            return dg.MaterializeResult(asset_key=self.asset.key, metadata=REPORTED)
+        assert self.tables is not None, (
+            "a stream without partitions has no read of an earlier attempt"
+        )
+        return dg.MaterializeResult(
+            asset_key=self.asset.key,
+            metadata=self.reads[-1].metadata,
+            data_version=dg.DataVersion(get_data_version(self.tables)),
+        )
 
 
 class SyncStep:

@@ -97,13 +97,16 @@ class ConnectionTranslator:
 
 
 def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
-    """Return the specs of a stream's companion tables: the dead letter table, and the history if enabled.
+    """Return the specs of a stream's companion tables: the history, and the dead letter, if they are enabled.
 
-    The materialisation of the stream writes these tables.
+    The materialisation of the stream writes these tables. Without an asset of its own, the dead letter is
+    named in the stream's events and by its check `rejected`.
     """
     if asset.connection.destination is not None:
         return []
-    spec, companions = asset.spec, {DEAD_LETTER_SUFFIX: "Rejected records of {}."}
+    spec, companions = asset.spec, dict[str, str]()
+    if asset.has_dead_letter_asset:
+        companions[DEAD_LETTER_SUFFIX] = "Rejected records of {}."
     if asset.settings.history:
         companions[HISTORY_SUFFIX] = "All versions of the rows of {} (SCD type 2)."
     return [

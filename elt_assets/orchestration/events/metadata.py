@@ -12,6 +12,7 @@ import dagster as dg
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.spark.parsing.change_counts import FieldChange, parse_name
+from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.table_paths import TablePath
 from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.pipeline.figures import SyncFigures
@@ -68,6 +69,8 @@ REJECTED_REASONS = "elt/rejected_reasons"
 """Number of rejected records by reason; absent if there are none."""
 UNMENTIONED = "elt/unmentioned"
 """Description of what the source sent if it sent no message about the stream; absent if it sent one."""
+DEAD_LETTER = "elt/dead_letter"
+"""Metadata key of an event: where the table of rejected records is; absent if there is none yet."""
 ROW_COUNT = "dagster/row_count"
 TABLE_ROWS = "elt/table_rows"
 """Metadata key of a partition's event: rows of the whole table. `dagster/row_count`: of the partition."""
@@ -286,6 +289,12 @@ def table_metadata(
         "dagster/uri": table.uri,
         "dagster/storage_kind": "delta",
     }
+
+
+def dead_letter_metadata(tables: StreamTables) -> dict[str, Any]:
+    """Return the metadata that names the table of a stream's rejected records; empty if there is none yet."""
+    table = tables.dead_letter
+    return {DEAD_LETTER: dg.MetadataValue.path(table.uri)} if table.exists else {}
 
 
 def companion_metadata(

@@ -27,6 +27,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.events.connector_log import log_function
 from elt_assets.orchestration.events.metadata import (
     commit_metadata,
+    dead_letter_metadata,
     figures_metadata,
     measures_metadata,
     schema_metadata,
@@ -151,7 +152,8 @@ class ReportedRead:
         table, partition = read.tables.main, read.partition
         rows = None if partition is None else partition_files.count(self._spark, table, partition)
         landed = read.asset.make_stored_stream()
-        return table_metadata(table, read.asset.name_of(table), landed, partition_rows=rows)
+        values = table_metadata(table, read.asset.name_of(table), landed, partition_rows=rows)
+        return {**values, **dead_letter_metadata(read.tables)}
 
     def _log_progress(self, text: str) -> None:
         partition = self._plan.streams[0].partition
