@@ -199,11 +199,16 @@ def load_module_of(setting: str, name: str) -> ModuleType:
 
 
 def _import(name: str) -> ModuleType:
-    root = project()
-    for folder in [str(root / "src"), str(root)] if root is not None else []:
-        if folder not in sys.path:
-            sys.path.append(folder)
-    return importlib.import_module(name)
+    """Import a module; if it is not found, search the project's folders after all others, too."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        root = project()
+        if root is None:
+            raise
+        folders = [str(root / "src"), str(root)]
+        sys.path += [folder for folder in folders if folder not in sys.path]
+        return importlib.import_module(name)
 
 
 def is_set_for(setting: str, name: str) -> bool:
