@@ -80,6 +80,7 @@ def test_the_second_demo_reads_only_new_data(project: Project) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         shown.append(done.stdout)
     assert "make ui" in shown[1]
+    assert "last sync" in shown[1] and shown[1].count("complete") == 6
     tables = dict.fromkeys(("users", "products", "orders"), "shop")
     tables |= dict.fromkeys(("parcels", "scans"), "carrier")
     rows = {name: project.rows(group, name) for name, group in tables.items()}

@@ -1,36 +1,66 @@
-"""The status of each stream of a connection: its last materialisation and its table."""
+"""The status of each stream of a connection: its last sync and its table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
 
+from elt_assets.errors import EltError
+from elt_assets.machine_faults import translated
 from elt_assets.orchestration.events.metadata import figures_of
 from elt_assets.orchestration.events.table_events import TableEvents
+from elt_assets.orchestration.last_sync import (
+    LastSync,
+    Result,
+    StoredCheck,
+    count_partitions,
+    find_failed_checks,
+    find_last_sync,
+)
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.airbyte.catalog import stream_names
 from elt_assets.storage.location import Location
 
 
 @dataclass(frozen=True)
+class TableStatus:
+    """The table of a stream.
+
+    `rows`: their number; with another destination than the lake (`is_elsewhere`), the number of records that
+    it committed in all syncs. `state`: the state in the table, without the protocol envelope, as JSON.
+    `path`: the URI. `exists`: whether there is a table. `committed`: the time of the stream's newest commit.
+    """
+
+    rows: int
+    state: str | None
+    path: str
+    exists: bool
+    is_elsewhere: bool
+    committed: dt.datetime | None
+
+
+@dataclass(frozen=True)
 class StreamStatus:
     """The status of one stream.
 
-    `figures`: those of the last materialisation; None if there is none. `rows`: number of rows of the table;
-    with another destination than the lake, the number of records that it committed in all syncs. `state`: the
-    state in the table, without the protocol envelope, as JSON. `path`: the URI of the table.
+    `result`, `complete`: of the last sync, and the time of the last complete one; if Dagster has no event of
+    a table, `unknown`, and the time of its last commit. `table`: None if it cannot be read; `error` says why.
+    `partitions`: how many there are, by their state.
     """
 
     stream: str
     policy: str
-    figures: SyncFigures | None
-    rows: int
-    state: str | None
-    path: str
+    sync: LastSync
+    result: Result
+    complete: dt.datetime | None
+    failed_checks: Sequence[StoredCheck]
+    partitions: Mapping[str, int] | None
+    table: TableStatus | None
+    error: EltError | None = None
 
 
 def stream_statuses(
@@ -44,16 +74,43 @@ def stream_statuses(
 def _status(
     asset: StreamAsset, name: str, lake: Location | str, instance: dg.DagsterInstance
 ) -> StreamStatus:
-    table, destination = asset.tables(lake).main, asset.connection.destination
-    events = TableEvents(instance, asset.key, table)
-    materialization = events.newest_materialization()
+    sync = find_last_sync(asset, lake, instance)
+    table: TableStatus | None = None
+    error: EltError | None = None
+    try:
+        with translated():
+            table = _read_table(asset, lake, instance)
+    except EltError as failure:
+        error = failure
+    result, complete = sync.result, sync.complete
+    if result == "never" and table is not None and table.exists:
+        result, complete = "unknown", table.committed
     return StreamStatus(
         stream=name,
         policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
-        figures=figures_of(materialization.metadata) if materialization else None,
-        rows=table.records if destination is None else _count_committed(events),
+        sync=sync,
+        result=result,
+        complete=complete,
+        failed_checks=find_failed_checks(asset, instance),
+        partitions=count_partitions(asset, instance),
+        table=table,
+        error=error,
+    )
+
+
+def _read_table(
+    asset: StreamAsset, lake: Location | str, instance: dg.DagsterInstance
+) -> TableStatus:
+    table, destination = asset.tables(lake).main, asset.connection.destination
+    return TableStatus(
+        rows=table.records
+        if destination is None
+        else _count_committed(TableEvents(instance, asset.key, table)),
         state=source_state(table.metadata.state),
         path=table.uri,
+        exists=table.exists,
+        is_elsewhere=destination is not None,
+        committed=next((commit.time for commit in table.past_commits()), None),
     )
 
 

@@ -243,11 +243,13 @@ def test_discover_replaces_a_malformed_catalog(own: Project, elt: Elt) -> None:
 
 def test_status_shows_streams_that_were_never_synced(own: Project, elt: Elt) -> None:
     script(own, [record(id=1)])
-    assert "incremental → append" in elt("status", "scripted")
+    assert "incremental → append" in elt("status", "scripted", "--state")
+    assert "never" in elt("status", "scripted")
     (stream,) = elt.json("status", "scripted")["streams"]
     assert (stream["stream"], stream["rows"], stream["state"], stream["figures"]) == (
         *("things", 0, None, None),
     )
+    assert (stream["result"], stream["last_sync"], stream["seconds_ago"]) == ("never", None, None)
 
 
 def test_status_shows_all_connections(own: Project, elt: Elt) -> None:

@@ -76,9 +76,13 @@ class TableEvents:
         self._table = table
         self._partitions = None if partition is None else [partition]
 
-    def newest_materialization(self) -> TableEvent | None:
-        """Return the newest materialisation; None if there is none among the newest events of the asset."""
-        return _choose(self._read(self._instance.fetch_materializations))
+    def newest_materialization(self, key: str | None = None) -> TableEvent | None:
+        """Return the newest materialisation; None if there is none among the newest events of the asset.
+
+        `key`: a key of metadata that it must have.
+        """
+        events = self._read(self._instance.fetch_materializations)
+        return _choose(event for event in events if key is None or key in event.metadata)
 
     def newest_commit(self) -> TableEvent | None:
         """Return the newest event that names a commit. `elt state` and each commit of a sync observe one.

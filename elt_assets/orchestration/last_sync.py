@@ -1,0 +1,181 @@
+"""The last sync of a stream, from Dagster's event log: when it was, and how it ended.
+
+A stream is complete in a run if it was materialised there, whatever became of the rest of the run: a run
+reads several streams, and a blocking check fails it after the commit. A run of several partitions
+materialises some of them before it fails, so there the end of its step decides.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import dagster as dg
+from dagster import DagsterEventType, DagsterInstance
+
+from elt_assets.orchestration.assets.checks import check_specs
+from elt_assets.orchestration.events.metadata import RECORDS_READ, figures_of
+from elt_assets.orchestration.events.table_events import TableEvent, TableEvents
+from elt_assets.orchestration.runs.liveness import DIED, has_died
+from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.sync_result import is_blocked, message_of
+from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.storage.location import Location
+
+Result = Literal["complete", "failed", "running", "queued", "never", "unknown"]
+"""`unknown`: the table was synced, but Dagster has no event of it: it has another name, or another home."""
+_ENDS = {
+    DagsterEventType.STEP_FAILURE,
+    DagsterEventType.STEP_SUCCESS,
+    DagsterEventType.RUN_FAILURE,
+    DagsterEventType.RUN_CANCELED,
+}
+_WAITING = {dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED}
+
+
+@dataclass(frozen=True)
+class SyncFailure:
+    """A run that did not complete a stream: when it ended, and the first line of the reason."""
+
+    time: dt.datetime
+    run_id: str
+    message: str
+
+
+@dataclass(frozen=True)
+class StoredCheck:
+    """The latest result of a check that failed. `severity`: ERROR or WARN."""
+
+    check: str
+    severity: str
+
+
+@dataclass(frozen=True)
+class LastSync:
+    """How a stream stands.
+
+    Attributes:
+        result: of the newest run that was to sync the stream.
+        complete: the time of the last complete sync; None if there is none.
+        run_id: the run of that sync.
+        figures: those of that sync.
+        failure: why the newest run did not complete the stream; None if it did.
+    """
+
+    result: Result
+    complete: dt.datetime | None = None
+    run_id: str | None = None
+    figures: SyncFigures | None = None
+    failure: SyncFailure | None = None
+
+
+def find_last_sync(asset: StreamAsset, lake: Location | str, instance: DagsterInstance) -> LastSync:
+    """Return the last sync of a stream into its table of a lake."""
+    event = _find_event(asset, lake, instance)
+    done = LastSync("never") if event is None else _describe(event)
+    planned = instance.event_log_storage.get_latest_planned_materialization_info(asset.key)
+    run = None if planned is None else instance.get_run_by_id(planned.run_id)
+    if run is None:
+        return done
+    result, failure = _judge(asset, run, done, instance)
+    return LastSync(result, done.complete, done.run_id, done.figures, failure)
+
+
+def find_failed_checks(asset: StreamAsset, instance: DagsterInstance) -> Sequence[StoredCheck]:
+    """Return the checks of a stream whose latest result is a failure."""
+    keys = [dg.AssetCheckKey(asset.key, spec.name) for spec in check_specs(asset)]
+    if not keys:
+        return []
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    evaluations = [
+        record.event.dagster_event.asset_check_evaluation_data
+        for key in keys
+        if (record := records.get(key)) is not None
+        and record.event is not None
+        and record.event.dagster_event is not None
+        and record.event.dagster_event_type is DagsterEventType.ASSET_CHECK_EVALUATION
+    ]
+    return [
+        StoredCheck(evaluation.check_name, str(evaluation.severity.value))
+        for evaluation in evaluations
+        if not evaluation.passed
+    ]
+
+
+def count_partitions(asset: StreamAsset, instance: DagsterInstance) -> Mapping[str, int] | None:
+    """Return how many partitions a stream has, and how many of them are complete, failed and in progress.
+
+    None for a stream without partitions.
+    """
+    if asset.partitions is None:
+        return None
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        keys = asset.partitions.get_partition_keys()
+        statuses = instance.get_status_by_partition(asset.key, keys, asset.partitions) or {}
+    names = [status.value for status in statuses.values() if status is not None]
+    return {
+        "all": len(keys),
+        "complete": names.count("MATERIALIZED"),
+        "failed": names.count("FAILED"),
+        "running": names.count("IN_PROGRESS"),
+    }
+
+
+def _find_event(
+    asset: StreamAsset, lake: Location | str, instance: DagsterInstance
+) -> TableEvent | None:
+    """Return the event of the last complete sync; those without figures are of no sync."""
+    events = TableEvents(instance, asset.key, asset.tables(lake).main)
+    return events.newest_materialization(RECORDS_READ)
+
+
+def _describe(event: TableEvent) -> LastSync:
+    return LastSync("complete", _utc(event.timestamp), event.run_id, figures_of(event.metadata))
+
+
+def _judge(
+    asset: StreamAsset, run: dg.DagsterRun, done: LastSync, instance: DagsterInstance
+) -> tuple[Result, SyncFailure | None]:
+    """Return what became of a stream in the newest run that was to sync it."""
+    is_partitioned = asset.partitions is not None
+    if done.run_id == run.run_id and not is_partitioned:
+        return "complete", None
+    if not run.is_finished:
+        if has_died(instance, run.run_id):
+            record = instance.get_run_record_by_id(run.run_id)
+            ended = _utc(record.update_timestamp.timestamp()) if record else _utc(0)
+            return "failed", SyncFailure(ended, run.run_id, DIED)
+        return ("queued" if run.status in _WAITING else "running"), None
+    failure = _find_failure(asset, run, instance)
+    return (done.result, None) if failure is None else ("failed", failure)
+
+
+def _find_failure(
+    asset: StreamAsset, run: dg.DagsterRun, instance: DagsterInstance
+) -> SyncFailure | None:
+    """Return why a run that has ended did not complete a stream; None if the step of the stream did."""
+    if run.is_success:
+        return None
+    records = instance.get_records_for_run(run.run_id, of_type=_ENDS).records
+    events = [(record, record.event_log_entry.dagster_event) for record in records]
+    own = [entry for entry in events if entry[1] and entry[1].step_key == asset.step_name]
+    of_run = [entry for entry in events if entry[1] and entry[1].step_key is None]
+    for record, event in [*own[-1:], *of_run[-1:]]:
+        assert event is not None
+        if not event.is_step_failure:
+            reason = event.message or event.event_type.value
+        elif is_blocked(event.step_failure_data):
+            return None
+        else:
+            reason = message_of(event.step_failure_data)
+        if event.event_type is DagsterEventType.STEP_SUCCESS:
+            return None
+        line = next(iter(reason.strip().splitlines()), "")
+        return SyncFailure(_utc(record.timestamp), run.run_id, line)
+    return SyncFailure(_utc(0), run.run_id, f"the run ended as {run.status.value}")
+
+
+def _utc(timestamp: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(timestamp, dt.timezone.utc)
