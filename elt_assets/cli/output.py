@@ -46,6 +46,11 @@ class Output:
         return not (self._machine or self._verbose)
 
     @property
+    def is_verbose(self) -> bool:
+        """Return whether the details of connectors' logs are shown."""
+        return self._verbose
+
+    @property
     def width(self) -> int:
         """Width in characters."""
         return self._console.width

@@ -13,6 +13,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.assets.translator import companion_specs
 from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.events.connector_log import SHOWS_DETAILS
 from elt_assets.orchestration.events.report import IN_RESULT, WATCH, Watch
 from elt_assets.orchestration.runs.liveness import alive
 from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
@@ -53,6 +54,7 @@ def materialize(
     refresh: Refresh,
     log: Callable[[int, str], object],
     watch: Watch,
+    shows_details: bool = False,
 ) -> SyncResult:
     """Materialise streams of a connection, their companion tables and checks in runs of this process.
 
@@ -63,6 +65,7 @@ def materialize(
         partition: the partition of all the streams; None for streams without partitions.
         log: is called with the level (as in `logging`) and the text of each line of the run's log.
         watch: observes each read while it runs.
+        shows_details: show all lines of the connectors' logs on stderr.
 
     Raises:
         ConfigError: the connection cannot be loaded, or a stream has no such partition.
@@ -70,7 +73,7 @@ def materialize(
     check_partition(selected, partition, instance)
     definitions, logger = component.definitions(), _logger(log, _name_steps(selected))
     recorder = _FigureRecorder(watch)
-    token = WATCH.set(recorder.watch)
+    token, details = WATCH.set(recorder.watch), SHOWS_DETAILS.set(shows_details)
     results: list[dg.ExecuteInProcessResult] = []
     try:
         for group in group_by_partitions(selected):
@@ -81,6 +84,7 @@ def materialize(
                 break
     finally:
         WATCH.reset(token)
+        SHOWS_DETAILS.reset(details)
     return make_result(results, selected, recorder.figures)
 
 

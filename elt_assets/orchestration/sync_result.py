@@ -84,7 +84,7 @@ def make_result(
     failures = [event.step_failure_data for event in steps]
     is_interrupted = any(map(is_interruption, failures))
     complete = dict(_list_complete(results, selected))
-    errors = [_make_error(failure) for failure in failures if not _is_blocked(failure)]
+    errors = [_make_error(failure) for failure in failures if not is_blocked(failure)]
     if not is_interrupted:
         failed = {event.step_key for event in steps}
         missing = [asset for asset in selected if asset.stream.id not in complete]
@@ -172,7 +172,7 @@ def _explain_missing(
     )
 
 
-def _is_blocked(failure: Any) -> bool:
+def is_blocked(failure: Any) -> bool:
     """Return whether a step failed by a blocking check alone."""
     return failure.error is not None and failure.error.cls_name == _BLOCKED
 
@@ -186,7 +186,15 @@ def _make_error(failure: Any) -> EltError:
         )
     user = failure.user_failure_data
     if user is None:
-        return SystemFailure(failure.error.to_string() if failure.error else "a step failed")
+        return SystemFailure(message_of(failure))
     metadata = {name: value.value for name, value in (user.metadata or {}).items()}
     kind = error_class(str(metadata.get("failure_type")))
-    return kind(user.description or user.label)
+    return kind(message_of(failure))
+
+
+def message_of(failure: Any) -> str:
+    """Return the text of the failure of a step, as the UI shows it."""
+    user = failure.user_failure_data
+    if user is not None:
+        return str(user.description or user.label)
+    return str(failure.error.to_string()) if failure.error else "a step failed"

@@ -1,4 +1,4 @@
-"""Progress of a long sync in the log: a line at the start of each phase, then reports about it."""
+"""Progress of a long sync in the log: a line at its start, then reports about each phase that takes long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from elt_assets.sync.slices import SliceGroup
 QUIET = 3.0
 """Seconds from the start of a sync to its first line. A shorter sync logs no phases."""
 FIRST = 5.0
-"""Seconds from the line for the start of a phase to the first report. The time doubles with each report."""
+"""Seconds from the start of a phase to the first report. The time doubles with each report."""
 LONGEST = 60.0
 """Maximum seconds between two reports."""
 _POLL_INTERVAL = 0.5
@@ -169,7 +169,9 @@ def repeat_in_thread(
 
 
 class Reporter:
-    """A reporter that logs the start of each phase once, and its progress at growing intervals.
+    """A reporter that logs the first phase at once, and the progress of each at growing intervals.
+
+    So a phase that takes less than `first` seconds has no line, unless it is the first one.
 
     Times are monotonic, in seconds.
     """
@@ -178,7 +180,7 @@ class Reporter:
         self._log = log
         self._first = first
         self._phase: Phase | None = None
-        self._logged: set[Phase] = set()
+        self._seen: set[Phase] = set()
         self._phase_start = started
         self._due = self._pause = 0.0
 
@@ -186,9 +188,10 @@ class Reporter:
         if progress.phase is not self._phase:
             self._phase_start = self._phase_start if self._phase is None else seconds
             self._phase = progress.phase
-        if progress.phase not in self._logged:  # writing and committing alternate: log each once
-            self._logged.add(progress.phase)
-            self._log(progress.first_line())
+        if progress.phase not in self._seen:  # writing and committing alternate
+            if not self._seen:
+                self._log(progress.first_line())
+            self._seen.add(progress.phase)
             self._pause = self._first
         elif seconds >= self._due:
             self._log(progress.report(seconds - self._phase_start))

@@ -204,7 +204,7 @@ class ReadPlan:
         for read in self.streams:
             yield from (Logged("WARN", notice) for notice in notices(read.asset.fields))
             unused = describe_unused_settings(read.asset.settings, read.stream.stream)
-            yield from (Logged("INFO", notice) for notice in unused)
+            yield from (Logged("WARN", notice) for notice in unused)
             yield from (
                 Logged("WARN", notice) for notice in describe_broken_fields(read.stream.stream)
             )

@@ -98,6 +98,7 @@ class Connector:
         self._deadlines = deadlines
         self._heartbeat = heartbeat
         self._program = Program(command, image, environment or Environment())
+        self._references = config
         self._workdir = workdir
         self._deadline: float | None = None
         self.staged_documents: Path | None = None
@@ -507,7 +508,7 @@ class Connector:
                 raise deadline_failure(verb, self.name, limit) from None
             except EltError as error:
                 if process.failed and error.guidance is None:
-                    error.guidance = self._program.environment.hint(str(error))
+                    error.guidance = self._program.explain_failure(error, self._references)
                 raise
             finally:
                 self._running.discard(process)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from elt_assets.errors import EltError, TransientError
 from elt_assets.protocol.airbyte.file_references import STAGING
 from elt_assets.protocol.airbyte.messages import SLICES_FOLDER
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.environment import Environment
+from elt_assets.runner.config.references import walk_references
 from elt_assets.runner.process.container import Image
 
 
@@ -84,3 +87,17 @@ class Program:
                 ("WARN", f"{text}; write a version or a digest in the connection's YAML")
             )
         return messages
+
+    def explain_failure(self, error: EltError, config: Any) -> str | None:
+        """Return which variables of this process the program may lack; None if there are none.
+
+        An error that passes by itself is not for lack of a variable.
+
+        Args:
+            config: the config with its references. The variables in it are not lacking.
+        """
+        if isinstance(error, TransientError):
+            return None
+        references = walk_references(config, "")
+        names = {name for _, reference in references for name in reference.variables}
+        return self.environment.hint(str(error), names)

@@ -19,7 +19,7 @@ from elt_assets.cli.live import LiveProgress
 from elt_assets.pipeline.progress import Phase, Progress
 from tests.cli.running import Elt
 from tests.orchestration.running import failure_of, materialize
-from tests.programs.scripted import record, script, state
+from tests.programs.scripted import record, script, state, status
 from tests.programs.shared_source import append, connection, given
 from tests.programs.windowed_source import windowed
 from tests.project import BIN, REPOSITORY, Project
@@ -107,6 +107,34 @@ def test_failed_streams_and_warnings_are_reported(
     output = capsys.readouterr()
     assert "failed" in output.out and "exit code 3" in output.out
     assert "warning: the API is slow" in output.err
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_quiet_sync_says_little_and_a_verbose_one_all(
+    own: Project, elt: Elt, capsys: pytest.CaptureFixture[str]
+) -> None:
+    news = [{"type": "LOG", "log": {"level": "INFO", "message": f"page {n}"}} for n in range(40)]
+    measure = {"type": "slot_retained_bytes", "value": "56"}
+    analytics = {
+        "type": "TRACE",
+        "trace": {"type": "ANALYTICS", "emitted_at": 1, "analytics": measure},
+    }
+    lines = [*news, "plain text", analytics, record(id=1), state(1), status("COMPLETE")]
+    script(own, [status("STARTED"), *lines])
+    assert main(["sync", "scripted"]) == 0
+    quiet = [line for line in capsys.readouterr().err.splitlines() if " so far" not in line]
+    quiet = [line for line in quiet if not line.startswith(("WARNING: Using", "reading", "2026-"))]
+    assert len(quiet) <= 3 and not [line for line in quiet if "page" in line or "slot_" in line], (
+        quiet
+    )
+    assert main(["sync", "scripted", "--verbose"]) == 0
+    verbose = capsys.readouterr().err
+    for part in ("INFO page 39\n", "INFO plain text\n", "slot_retained_bytes = 56\n"):
+        assert part in verbose
+    script(own, [*news, record(id=2), "!exit 3"])
+    assert main(["sync", "scripted"]) == 1
+    output = capsys.readouterr()
+    assert "INFO page 39\n" in output.err and "INFO page 0\n" not in output.err
 
 
 @pytest.mark.usefixtures("spark")

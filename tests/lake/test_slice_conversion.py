@@ -154,8 +154,8 @@ def convert(conformer: Conformer, batch: pa.RecordBatch, *, as_json: bool) -> An
         sum(part.changed for part in made),
         set[str]().union(*(part.dependent for part in made)),
     )
-    counts: list[Counter[str]] = [
-        sum((getattr(part, name) for part in made), start=Counter[str]())
+    counts: list[Counter[Any]] = [
+        sum((getattr(part, name) for part in made), start=Counter())
         for name in ("undeclared", "changes", "reasons")
     ]
     return rows, dead, changed, counts

@@ -43,6 +43,7 @@ def read_output(project: Project) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.usefixtures("details")
 @pytest.mark.spec("protocol.104")
 def test_a_state_is_acknowledged_when_the_destination_returns_it(
     own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -67,11 +68,13 @@ def test_a_state_is_acknowledged_when_the_destination_returns_it(
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         assets = ConnectionComponent.load_at(place_in(own.root / "defs" / "scripted"))
         (stands,) = stream_statuses(assets.stream_assets(), str(own.home / "lake"), instance)
-    assert (stands.rows, stands.figures and stands.figures.committed) == (4, 2)
+    assert stands.table is not None and stands.sync.figures is not None
+    assert (stands.table.rows, stands.sync.figures.committed) == (4, 2)
     arguments = json.loads((own.root / "scripted-source" / "arguments.json").read_text())
     assert "--state" in arguments
     capsys.readouterr()
     [standing] = Elt(capsys).json("status", "scripted")["streams"]
+    assert "rows delivered" in Elt(capsys)("status", "scripted")
     assert standing["rows"] == 4  # of both syncs
 
 

@@ -35,6 +35,7 @@ CATALOG = {
 }
 
 
+@pytest.mark.usefixtures("details")
 @pytest.mark.spec("protocol.161")
 def test_the_next_run_uses_a_rotated_credential(
     own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.credentials import looks_secret
 from elt_assets.runner.config.environment import Declared
@@ -213,6 +213,34 @@ def test_a_variable_that_is_declared_is_not_lacking(tmp_path: Path) -> None:
         environment = KINDS["command"].environment(["x"], declared)
         assert environment.hint("KeyError: DBPASS") is None
         assert hostile_source(tmp_path, script, environment=environment).check().succeeded
+
+
+@pytest.mark.parametrize(
+    ("body", "config", "named", "unnamed"),
+    [
+        ("fail('no A_TOKEN', failure_type='config_error')", {"x": {"env": "A_TOKEN"}}, "", "A_TOKEN"),
+        ("fail('A_TOKEN, B_TOKEN')", {"x": ["{{ env.A_TOKEN }}"]}, "B_TOKEN", "A_TOKEN"),
+        ("fail('set A_TOKEN', failure_type='config_error')", {}, "A_TOKEN", "B_TOKEN"),
+        ("sys.stderr.write('KeyError: A_TOKEN')", {}, "A_TOKEN", "B_TOKEN"),
+        ("fail('set A_TOKEN', failure_type='transient_error')", {}, "", "TOKEN"),
+        ("fail('A_TOKEN')", {"x": {"env": "A_TOKEN"}, "y": {"env": "B_TOKEN"}}, "", "TOKEN"),
+    ],
+)  # fmt: skip
+def test_a_variable_that_the_config_has_by_reference_is_not_lacking(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    config: dict[str, Any],
+    named: str,
+    unnamed: str,
+) -> None:
+    monkeypatch.setenv("A_TOKEN", "hunter2")
+    monkeypatch.setenv("B_TOKEN", "hunter3")
+    fails = hostile_source(tmp_path, f"{body}; exit(1)", config=config)
+    with pytest.raises(EltError) as failure:
+        fails.check()
+    guidance = failure.value.guidance or ""
+    assert named in guidance and unnamed not in guidance and "hunter" not in guidance
 
 
 @pytest.mark.parametrize(("kind", "value"), [*FOREIGN, *OWN])

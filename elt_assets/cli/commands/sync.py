@@ -70,6 +70,7 @@ def command(
             refresh=Refresh[refresh or Refresh.none.name],
             log=lambda level, text: _log(level, text, out, live),
             watch=live.watch,
+            shows_details=out.is_verbose,
         )
     names = stream_names(assets)
     report = SyncReport(result, {names[stream]: assets[stream] for stream in chosen})

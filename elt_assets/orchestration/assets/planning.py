@@ -18,7 +18,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
-from elt_assets.orchestration.events.connector_log import log_function
+from elt_assets.orchestration.events.connector_log import connector_lines
 from elt_assets.orchestration.events.metadata import recovery_metadata
 from elt_assets.orchestration.events.reconcile import describe_lost_events, reconcile
 from elt_assets.orchestration.renaming import refuse_lost_table
@@ -59,8 +59,9 @@ class ReadPlanner:
         log = self._context.log
         log.info(f"{asset.name}: listing the partitions of the source")
         staging = self._lake.staging_path
-        connector = connect(asset.connection, staging, on_log=log_function(log))
-        return find_contexts(connector, asset, partitions)
+        with connector_lines(log) as on_log:
+            connector = connect(asset.connection, staging, on_log=on_log)
+            return find_contexts(connector, asset, partitions)
 
     def plan(
         self,
@@ -86,12 +87,12 @@ class ReadPlanner:
         of_source = None if contexts is None or partition is None else contexts.get(partition)
         reads = [self._plan_stream(asset, partition, of_source) for asset in assets]
         staging, log = self._lake.sync_staging, self._context.log
-        on_log = log_function(log)
-        if assets[0].connection.read_together:
-            state = self._config.state
-            return plan_shared_read(reads, staging, state, on_log=on_log, warn=log.warning)
-        source_config = _source_config(assets[0], self._config, partition)
-        return plan_read(reads[0], staging, source_config, on_log=on_log)
+        with connector_lines(log) as on_log:  # also of the commands that the plan starts later
+            if assets[0].connection.read_together:
+                state = self._config.state
+                return plan_shared_read(reads, staging, state, on_log=on_log, warn=log.warning)
+            source_config = _source_config(assets[0], self._config, partition)
+            return plan_read(reads[0], staging, source_config, on_log=on_log)
 
     def _plan_stream(
         self, asset: StreamAsset, partition: str | None, of_source: Raw | None

@@ -13,7 +13,7 @@ from elt_assets.connection import Connection, ConnectionPlace, load_catalog, sav
 from elt_assets.connection.catalog_diff import Change, changes
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
-from elt_assets.orchestration.events.connector_log import log_function
+from elt_assets.orchestration.events.connector_log import connector_lines
 from elt_assets.orchestration.events.metadata import truncate
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
@@ -45,8 +45,8 @@ def report_drift(source: Source, context: dg.OpExecutionContext, *, update: bool
         ConfigError: the new catalog is not written, because the connection cannot be loaded with it.
     """
     stored_catalog = load_catalog(source.place)
-    on_log = log_function(context.log)
-    current = connect(source.connection, paths.staging(), on_log=on_log).discover()
+    with connector_lines(context.log) as on_log:
+        current = connect(source.connection, paths.staging(), on_log=on_log).discover()
     schema_changes = changes(stored_catalog, current)
     for asset in source.assets:
         sentences = truncate(

@@ -24,7 +24,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.orchestration.events.connector_log import log_function
+from elt_assets.orchestration.events.connector_log import connector_lines
 from elt_assets.orchestration.events.metadata import (
     commit_metadata,
     dead_letter_metadata,
@@ -41,6 +41,7 @@ from elt_assets.pipeline.progress import Progress, report_phases
 from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.pipeline.read_run import ReadRun
 from elt_assets.pipeline.stream_plan import StreamPlan
+from elt_assets.runner.connector_log import LogFunction
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, Measured, SessionEvent
 
 Watch: TypeAlias = Callable[
@@ -100,20 +101,21 @@ class ReportedRead:
         with (
             report_phases(self._run.current_progress, self._log_progress),
             WATCH.get()(self._plan, self._run.current_progress),
+            connector_lines(self._log) as log_line,
             contextlib.closing(self._run.read()) as events,
         ):
             for event in events:
-                self._report(event)
+                self._report(event, log_line)
                 if isinstance(event, Acknowledged) and event.final:
                     reach(Failpoint.STREAM_COMPLETE)
                     yield self._complete(self._reads[event.stream])
 
-    def _report(self, event: SessionEvent) -> None:
+    def _report(self, event: SessionEvent, log_line: LogFunction) -> None:
         if isinstance(event, Logged):
-            log_function(self._log)(event.level, event.message)
+            log_line(event.level, event.message)
         elif isinstance(event, Estimated):
             prefix = "" if event.stream is None else self._prefix(self._reads[event.stream])
-            log_function(self._log)("INFO", f"{prefix}{event.text}")
+            log_line("INFO", f"{prefix}{event.text}")
         elif isinstance(event, Measured):
             self._measures[event.name] = event.value
         elif isinstance(event, Acknowledged) and not event.final:

@@ -9,7 +9,7 @@ import dagster as dg
 from elt_assets import paths
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.automation.drift import Source, report_drift
-from elt_assets.orchestration.events.connector_log import log_function
+from elt_assets.orchestration.events.connector_log import connector_lines
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.pipeline.connectors import connect
@@ -37,8 +37,8 @@ def check_job(source: Source) -> dg.JobDefinition:
 
     @dg.op(name=f"{connection.name}_check_source", tags=STEP_TAGS)
     def check(context: dg.OpExecutionContext) -> None:
-        with as_dagster_failure():
-            connector = connect(connection, paths.staging(), on_log=log_function(context.log))
+        with as_dagster_failure(), connector_lines(context.log) as on_log:
+            connector = connect(connection, paths.staging(), on_log=on_log)
             status = connector.check()
             message = status.message or ""
             if not status.succeeded:

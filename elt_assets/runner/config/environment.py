@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,14 +75,16 @@ class Environment:
             secrets += secrets_in(name, value)
         return {**inherited, **values}, secrets
 
-    def hint(self, text: str) -> str | None:
+    def hint(self, text: str, in_config: Collection[str] = ()) -> str | None:
         """Return what a failed connector may lack: variables that are set and not passed on.
 
         Args:
             text: the text of the failure. Only variables that it names are listed: most have nothing to do
                 with the connector. If it only speaks of its environment, the sentence names none.
+            in_config: names of variables whose values the connector has in its config.
         """
         names = [name for name in sorted(os.environ) if self._may_lack(name, text)]
+        names = [name for name in names if name not in in_config]
         how = "declare those that it needs under `environment` in the connection's YAML"
         if names:
             return f"variables that are set, and not passed to the connector: {', '.join(names)}; {how}"
