@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import weakref
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
+
+from msgspec import Raw
 
 from elt_assets.destination.generations import publishes_at_end, read_as
 from elt_assets.destination.losses import Losses
@@ -53,7 +56,7 @@ class Write:
         self._tally = Tally()
         self._losses = Losses()
         self._sync: Sync | None = None
-        self._envelopes: dict[int, Message] = {}
+        self._envelopes = Envelopes()
         self._unpublished = {stream.id for stream in catalog.streams if publishes_at_end(stream)}
         self._withheld = PendingStates()
 
@@ -102,7 +105,7 @@ class Write:
         """Yield the messages. Keep unknown fields of STATE messages, which are sent with their states."""
         for message in messages(stdin, airbyte_runs().messages):
             if isinstance(message, Message) and message.state is not None and message.extra:
-                self._envelopes[id(message.state)] = message
+                self._envelopes.keep(message.state, message.extra)
             yield message
 
     def _report(self, event: SessionEvent) -> None:
@@ -140,9 +143,31 @@ class Write:
             self._output.send(self._state(*counted) for counted in counts)
 
     def _state(self, pending: PendingState, rejected: int) -> Message:
-        envelope = self._envelopes.pop(id(pending.state), None)
         state = add_counts(pending.state, pending.records - rejected, rejected)
-        return Message(type="STATE", state=state, extra=envelope.extra if envelope else {})
+        return Message(type="STATE", state=state, extra=self._envelopes.find(pending.state))
+
+
+class Envelopes:
+    """The unknown fields of STATE messages, each for as long as its state is in use.
+
+    Most states are dropped before they are sent, since a later one covers them.
+    """
+
+    def __init__(self) -> None:
+        self._extra: dict[int, dict[str, Raw]] = {}
+
+    def __len__(self) -> int:
+        return len(self._extra)
+
+    def keep(self, state: State, extra: dict[str, Raw]) -> None:
+        """Keep the unknown fields of the message of a state."""
+        key = id(state)
+        self._extra[key] = extra
+        weakref.finalize(state, self._extra.pop, key, None)
+
+    def find(self, state: State) -> dict[str, Raw]:
+        """Return the unknown fields of the message of a state."""
+        return self._extra.get(id(state), {})
 
 
 class Tally:

@@ -88,7 +88,9 @@ AnySparkResource: TypeAlias = PySparkResource | LazyPySparkResource
 
 
 _PROVIDERS: dict[int, tuple[AnySparkResource, SparkProvider]] = {}
-"""The providers of other resources than `SparkResource`, by identity: each starts one session."""
+"""The providers of other resources than `SparkResource`, by identity: each starts one session. Each run has a
+resource of its own, so only those of the last runs of this process are kept."""
+_MAX_PROVIDERS = 8
 
 
 def spark_provider(resource: AnySparkResource) -> SparkProvider:
@@ -106,7 +108,10 @@ def spark_provider(resource: AnySparkResource) -> SparkProvider:
         check_required(configured, f"the resource `{SPARK_KEY}`")
         provider = SparkProvider(lambda: open_session(resource.spark_session, configured))
         _PROVIDERS[id(resource)] = resource, provider
-    return _PROVIDERS[id(resource)][1]
+    provider = _PROVIDERS[id(resource)][1]
+    if len(_PROVIDERS) > _MAX_PROVIDERS:
+        del _PROVIDERS[next(iter(_PROVIDERS))]
+    return provider
 
 
 class LakeResource(dg.ConfigurableResource[Any]):

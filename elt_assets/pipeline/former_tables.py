@@ -8,13 +8,14 @@ folder of the connection without being the table of a configured stream.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 from msgspec import Raw, json
 
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.names import table_name
@@ -31,6 +32,8 @@ from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.airbyte.recovery.texts import read
 from elt_assets.storage.location import Location
+
+_log = logging.getLogger(__name__)
 
 _decode_object = json.Decoder(dict[str, Raw]).decode
 
@@ -69,6 +72,10 @@ def find_former_tables(
 
     Args:
         recorded: paths at which events say that the stream had its table.
+
+    Raises:
+        ConfigError: a table at a recorded path cannot be opened. Another one may be of anyone, and is left
+            out with a warning.
     """
     connection = stream.connection
     present = {
@@ -77,9 +84,10 @@ def find_former_tables(
         for path in [table_path(connection, settings.id)]
         for levels in (path.levels, path.other)
     }
+    recorded = list(recorded)
     places = dict.fromkeys([*recorded, *_list_folders(lake, stream)])
     tables = (
-        _describe(lake, stream, levels)
+        _describe(lake, stream, levels, is_recorded=levels in recorded)
         for levels in places
         if tuple(level.casefold() for level in levels) not in present
     )
@@ -101,28 +109,34 @@ def _list_folders(lake: Location, stream: ConnectionStream) -> Iterator[Levels]:
                 yield (*above, info.base_name)
 
 
-def _describe(lake: Location, stream: ConnectionStream, levels: Levels) -> FormerTable | None:
+def _describe(
+    lake: Location, stream: ConnectionStream, levels: Levels, *, is_recorded: bool
+) -> FormerTable | None:
     """Return a table of the stream, or of no stream of its connection; None for any other."""
     connection, place = stream.connection, lake.child(*levels)
     own = app_id(stream.levels)
-    with contextlib.suppress(EltError):  # what cannot be opened is no table to go on with
+    try:
         table = Table(place, own) if is_table(place) else None
         newest = None if table is None else table.newest_writer
-        if table is None or newest is None:
-            return None
-        if table.move is not None and table.move.writer == own:
-            return FormerTable(levels, table.move.former, is_own=True, has_same_columns=True)
-        writer = own if newest == own or newest.startswith(f"{own}|") else newest.partition("|")[0]
-        others = {app_id(key_levels(connection.name, other.id)) for other in connection.streams}
-        is_ours = writer.startswith(f"elt:{connection.name}/") and writer not in others
-        if writer != own and not is_ours:
-            return None
-        declared = stream_part(make_declared_schema(stream.make_stored_stream()))
-        names = [
-            {name.casefold() for name in s.names} for s in (declared, stream_part(table.schema))
-        ]
-        return FormerTable(levels, writer, writer == own, names[0] == names[1])
-    return None
+    except ConfigError as error:
+        if is_recorded:
+            raise
+        _log.warning(
+            "It is not known whether %s was the table of %s: %s", place, stream.name, error.message
+        )
+        return None
+    if table is None or newest is None:
+        return None
+    if table.move is not None and table.move.writer == own:
+        return FormerTable(levels, table.move.former, is_own=True, has_same_columns=True)
+    writer = own if newest == own or newest.startswith(f"{own}|") else newest.partition("|")[0]
+    others = {app_id(key_levels(connection.name, other.id)) for other in connection.streams}
+    is_ours = writer.startswith(f"elt:{connection.name}/") and writer not in others
+    if writer != own and not is_ours:
+        return None
+    declared = stream_part(make_declared_schema(stream.make_stored_stream()))
+    names = [{name.casefold() for name in s.names} for s in (declared, stream_part(table.schema))]
+    return FormerTable(levels, writer, writer == own, names[0] == names[1])
 
 
 def refuse_former_tables(

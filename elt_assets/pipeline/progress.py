@@ -93,14 +93,38 @@ class Progress:
 
 
 class Work:
-    """The work of the sinks of a sync. Readable from any thread.
-
-    `records_written`: so far. `is_committing`: a sink is making a commit at the moment.
-    """
+    """The work of the sinks of a sync, which are in several threads. Readable from any thread."""
 
     def __init__(self) -> None:
-        self.records_written = 0
-        self.is_committing = False
+        self._lock = threading.Lock()
+        self._records = self._commits = 0
+
+    @property
+    def records_written(self) -> int:
+        """The number of records that were written so far."""
+        return self._records
+
+    @property
+    def is_committing(self) -> bool:
+        """Return whether a sink is making a commit at the moment."""
+        return self._commits > 0
+
+    def add(self, records: int) -> None:
+        with self._lock:
+            self._records += records
+
+    @contextlib.contextmanager
+    def count_commit(self) -> Iterator[None]:
+        """Count a commit while the context lasts: other sinks may make one at the same time."""
+        self._add_commits(1)
+        try:
+            yield
+        finally:
+            self._add_commits(-1)
+
+    def _add_commits(self, count: int) -> None:
+        with self._lock:
+            self._commits += count
 
 
 @dataclass(frozen=True)
@@ -112,20 +136,17 @@ class WatchedSink:
 
     def write(self, segment: Segment) -> None:
         self.sink.write(segment)
-        self.work.records_written += segment.records
+        self.work.add(segment.records)
 
     def read(self, group: SliceGroup) -> SlicesRead:
         assert isinstance(self.sink, SliceSink)
         read = self.sink.read(group)
-        self.work.records_written += read.rows
+        self.work.add(read.rows)
         return read
 
     def commit(self, checkpoint: Checkpoint) -> Committed:
-        self.work.is_committing = True
-        try:
+        with self.work.count_commit():
             return self.sink.commit(checkpoint)
-        finally:
-            self.work.is_committing = False
 
     def close(self) -> None:
         self.sink.close()

@@ -11,7 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -65,7 +65,7 @@ def search(pattern: str, text: str) -> Any:
     return Pattern(pattern).search(text)
 
 
-@cache
+@lru_cache(maxsize=1024)  # a source may send other patterns with each schema
 def _compile(text: str) -> Any:
     if len(text) > MAX_PATTERN:
         raise re.error(f"it has more than {MAX_PATTERN} characters")

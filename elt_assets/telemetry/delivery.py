@@ -6,6 +6,9 @@ import queue
 import threading
 from collections.abc import Callable
 
+MAX_CALLS = 10_000
+"""Number of calls that may wait. The reports of a sync that lasts for days do not fill the memory if its
+receiver is slower than they come: those that come then are dropped, and `error` says so."""
 MAX_WAIT = 5.0
 """Seconds that the end of a sync waits for reports that are not delivered yet."""
 
@@ -24,8 +27,13 @@ class Delivery:
         self._thread.start()
 
     def add(self, call: Callable[[], object]) -> None:
-        """Queue a call."""
-        self._calls.put(call)
+        """Queue a call, unless too many wait."""
+        if self._calls.qsize() < MAX_CALLS:
+            self._calls.put(call)
+        elif self.error is None:
+            self.error = (
+                f"the receiver is too slow: reports were dropped while {MAX_CALLS:,} waited"
+            )
 
     def close(self) -> None:
         """Wait until all calls are made, or the time is over; `error` then says so."""

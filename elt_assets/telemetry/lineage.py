@@ -53,7 +53,7 @@ class Lineage:
         set_producer(_PRODUCER)
         self._client = OpenLineageClient()
         self._namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "elt-assets"
-        self._runs: dict[int, str] = {}
+        self._runs: dict[int, str] = {}  # of the syncs that have not ended
 
     def start(self, report: StreamReport) -> None:
         self._runs[id(report)] = str(generate_new_uuid())
@@ -64,7 +64,10 @@ class Lineage:
 
     def finish(self, report: StreamReport) -> None:
         assert report.outcome is not None
-        self._emit(report, RunState[report.outcome])
+        try:
+            self._emit(report, RunState[report.outcome])
+        finally:
+            del self._runs[id(report)]  # this object is that of the process, with all its syncs
 
     def _emit(self, report: StreamReport, state: RunState) -> None:
         job_type = job_type_job.JobTypeJobFacet("BATCH", "ELT_ASSETS", "SYNC")

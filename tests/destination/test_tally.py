@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.destination.writing import Tally
+from elt_assets.destination.writing import Envelopes, Tally
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.sync.events import Acknowledged, Committed, SharedAcknowledged
-from elt_assets.sync.states.pending import PendingState, Span
+from elt_assets.sync.states import pending
+from elt_assets.sync.states.pending import PendingState, PendingStates, Span
 
 A, B = StreamId("a"), StreamId("b")
 
@@ -96,3 +99,23 @@ def test_with_states_of_both_kinds_no_count_exceeds_the_records() -> None:
         for _, rejected_count in tally.count_shared(SharedAcknowledged((first, second)))
     ]
     assert (own[1], counts) == (3, [2, 1])
+
+
+def test_what_belongs_to_a_dropped_state_is_dropped_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stream that is published at its end keeps the newest states only, however long it takes."""
+    monkeypatch.setattr(pending, "MAX_STATES", 10)
+    waiting, envelopes = PendingStates(), Envelopes()
+    for number in range(1_000):
+        state = State(type="LEGACY", data=Raw(b"%d" % number))
+        envelopes.keep(state, {"note": Raw(b"%d" % number)})
+        waiting.add(state, ())
+        del state
+        waiting.forget_oldest()
+        assert len(envelopes) == len(waiting) <= 10
+    for item in waiting.take():
+        assert envelopes.find(item.state) == {"note": item.state.data}
+    del item
+    gc.collect()
+    assert len(envelopes) == 0

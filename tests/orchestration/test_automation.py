@@ -303,6 +303,16 @@ def test_a_tick_is_skipped_if_the_source_cannot_be_checked(
     assert "NOT_SET_ANYWHERE" in (done.skip_message or "")
 
 
+def test_a_source_that_cannot_be_probed_is_read_with_a_warning(
+    own: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shop(own, ["users"], new_data=READ)
+    reconfigure(own, "shop", api_key={"env": "NOT_SET_ANYWHERE"})
+    assert not tick(own, "shop_new_data").run_requests
+    output = "".join(capfd.readouterr())
+    assert "the source could not be probed, so its streams were read instead" in output
+
+
 def test_new_data_is_refused_for_sources_that_do_not_support_it(own: Project) -> None:
     script(own, [record(id=1), state(1)])
     own.amend("scripted", new_data={"every": "1m"})

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from elt_assets.pipeline.progress import LONGEST, Phase, Progress, Reporter, report_phases
+import pytest
+
+from elt_assets.pipeline.progress import LONGEST, Phase, Progress, Reporter, Work, report_phases
 
 READING = Progress(Phase.READING, read=1000, size=2_000_000, committed=400, estimate=2000)
 
@@ -95,3 +100,26 @@ def test_progress_is_reported_during_the_work() -> None:
     with report_phases(lambda: READING, log, quiet=0, first=0.01):
         assert enough.wait(60)
     assert lines[0] == "reading" and lines[1].startswith("reading: 1,000 records")
+
+
+def test_the_work_of_several_sinks_is_counted(switching: None) -> None:
+    """No record is lost between threads, and a commit that ends does not hide one that goes on."""
+    work, count = Work(), 20_000
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: [work.add(1) for _ in range(count)], range(4)))
+    assert work.records_written == 4 * count
+    with work.count_commit():
+        with pytest.raises(ValueError), work.count_commit():  # noqa: PT011, PT012 - a commit that fails
+            assert work.is_committing
+            raise ValueError
+        assert work.is_committing
+    assert not work.is_committing
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Let the interpreter switch between threads as often as it can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

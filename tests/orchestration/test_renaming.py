@@ -15,7 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from elt_assets import read_table
+from elt_assets.connection import place_in
 from elt_assets.failpoints import VARIABLE
+from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.pipeline.former_tables import find_former_tables
+from elt_assets.storage.location import Location
 from tests.cli.running import Elt
 from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.scripted import record, script, state
@@ -195,3 +199,23 @@ def test_names_that_do_not_exist_are_refused(
     refused = elt.refuse("rename", "scripted", former, new)
     assert message in refused["message"] and "defs.yaml first" in refused["guidance"]
     assert not Path(own.home, "lake").exists() and os.environ["DAGSTER_HOME"] == str(own.home)
+
+
+def test_a_damaged_former_table_is_not_taken_for_none(
+    own: Project, elt: Elt, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stream had it there by an event; of any other one it is not known whose it is."""
+    run_sync(own, *FIRST)
+    script(own, SECOND, **KEYED)
+    own.amend("scripted", prefix="crm_")
+    log = own.home / "lake" / "scripted" / "things" / "_delta_log"
+    newest = max(log.glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-20])
+    assert "is not whole" in failure_of(materialize(own))
+    assert not (own.home / "lake" / "scripted" / "crm_things").exists()
+    elt.capture.readouterr()
+    assert "is not whole" in elt.refuse("rename", "scripted", "things", "things")["message"]
+    place = place_in(own.root / "defs" / "scripted")
+    (asset,) = ConnectionComponent.load_at(place).stream_assets()
+    assert find_former_tables(Location.parse(str(own.home / "lake")), asset) == []
+    assert "whether" in caplog.text and "scripted/things was the table of" in caplog.text

@@ -12,10 +12,13 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
+from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from elt_assets import SparkResource
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration import resources
+from elt_assets.orchestration.resources import spark_provider
 from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script
 from tests.project import REPOSITORY, Project
@@ -93,3 +96,12 @@ def test_a_failed_start_of_spark_is_an_error_with_guidance() -> None:
     assert done.returncode == 1
     assert "SystemFailure: Spark cannot be started at local[*]" in done.stderr
     assert "check that JAVA_HOME is" in done.stderr
+
+
+def test_the_resources_of_former_runs_are_not_kept() -> None:
+    """Each run of a process has a resource of its own."""
+    for _ in range(100):
+        spark_provider(LazyPySparkResource(spark_config={}))
+    assert len(resources._PROVIDERS) <= resources._MAX_PROVIDERS
+    newest = LazyPySparkResource(spark_config={})
+    assert spark_provider(newest) is spark_provider(newest)

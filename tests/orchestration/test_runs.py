@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import yaml
 from dagster._core.launcher import WorkerStatus
 
+from elt_assets.orchestration.runs import liveness
 from elt_assets.orchestration.runs.daemon import MonitoredRunLauncher, RunQueue
 from elt_assets.orchestration.runs.liveness import FOLDER, alive, fail_dead_runs, has_died
 from tests.orchestration.ticking import instance_of
@@ -184,3 +186,28 @@ def test_the_instance_of_the_project_has_the_launcher_and_the_queue(tmp_path: Pa
         assert instance.run_launcher.supports_check_run_worker_health
         queue = instance.get_concurrency_config().run_queue_config
         assert queue is not None and queue.max_concurrent_runs == 4
+
+
+def test_a_process_of_many_runs_holds_the_files_of_those_in_progress(own: Project) -> None:
+    """A run is not over with its last step, so its file is held until the process executes another run."""
+    folder = own.home / FOLDER
+
+    def count_open() -> int:
+        return sum(path.resolve().parent == folder for path in Path("/proc/self/fd").iterdir())
+
+    with dg.DagsterInstance.from_config(str(own.home)) as instance:
+        for _ in range(20):
+            run = dg.DagsterRun("sync", run_id=str(uuid.uuid4()), status=STARTED)
+            instance.add_run(run)
+            liveness.hold_until_exit(instance, run.run_id)
+            liveness.hold_until_exit(instance, run.run_id)
+            assert not has_died(instance, run.run_id)
+            assert count_open() == len(list(folder.iterdir())) == 1
+            instance.report_run_canceled(run)
+        other = dg.DagsterRun("sync", run_id=str(uuid.uuid4()), status=STARTED)
+        instance.add_run(other)
+        liveness.hold_until_exit(instance, other.run_id)
+        beside = dg.DagsterRun("sync", run_id=str(uuid.uuid4()), status=STARTED)
+        instance.add_run(beside)
+        liveness.hold_until_exit(instance, beside.run_id)
+        assert count_open() == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import tempfile
@@ -261,3 +262,23 @@ def test_a_retry_counts_only_what_is_in_its_own_lake(
     reconfigure(own, fail=None)
     assert materialize(own, BOTH, parent=failed.run_id).success
     assert ids(own, "users") == [1, 2]
+
+
+def count_objects() -> int:
+    """Return the number of objects of this project's classes."""
+    gc.collect()
+    return sum(str(type(item).__module__).startswith("elt_assets") for item in gc.get_objects())
+
+
+def test_a_process_that_lasts_keeps_nothing_of_each_commit_and_look(own: Project) -> None:
+    asset, lake = asset_of(own), str(own.root / "dev")
+    counts = []
+    with instance_of(own) as instance:
+        for number in range(60):
+            states.set_state(asset, lake, {"n": number}, instance)
+            assert not reconcile(instance, THINGS, asset.tables(lake).main).warnings
+            assert stream_statuses([asset], lake, instance)
+            states.remove_rows(asset, lake, instance)
+            if number % 20 == 19:
+                counts.append(count_objects())
+    assert counts[2] - counts[1] < 20  # less than one of each: the newest checkpoint is kept

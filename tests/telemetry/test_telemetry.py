@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ import pytest
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.telemetry import delivery
-from elt_assets.telemetry.lineage import dataset_name
+from elt_assets.telemetry.lineage import Lineage, dataset_name
 from elt_assets.telemetry.receivers import create_receivers
+from elt_assets.telemetry.report import StreamReport
 from tests.destination.running import Destination, records, stream
 from tests.destination.running import state as destination_state
 from tests.orchestration.running import materialize, read_log
@@ -229,3 +232,28 @@ def test_a_missing_library_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_tables_are_named_as_openlineage_defines(location: str, name: tuple[str, str]) -> None:
     assert dataset_name(location) == name
+
+
+@pytest.mark.unit
+def test_what_is_kept_does_not_grow_with_the_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receiver is that of the process, and a sync may last for days."""
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "noop")
+    lineage = Lineage()
+    for number in range(100):
+        report = StreamReport("shop", None, StreamId("users"), f"/lake/{number}", [])
+        lineage.start(report)
+        assert len(lineage._runs) == 1
+        report.outcome = "COMPLETE"
+        lineage.finish(report)
+    assert lineage._runs == {}
+
+    monkeypatch.setattr(delivery, "MAX_CALLS", 10)
+    is_free, calls = threading.Event(), list[int]()
+    queue = delivery.Delivery()
+    queue.add(is_free.wait)
+    for number in range(1_000):
+        queue.add(partial(calls.append, number))
+    assert "too slow" in (queue.error or "")
+    is_free.set()
+    queue.close()
+    assert calls == list(range(len(calls))) and len(calls) <= 10

@@ -27,7 +27,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.log import FOLDER as LOG
@@ -89,7 +89,7 @@ def _find_table(move: Move, source: Location, target: Location) -> Table:
         ConfigError: it is at neither place, or another move of it has begun.
     """
     if source != target and is_table(target):
-        with contextlib.suppress(EltError):  # a part of a copy
+        with contextlib.suppress(ConfigError):  # a part of a copy
             table = Table(target, move.writer)
             if table.move is not None and _is_same(move, table.move):
                 return table

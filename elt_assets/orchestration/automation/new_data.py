@@ -48,10 +48,15 @@ Answers = Mapping[StreamId, "bool | EltError | None"]
 
 @dataclass(frozen=True)
 class NewDataResult:
-    """Result of a check. `new_data`: the streams with new data. `skip_reason`: applies if there are none."""
+    """Result of a check.
+
+    `new_data`: the streams with new data. `skip_reason`: applies if there are none. `probe_error`: why the
+    source could not be probed, if its streams were read instead, which costs it more.
+    """
 
     new_data: list[dg.AssetKey]
     skip_reason: str
+    probe_error: EltError | None = None
 
 
 def can_check(asset: StreamAsset) -> bool:
@@ -70,19 +75,22 @@ def find_new_data(
     end = time.monotonic() + TIMEOUT
     states = {asset.stream.id: _read_starting_state(asset, lake) for asset in assets}
     answers: dict[StreamId, bool | EltError | None] = {}
+    probe_error: EltError | None = None
     reads = connection.new_data is not None and connection.new_data.read
     if KINDS[connection.source.kind].reports_new_data:
         try:
             answers.update(_probe(connection, assets, states, lake))
-        except EltError:
+        except EltError as error:
             if not reads:
                 raise
+            probe_error = error
     if reads:
         unknown = [asset for asset in assets if answers.get(asset.stream.id) is None]
         answers.update(_read_starts(unknown, states, lake, end))
     return NewDataResult(
         new_data=[asset.key for asset in assets if answers.get(asset.stream.id) is True],
         skip_reason=_skip_reason(assets, answers),
+        probe_error=probe_error,
     )
 
 

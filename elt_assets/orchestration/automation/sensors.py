@@ -122,6 +122,11 @@ def _new_data(
             result = find_new_data(connection, checked, lake)
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SkipReason(f"the source could not be checked for new data: {one_line(error)}")
+        if result.probe_error is not None:
+            context.log.warning(
+                "the source could not be probed, so its streams were read instead: "
+                f"{one_line(result.probe_error)}"
+            )
         if not result.new_data:
             return dg.SkipReason(result.skip_reason)
         changed = [asset for asset in checked if asset.key in result.new_data]

@@ -26,6 +26,7 @@ from elt_assets.lake.merge import partition_files
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.events.connector_log import connector_lines
 from elt_assets.orchestration.events.metadata import (
+    MAX_MEASURES,
     commit_metadata,
     dead_letter_metadata,
     figures_metadata,
@@ -118,6 +119,10 @@ class ReportedRead:
             log_line("INFO", f"{prefix}{event.text}")
         elif isinstance(event, Measured):
             self._measures[event.name] = event.value
+            if (
+                len(self._measures) > MAX_MEASURES
+            ):  # the names are the source's; events have the first ones
+                del self._measures[max(self._measures)]
         elif isinstance(event, Acknowledged) and not event.final:
             self._observe(self._reads[event.stream], event)
 

@@ -8,8 +8,6 @@ process of a run with steps of this package shows that it is alive (`liveness`).
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import inspect
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -17,7 +15,7 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.orchestration.runs.liveness import alive
+from elt_assets.orchestration.runs.liveness import hold_until_exit
 
 STEP_TAG = "elt/step"
 STEP_TAGS: Mapping[str, str] = {STEP_TAG: "true"}
@@ -33,10 +31,6 @@ HINT = (
     "one, run the streams without other assets, with `executor=elt_assets.executor` in the project's "
     "Definitions; or start this run with the config {execution: {config: {in_process: {}}}}"
 )
-
-_process = contextlib.ExitStack()
-"""The files that are held until this process ends: a run is not over with its last step."""
-atexit.register(_process.close)
 
 
 def log_separate_processes(context: dg.AssetExecutionContext) -> None:
@@ -74,7 +68,7 @@ class _ProjectExecutor(dg.Executor):
         own = sum(STEP_TAG in execution_plan.get_step_by_key(key).tags for key in keys)
         executor = self._default
         if own:
-            _process.enter_context(alive(plan_context.instance, plan_context.run_id))
+            hold_until_exit(plan_context.instance, plan_context.run_id)
         if self._shared is not None and own == len(keys):
             executor = self._shared
         elif self._shared is not None and own > 1:

@@ -8,6 +8,7 @@ another executor, or in another home, and is left to the run launcher.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -22,6 +23,34 @@ from elt_assets.storage.held_file import hold, hold_if_abandoned, holder
 FOLDER = "run_locks"
 """Folder in the home of the instance: a file for each run in progress, whose name is the id of the run."""
 DIED = "the process of this run has ended without reporting a result; it was probably killed"
+
+
+_held: dict[Path, contextlib.ExitStack] = {}
+"""The files that this process holds until it ends, since a run is not over with its last step."""
+
+
+def hold_until_exit(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Show that this process executes a run until it ends.
+
+    A process may execute many runs. The files of those that have ended are released: they would use up the
+    files that it can open.
+    """
+    folder = _folder(instance)
+    for path in [path for path in _held if path.parent == folder]:
+        run = instance.get_run_by_id(path.name)
+        if run is None or run.is_finished:
+            _held.pop(path).close()
+    if folder / run_id not in _held:
+        _held[folder / run_id] = contextlib.ExitStack()
+        _held[folder / run_id].enter_context(alive(instance, run_id))
+
+
+def _release_all() -> None:
+    while _held:
+        _held.popitem()[1].close()
+
+
+atexit.register(_release_all)
 
 
 @contextlib.contextmanager

@@ -113,7 +113,7 @@ class GlobalState(Wire):
     independent: bool | None = None
 
 
-class State(Wire):
+class State(Wire, weakref=True):
     """A checkpoint. The values that the source defines are kept byte for byte.
 
     A state without a `type` is LEGACY.
