@@ -16,6 +16,7 @@ from elt_assets.protocol.airbyte.messages import Message, RawRecord
 from elt_assets.protocol.airbyte.recovery.embedded import Body
 from elt_assets.protocol.airbyte.recovery.texts import as_read, read
 from elt_assets.protocol.airbyte.recovery.traces import complete_failure, failure_of_line
+from elt_assets.protocol.airbyte.value_limit import check_values
 
 _BODIES = {
     "RECORD": "record",
@@ -32,6 +33,7 @@ _BODIES = {
     "SLICE": "slice",
     "BARRIER": "barrier",
 }
+_BODY_NAMES = (*_BODIES.values(), "generation")
 _OPENINGS = {
     "RECORD": rb'"(?:stream|data|namespace|emitted_at|meta|file_reference)"\s*:',
     "STATE": rb'"(?:type"\s*:\s*"(?:STREAM|GLOBAL|LEGACY)"|(?:stream|global)"\s*:\s*\{'
@@ -97,6 +99,9 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
 
     A malformed TRACE is replaced by the failure that it reports or may report: see `recovery.traces`.
 
+    A message has one body, that of its type: with the body of another one, it is malformed. A reader that
+    looks for a body could otherwise be given one past the checks for its type.
+
     Raises:
         SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
             CONNECTION_STATUS, CONTROL, PARTITION or SLICE), or contains a part of one, but is truncated,
@@ -158,6 +163,8 @@ def _decode_whole(line: bytes, kind: str, *, whole: bool = False) -> Sequence[Ra
     if body is None:
         return _parts(line, "its type is unknown", whole=whole)
     try:
+        if kind != "RECORD":
+            check_values(line)
         message = Message.from_json(line if kind in _PASSED_ON else as_read(line))
     except msgspec.MsgspecError as error:
         return [_PROTOCOL.replacement(line, error)]
@@ -165,6 +172,9 @@ def _decode_whole(line: bytes, kind: str, *, whole: bool = False) -> Sequence[Ra
         raise too_deep(line) from None
     if getattr(message, body) is None:
         return [_PROTOCOL.replacement(line, f"a {kind} message without {body!r}")]
+    others = [name for name in _BODY_NAMES if name != body and getattr(message, name) is not None]
+    if others:
+        return [_PROTOCOL.replacement(line, f"a {kind} message with {others[0]!r} too")]
     return (complete_failure(message),)
 
 

@@ -24,6 +24,7 @@ from elt_assets.protocol.airbyte.catalog import (
 )
 from elt_assets.protocol.airbyte.json_schema import compose_schema, shallow
 from elt_assets.protocol.airbyte.recovery.texts import as_read
+from elt_assets.protocol.airbyte.value_limit import check_values
 from elt_assets.protocol.singer.messages import key_paths
 from elt_assets.protocol.singer.schema import json_schema
 
@@ -48,6 +49,7 @@ def read_catalog(text: bytes) -> Catalog:
         SystemFailure: the output is not a Singer catalog.
     """
     try:
+        check_values(text)
         entries = json.loads(shallow(as_read(text)))["streams"]
         return Catalog(streams=[_stream(dict(entry)) for entry in entries])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -27,6 +27,7 @@ from elt_assets.protocol.airbyte.messages import (
 )
 from elt_assets.protocol.airbyte.recovery.embedded import Body
 from elt_assets.protocol.airbyte.recovery.texts import read
+from elt_assets.protocol.airbyte.value_limit import check_values
 from elt_assets.protocol.singer.schema import json_schema
 
 _BOOKMARKS = "bookmarks"
@@ -176,7 +177,12 @@ class Translator:
     def add_records(self, name: str) -> None:
         """Remember that a stream has records after its last state; also called for records that are routed
         without being decoded here."""
-        self._unsaved.add(name)
+        if self._is_read(name):
+            self._unsaved.add(name)
+
+    def _is_read(self, name: str) -> bool:
+        """Return whether a stream is read: of others nothing is kept, since a tap may name any number."""
+        return self._streams is None or name in self._streams
 
     def _parts(self, line: bytes, error: object) -> Iterable[RawRecord | Message]:
         """Return the messages in a line that is not one message, and what replaces its other text."""
@@ -188,6 +194,7 @@ class Translator:
 
     def _other(self, line: bytes, kind: str) -> Iterable[RawRecord | Message]:
         try:
+            check_values(line)
             if kind == "STATE":
                 return self._state(read(_decode_state, line).value)
             if kind == "SCHEMA":
@@ -206,7 +213,8 @@ class Translator:
 
     def _generation(self, name: str, version: int, *, complete: bool) -> Message:
         """Return the GENERATION of a version, which has the version's number."""
-        self._versions[name] = version
+        if self._is_read(name):
+            self._versions[name] = version
         descriptor = StreamDescriptor(name=name)
         generation = StreamGeneration(
             stream_descriptor=descriptor, generation_id=version, complete=complete
@@ -226,7 +234,8 @@ class Translator:
         cursors = message.bookmark_properties
         if isinstance(cursors, list) and len(cursors) == 1 and isinstance(cursors[0], str):
             stream.default_cursor_field = [cursors[0]]
-        self._schemas[name] = contents
+        if self._is_read(name):
+            self._schemas[name] = contents
         return [Message(type="CATALOG", catalog=Catalog(streams=[stream]))]
 
     def _shallow_schema(self, line: bytes) -> Iterable[RawRecord | Message]:

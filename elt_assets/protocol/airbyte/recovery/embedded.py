@@ -25,7 +25,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
+
 from elt_assets.errors import SystemFailure
+from elt_assets.protocol.airbyte.value_limit import check_values
 
 _MAX_WORK = 8
 """Maximum number of bytes that a search reads, as multiple of the line's length: nested and truncated objects
@@ -133,7 +136,10 @@ class EmbeddedMessages:
         if b'"' not in line:
             return
         last_type = max((match.start() for match in self._type.finditer(line)), default=-1)
-        text = line.decode("latin-1") if last_type >= 0 else ""  # a character for each byte
+        if last_type < 0:
+            return
+        _check_values(line)
+        text = line.decode("latin-1")  # a character for each byte
         work, attempts = max(_MIN_WORK, _MAX_WORK * len(line)), _MAX_ATTEMPTS
         after = end = 0
         while (match := _OBJECT.search(text, end)) and (place := match.start()) < last_type:
@@ -202,8 +208,15 @@ def _end_of_quotes(text: bytes, place: int) -> int:
     return text.rfind(quote, place) if quote in (b"'", b"`") else 0
 
 
-def _too_intricate() -> SystemFailure:
+def _check_values(line: bytes) -> None:
+    try:
+        check_values(line)
+    except msgspec.ValidationError as error:
+        raise _too_intricate(f"cannot be searched: {error}") from None
+
+
+def _too_intricate(problem: str = "is nested too deeply to search") -> SystemFailure:
     return SystemFailure(
-        "the connector sent a line that contains parts of messages, and that is nested too deeply to search",
+        f"the connector sent a line that contains parts of messages, and that {problem}",
         guidance="report it to the maintainer of the connector: each message must be on its own line",
     )

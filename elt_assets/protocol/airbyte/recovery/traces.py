@@ -27,6 +27,7 @@ from elt_assets.protocol.airbyte.messages import (
     UnreadableError,
 )
 from elt_assets.protocol.airbyte.recovery.texts import read
+from elt_assets.protocol.airbyte.value_limit import check_values
 
 ERROR, STREAM_STATUS = "ERROR", "STREAM_STATUS"
 _OTHER_STATUSES = frozenset({"STARTED", "RUNNING", "COMPLETE"})
@@ -40,6 +41,7 @@ _FAILURE = re.compile(rb'ERROR|INCOMPLETE|"error"')
 def failure_of_line(line: bytes) -> Message | None:
     """Return the failure that a malformed TRACE reports; None if it reports none."""
     try:
+        check_values(line)
         message = read(msgspec.json.decode, line)
         trace = message["trace"]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
