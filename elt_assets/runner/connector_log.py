@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.log_text import log_line, printable
-from elt_assets.protocol.airbyte.messages import ErrorTrace, Log, Message, Trace
+from elt_assets.protocol.airbyte.messages import (
+    COMPLETE,
+    INCOMPLETE,
+    RUNNING,
+    STARTED,
+    ErrorTrace,
+    Log,
+    Message,
+    Trace,
+)
+from elt_assets.protocol.airbyte.states import GLOBAL, LEGACY, STREAM
 from elt_assets.protocol.masking import Masker
 
 LogFunction = Callable[[str, str], None]
@@ -25,6 +35,8 @@ def ignore(_level: str, _text: str) -> None:
 
 MAX_TEXT = 2_000
 """Maximum number of characters of a message."""
+MAX_WORD = 100
+"""Maximum number of characters of a type or status that the protocol does not have."""
 MAX_STACK_TRACE = 20_000
 """Maximum number of characters of a stack trace."""
 _SEARCHED = 4
@@ -43,6 +55,8 @@ It is low because Dagster stores each of these lines as an event.
 MAX_ERRORS = 1_000
 """Maximum number of ERROR traces of one process."""
 _MINUTE = 60.0
+_TRACES = ("ERROR", "ESTIMATE", "STREAM_STATUS", "ANALYTICS")
+_STATUSES = (STARTED, RUNNING, COMPLETE, INCOMPLETE)
 _SEVERE = ("WARN", "ERROR", "FATAL")
 _LEVELS = (*_SEVERE, "INFO", "DEBUG", "TRACE")
 _OTHER_NAMES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
@@ -163,8 +177,14 @@ class ConnectorLog:
         status = message.connectionStatus
         if status is not None:
             status.message = self._optional(status.message)
+        state = message.state
+        if state is not None and state.type is not None:
+            state.type = self._word(state.type, (STREAM, GLOBAL, LEGACY))
 
     def _clean_trace(self, trace: Trace) -> None:
+        trace.type = self._word(trace.type, _TRACES)
+        if trace.stream_status is not None:
+            trace.stream_status.status = self._word(trace.stream_status.status, _STATUSES)
         if trace.error is not None:
             self._clean_error(trace.error)
         if trace.analytics is not None:
@@ -175,6 +195,10 @@ class ConnectorLog:
         error.message = self._optional(error.message)
         error.internal_message = self._optional(error.internal_message)
         error.stack_trace = self._optional(error.stack_trace, MAX_STACK_TRACE)
+
+    def _word(self, word: str, words: Collection[str]) -> str:
+        """Return a word of the protocol as it is, and any other text, which may be shown, filtered."""
+        return word if word in words else self.text(word, MAX_WORD)
 
     def _optional(self, text: str | None, limit: int = MAX_TEXT) -> str | None:
         return None if text is None else self.text(text, limit)
@@ -226,8 +250,10 @@ def _level(name: str) -> str:
 def _format_line(message: Message) -> tuple[str, str] | None:
     """Return the level and text of a message that counts towards the limit; None if it does not count.
 
-    These are the messages that `log_line` returns a line for, and estimates. An estimate counts as an INFO
-    line without text.
+    These are the messages that `log_line` returns a line for; estimates, each as an INFO line without text;
+    and traces of an unknown type, each as a warning without text.
     """
-    estimated = message.trace is not None and message.trace.estimate is not None
-    return ("INFO", "") if estimated else log_line(message)
+    trace = message.trace
+    if trace is None or trace.reported_error is not None or trace.analytics is not None:
+        return log_line(message)
+    return ("WARN" if trace.estimate is None else "INFO"), ""

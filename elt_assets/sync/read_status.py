@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import reduce
 
@@ -108,6 +109,7 @@ class ReadStatus:
     def __init__(self) -> None:
         self.routes = StreamRoutes()
         self._ignored = IgnoredRecords()
+        self._warnings: Counter[str] = Counter()
         self._error: ErrorTrace | None = None
         self._noise = 0
         self._message_received = False
@@ -149,6 +151,16 @@ class ReadStatus:
             )
         yield from self._ignored.add(stream, count)
 
+    def warn(self, text: str) -> Iterator[Logged]:
+        """Yield a warning the first time; `conclude` says how often it was given.
+
+        A source may send a million messages that are ignored, and each line of the log is stored. The texts
+        must not be made of what a source sends: their number bounds the memory.
+        """
+        self._warnings[text] += 1
+        if self._warnings[text] == 1:
+            yield Logged("WARN", text)
+
     def incomplete_runs(self) -> list[StreamRun]:
         """Return the streams that are not complete, after the source has ended without an error.
 
@@ -173,6 +185,9 @@ class ReadStatus:
                     "WARN", f"stream {str(run.configured.id)!r}: {run.progress.unmentioned}"
                 )
         yield from self._ignored.summary()
+        for text, count in self._warnings.items():
+            if count > 1:
+                yield Logged("WARN", f"{text} ({count:,} times)")
 
     def check(self, incomplete: list[StreamRun]) -> None:
         """Raise the error of the read if it failed.

@@ -299,13 +299,13 @@ class Relay:
             return self._accept_shared_state(message, state)
         stream = stream_of(state, self._runs, is_only_stream=self._rules.is_only_stream)
         if stream is None:
-            self._events.put(Logged("WARN", "ignoring a state of a stream that is not configured"))
+            self._queue(self._status.warn("ignoring a state of a stream that is not configured"))
             return False
         run = self._runs[stream]
         if state.stream is not None:
             state.stream.stream_descriptor.namespace = run.configured.id.namespace
         if run.has_failed:
-            self._events.put(Logged("WARN", "ignoring a state: its stream has failed"))
+            self._queue(self._status.warn("ignoring a state: its stream has failed"))
             return False
         run.add_source_count(state)
         run.has_own_state = True
@@ -321,7 +321,7 @@ class Relay:
     def _accept_shared_state(self, message: Message, state: State) -> bool:
         covered = list_covered(state, self._runs)
         if is_stopped(covered):
-            self._events.put(Logged("WARN", "ignoring a state: one of its streams has failed"))
+            self._queue(self._status.warn("ignoring a state: one of its streams has failed"))
             return False
         named = list_named(state, self._runs) or covered
         since = [self._count_since_shared_state(runs) for runs in (covered, named)]
@@ -370,12 +370,14 @@ class Relay:
         """Acknowledge a state that came back: the destination has committed all records before it."""
         sent = self._sent.take(self._stream_of_echo(echo), echo)
         if sent is None:
-            yield Logged(
-                "WARN", "the destination sent back a state once more, or a later one before it"
+            yield from self._status.warn(
+                "the destination sent back a state once more, or a later one before it"
             )
             return
         if self._error is not None or any(self._streams[stream].error for stream in sent.counts):
-            yield Logged("WARN", "ignoring a state: the destination reported an error before")
+            yield from self._status.warn(
+                "ignoring a state: the destination reported an error before"
+            )
             return
         self._acknowledge(sent, echo.destinationStats or StateStats())
         for stream in sent.counts:

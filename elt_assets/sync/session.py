@@ -271,12 +271,12 @@ class Session:
             return
         stream = stream_of(state, self._streams, is_only_stream=self._rules.is_only_stream)
         if stream is None:
-            yield Logged("WARN", "ignoring a state of a stream that is not configured")
+            yield from self._status.warn("ignoring a state of a stream that is not configured")
             return
         run = self._streams[stream]
         if run.has_failed:
-            yield Logged(
-                "WARN", f"ignoring a state of stream {str(stream)!r}: the stream has failed"
+            yield from self._status.warn(
+                f"ignoring a state of stream {str(run.configured.id)!r}: the stream has failed"
             )
             return
         run.add_source_count(state)
@@ -292,7 +292,7 @@ class Session:
     def _handle_shared_state(self, state: State) -> Iterator[SessionEvent]:
         covered = list_covered(state, self._streams)
         if is_stopped(covered):
-            yield Logged("WARN", "ignoring a shared state: one of its streams has failed")
+            yield from self._status.warn("ignoring a shared state: one of its streams has failed")
             return
         named = list_named(state, self._streams)
         error = self._shared.record_count_error(state, covered, named)
