@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import re
 import secrets
-import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from elt_assets.storage.directories import make_private
 from elt_assets.storage.held_file import hold
+from elt_assets.storage.removal import remove_tree
 
 LOCK = ".elt-scratch"
 _NAME = re.compile(r"[a-z]+-.+-[0-9a-f]{16}")
@@ -46,7 +48,7 @@ def scratch(
     folder = parent / f"{prefix}{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
         folder.mkdir(mode=0o700)
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        stack.callback(remove_tree, folder)
         stack.enter_context(hold(folder / LOCK))
         yield folder
 
@@ -83,14 +85,16 @@ def _remove_if_abandoned(
             if not is_old:
                 return False
         clean_up(folder.name)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
     return not folder.exists()
 
 
 def _has_lock(folder: Path) -> bool:
+    """Return whether this user can open the lock file of a directory; its program may have replaced it."""
+    lock = folder / LOCK
     try:
-        return (folder / LOCK).is_file()
-    except PermissionError:  # another user's
+        return stat.S_ISREG(lock.lstat().st_mode) and os.access(lock, os.R_OK | os.W_OK)
+    except OSError:
         return False
 
 
