@@ -283,9 +283,7 @@ class _Reading:
     def statuses(self) -> Iterator[Message]:
         """Return the status COMPLETE for each selected stream whose schema the tap has sent."""
         return (
-            stream_status(StreamDescriptor(name=name), COMPLETE)
-            for name in self._with_schema
-            if name in self._selected
+            stream_status(StreamDescriptor(name=name), COMPLETE) for name in self._with_schema
         )
 
     def _add_schema(self, name: str) -> None:
@@ -294,7 +292,8 @@ class _Reading:
         Raises:
             ConfigError: the tap uses this name for several of the streams.
         """
-        self._with_schema[name] = None
+        if name in self._selected:
+            self._with_schema[name] = None
         if name in self._shared_names:
             ids = ", ".join(map(repr, self._shared_names[name]))
             raise ConfigError(
