@@ -5,6 +5,7 @@ Spec: HTTPAPIBudget and its policies. The first policy that matches a request co
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -304,6 +305,7 @@ def _seconds_of(place: str, duration: str) -> float:
 
 def _number(header: str | None) -> float | None:
     try:
-        return float(header) if header else None
+        number = float(header or "")
     except ValueError:
         return None
+    return number if math.isfinite(number) else None

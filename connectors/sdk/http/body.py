@@ -10,9 +10,11 @@ from typing import Any
 import httpx
 import msgspec
 
+from connectors.sdk.http.charset import charset_of
 from connectors.sdk.http.failures import excerpt, place
 from connectors.sdk.items import Record
 from elt_assets.errors import EltError, SystemFailure, TransientError
+from elt_assets.protocol.airbyte.value_limit import check_values
 
 Path = str | Sequence[str]
 """The place of a value in a body: the names of fields, as a sequence or as a text with dots between them. The
@@ -23,6 +25,8 @@ Decode = Callable[[bytes], Any]
 """Function of msgspec or json that decodes a JSON text."""
 
 ALL = "*"
+MAX_VALUES = 20_000_000
+"""Maximum number of values of a body: decoded, they take some gigabytes."""
 _NUMBER = re.compile(r"-?\d+", re.ASCII)
 _DECODED = "connectors.decoded"
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -121,8 +125,10 @@ def _values(body: Any, parts: Sequence[str]) -> Iterator[Any]:
 
 def convert_to_utf8(response: httpx.Response) -> bytes:
     """Return a body in UTF-8."""
-    is_utf8 = response.charset_encoding in _UTF8
-    return response.content if is_utf8 else response.text.encode()
+    charset = charset_of(response)
+    if charset in _UTF8:
+        return response.content
+    return response.content.decode(charset or "utf-8", "replace").encode()
 
 
 def json_value(content: bytes, decode: Decode = _decode, repair: Decode = _decode) -> Any:
@@ -137,6 +143,7 @@ def json_value(content: bytes, decode: Decode = _decode, repair: Decode = _decod
         ValueError: it is not JSON.
     """
     content = content.removeprefix(b"\xef\xbb\xbf")
+    check_values(content, MAX_VALUES)
     try:
         try:
             return decode(content)
@@ -167,6 +174,11 @@ def not_json(
         return TransientError(
             f"the body of {where} ends after {len(response.content)} bytes, within a JSON value",
             guidance=f"run the sync again; if it fails again, {smaller}",
+        )
+    if isinstance(error, msgspec.ValidationError):  # of `check_values`
+        return SystemFailure(
+            f"the body of {where} is not decoded: {error}, which may fill the memory",
+            guidance=smaller,
         )
     return SystemFailure(
         f"the body of {where} is not JSON: {error}"

@@ -26,9 +26,11 @@ from connectors.sdk.http.rate_limit import Limiter
 from connectors.sdk.http.retry import Fail, Ignore, Policy, Retry, RetryPolicy
 from connectors.sdk.reports import RATE_LIMITED, report_wait
 from connectors.sdk.stopping import check_stopped, pause
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import ConfigError, SystemFailure, TransientError
 
 MAX_REDIRECTS = 10
+MAX_WAIT_SECONDS = 86_400.0
+"""Maximum of a wait, whoever asks for it: a day, after which most quotas begin again."""
 
 _IGNORED = "connectors.ignored"
 _REDIRECTED = ("GET", "HEAD")
@@ -297,6 +299,13 @@ class HttpClient:
         )
 
     def _wait(self, seconds: float, reason: str) -> None:
+        if seconds > MAX_WAIT_SECONDS:
+            raise TransientError(
+                f"the API at {self._base.host} asks to wait {seconds:.0f} s before the next request; "
+                f"a request waits for at most {MAX_WAIT_SECONDS:.0f} s",
+                guidance="run the sync again then; if this is not what the API means, correct the rate limit "
+                "or the header that is read",
+            )
         if seconds > 0:
             if self.on_wait is not None:
                 self.on_wait(seconds, reason)

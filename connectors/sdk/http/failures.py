@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import httpx
 
+from connectors.sdk.http.charset import charset_of
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.masking import Masker
 
@@ -68,7 +69,7 @@ def place(request: httpx.Request) -> str:
 
 def excerpt(response: httpx.Response) -> str:
     """Return the beginning of a body on one line."""
-    text = response.content[: 8 * EXCERPT].decode(response.encoding or "utf-8", "replace")
+    text = response.content[: 8 * EXCERPT].decode(charset_of(response) or "utf-8", "replace")
     line = " ".join(_mask(response.request)(text).split())
     return f"{line[:EXCERPT]}…" if len(line) > EXCERPT else line
 

@@ -28,6 +28,8 @@ from connectors.sdk.http.failures import (
 from connectors.sdk.reports import FAILED, RATE_LIMITED
 from elt_assets.errors import EltError, TransientError
 
+_LONGEST = 1e12
+"""A wait, in seconds, that stands for all longer ones: a number may have thousands of digits."""
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 
 
@@ -139,7 +141,7 @@ def retry_after(headers: httpx.Headers, current: float) -> float | None:
     """
     header = headers.get("Retry-After", "").strip()
     if _NUMBER.fullmatch(header):
-        return float(header)
+        return min(float(header), _LONGEST)
     until = _time(header)
     if until is None:
         return None

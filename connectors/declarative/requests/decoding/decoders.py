@@ -29,6 +29,7 @@ from connectors.declarative.requests.decoding.parsers import (
 )
 from connectors.declarative.requests.decoding.xml_body import BadXml, xml_value
 from connectors.sdk.http import Response
+from connectors.sdk.http.charset import charset_of, is_charset
 from connectors.sdk.http.failures import excerpt, place
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 
@@ -122,7 +123,7 @@ class XmlBody(Decoder):
         if not response.content.strip():
             return {}
         try:
-            return xml_value(response.content, response.charset_encoding)
+            return xml_value(response.content, charset_of(response))
         except BadXml as error:
             raise SystemFailure(
                 f"the body of {place(response.request)} is not XML: {error}; it begins with "
@@ -183,14 +184,12 @@ _PARSERS: Mapping[type, Parse] = {
 
 def _encoding(component: components.CsvDecoder | components.JsonItemsDecoder) -> str:
     encoding = component.encoding or "utf-8"
-    try:
-        "".encode(encoding)
-    except (LookupError, ValueError):
-        raise ConfigError(
-            f"{component.place}: {encoding!r} is not an encoding of texts",
-            guidance='write a name such as "utf-8" or "iso-8859-1"',
-        ) from None
-    return encoding
+    if is_charset(encoding):
+        return encoding
+    raise ConfigError(
+        f"{component.place}: {encoding!r} is not an encoding of texts",
+        guidance='write a name such as "utf-8" or "iso-8859-1"',
+    )
 
 
 def _delimiter(component: components.CsvDecoder) -> str:

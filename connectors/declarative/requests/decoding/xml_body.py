@@ -43,7 +43,11 @@ def xml_value(content: bytes, encoding: str | None = None) -> dict[str, Any]:
     parser.EntityDeclHandler = _refuse_entity
     try:
         parser.Parse(content, True)
-    except expat.ExpatError as error:
+    except (
+        expat.ExpatError,
+        LookupError,
+        ValueError,
+    ) as error:  # of the encoding in its first line too
         raise BadXml(str(error)) from None
     return builder.root
 

@@ -179,6 +179,17 @@ def test_a_budget_without_calls_waits_until_there_are_new_ones(
     assert reading.waits == [(30.0, RATE_LIMITED)]
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e999", "-1", "x", "9" * 5000])
+def test_no_number_of_an_api_breaks_the_budget(reading: Reading, number: str) -> None:
+    reading.limit(budget(moving("{limit: 100, interval: PT1S}")), time_now=Time())
+    headers = {"ratelimit-remaining": number, "ratelimit-reset": number}
+    reading.answer(Answer(body={"data": []}, headers=headers))
+    reading.pages()
+    reading.answer({"data": []})
+    reading.pages()
+    assert not reading.waits
+
+
 @pytest.mark.parametrize(
     "policy",
     [

@@ -217,6 +217,10 @@ def test_xml(reading: Reading) -> None:
         b"<a>" * 1000,
         b"<a><b></a>",
         b"not xml",
+        *(
+            b'<?xml version="1.0" encoding="%b"?><a/>' % name
+            for name in (b"idna", b"undefined", b"bz2", b"punycode", b"big5", b"none")
+        ),
     ],
 )
 def test_xml_that_is_dangerous_or_broken_is_refused(body: bytes) -> None:
@@ -319,7 +323,7 @@ def test_an_empty_body_has_no_records(reading: Reading, decoder: str) -> None:
     assert decoded(reading, f"{{type: {decoder}}}", b"") == []
 
 
-@pytest.mark.parametrize("encoding", ["utf-99", "base64", "undefined"])
+@pytest.mark.parametrize("encoding", ["utf-99", "base64", "undefined", "punycode", "idna"])
 @pytest.mark.parametrize("decoder", ["CsvDecoder", "JsonItemsDecoder, items_path: data"])
 def test_an_encoding_that_is_none_of_texts_is_an_error_at_the_start(
     reading: Reading, decoder: str, encoding: str
