@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyarrow import fs
 
 from connectors.sdk.files.fsspec_files import wrap_file_system
 from connectors.sdk.files.globs import Glob
+from connectors.sdk.files.local_folders import list_paths
 from connectors.sdk.files.memory import MEMORY_MEGABYTES, limit_memory_growth
 from connectors.sdk.files.read_files import FileVersion
 from elt_assets.errors import ConfigError, EltError, TransientError
@@ -114,8 +116,14 @@ class Storage:
         with self._translate_errors(f"the folder {folder}"):
             if not glob.folder:
                 self._require_root(folder)
+            infos: list[fs.FileInfo]
+            if self.is_local:
+                if not Path(folder).is_dir():
+                    return []
+                infos = self.system.get_file_info(list(list_paths(folder, is_deep=glob.is_deep)))
+                return infos
             selector = fs.FileSelector(folder, allow_not_found=True, recursive=glob.is_deep)
-            infos: list[fs.FileInfo] = self.system.get_file_info(selector)
+            infos = self.system.get_file_info(selector)
             return infos
 
     def _require_root(self, folder: str) -> None:
