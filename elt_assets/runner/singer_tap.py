@@ -282,9 +282,7 @@ class _Reading:
 
     def statuses(self) -> Iterator[Message]:
         """Return the status COMPLETE for each selected stream whose schema the tap has sent."""
-        return (
-            stream_status(StreamDescriptor(name=name), COMPLETE) for name in self._with_schema
-        )
+        return (stream_status(StreamDescriptor(name=name), COMPLETE) for name in self._with_schema)
 
     def _add_schema(self, name: str) -> None:
         """Remember that the tap has sent the schema of a stream.

@@ -225,7 +225,7 @@ def hosts_in(texts: Iterable[str]) -> frozenset[str]:
 
     A number is not taken for an address (`1`, `10.1`): a config has many.
     """
-    found = set()
+    hosts = set()
     for text in texts:
         for url in (text, f"//{text}"):
             try:
@@ -233,8 +233,8 @@ def hosts_in(texts: Iterable[str]) -> frozenset[str]:
             except ValueError:
                 continue
             if host and not (_NUMERIC.fullmatch(host) and host.count(".") != 3):
-                found.add(host)
-    return frozenset(found)
+                hosts.add(host)
+    return frozenset(hosts)
 
 
 def _refusal(host: str, reason: str) -> ConfigError:
