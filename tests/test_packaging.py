@@ -76,8 +76,8 @@ def test_a_version_with_a_known_hole_is_not_installed(package: str, version: str
     extras = project["optional-dependencies"].values()
     lines = [*project["dependencies"], *(line for extra in extras for line in extra)]
     required = [Requirement(line) for line in lines]
-    (found,) = [one for one in required if canonicalize_name(one.name) == package]
-    assert not found.specifier.contains(version)
+    (requirement,) = [item for item in required if canonicalize_name(item.name) == package]
+    assert not requirement.specifier.contains(version)
 
 
 @pytest.mark.process

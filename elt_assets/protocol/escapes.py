@@ -195,6 +195,8 @@ def _unify(characters: _Characters) -> View:
     text = _HALF_PAIR.sub("?", "".join(characters.parts).translate(_SAME))
     if "\r\n" not in text:
         return View(text, characters.starts, characters.ends)
-    kept = [n for n in range(len(text)) if text[n : n + 2] != "\r\n"]
+    places = [n for n in range(len(text)) if text[n : n + 2] != "\r\n"]
     starts, ends = characters.starts, characters.ends
-    return View("".join(text[n] for n in kept), [starts[n] for n in kept], [ends[n] for n in kept])
+    return View(
+        "".join(text[n] for n in places), [starts[n] for n in places], [ends[n] for n in places]
+    )

@@ -83,11 +83,11 @@ class Masker:
         spans = [match.span(1) for match in _URL_PASSWORD.finditer(text)]
         for view in (View(text), *views(text)):
             for form in self._candidates(view.text):
-                found = [*islice(_find_spans(view, form), _MAX_COMPARISONS)]
-                comparisons += 1 + len(found)
+                new_spans = [*islice(_find_spans(view, form), _MAX_COMPARISONS)]
+                comparisons += 1 + len(new_spans)
                 if comparisons > _MAX_COMPARISONS:
                     return MASK
-                spans += found
+                spans += new_spans
         if len(text) >= MIN_TRUNCATED and self._parts:
             cut = self._measure_truncated(text)
             if cut is None:
@@ -100,7 +100,9 @@ class Masker:
         if len(self._forms) < _FEW:  # as nearly always: no table of the text is made
             starts = [start for start in tuple(self._forms) if start in text]
         else:
-            windows = {text[at : at + _MIN_LENGTH] for at in range(len(text) - _MIN_LENGTH + 1)}
+            windows = {
+                text[start : start + _MIN_LENGTH] for start in range(len(text) - _MIN_LENGTH + 1)
+            }
             starts = [window for window in windows if window in self._forms]
         for start in starts:
             yield from tuple(self._forms[start])  # another thread may add some

@@ -53,7 +53,7 @@ def parts(secret: str) -> set[str]:
 
 def _decode_parts(secret: str) -> Iterator[str]:
     """Yield the parts of a secret, at any depth, shallow ones first, and each once."""
-    known, level, size = {secret}, [secret], 0
+    texts, level, size = {secret}, [secret], 0
     for _ in range(_MAX_DEPTH + 1):
         inner: list[str] = []
         for text in level:
@@ -62,8 +62,8 @@ def _decode_parts(secret: str) -> Iterator[str]:
                 return
             for decode in _DECODERS:
                 for part in decode(text):
-                    if part and part not in known:
-                        known.add(part)
+                    if part and part not in texts:
+                        texts.add(part)
                         inner.append(part)
                         yield part
         level = inner

@@ -40,7 +40,9 @@ def test_an_attack_acknowledges_nothing_that_was_not_sent(
     except EltError as failure:
         error = str(failure)
     states = [event.state for event in events if isinstance(event, Acknowledged)]
-    values = [cursor(Checkpoint((each,), final=False))["n"] for each in states if each is not None]
+    values = [
+        cursor(Checkpoint((state,), final=False))["n"] for state in states if state is not None
+    ]
     log = "\n".join(event.message for event in events if isinstance(event, Logged))
     assert re.search(attack.error or "^$", error)
     assert all(re.search(pattern, log) for pattern in attack.logs) and len(events) < 10

@@ -50,14 +50,14 @@ def make_asset(name: str, resource: PySparkResource | LazyPySparkResource) -> dg
         if name == "after":  # before, the fixture has started Spark in another thread
             assert SparkSession.getActiveSession() is spark
         rows = spark.createDataFrame([(1, 2)], "Key int, value int").groupBy("KEY").count()
-        found = [
+        results = [
             spark.sql("select date_format(timestamp'2026-01-01 00:00:00Z', 'HH')").collect(),
             spark.sql("select cast('a' as int)").collect(),
             rows.collect(),
         ]
         settings = {key: spark.conf.get(key) for key in {**SETTINGS, **REQUIRED}}
         return dg.MaterializeResult(
-            metadata={"found": str(found), "settings": dg.MetadataValue.json(settings)}
+            metadata={"found": str(results), "settings": dg.MetadataValue.json(settings)}
         )
 
     (bound,) = dg.with_resources([asset], {"team": resource})

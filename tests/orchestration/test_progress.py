@@ -105,8 +105,13 @@ def test_progress_is_reported_during_the_work() -> None:
 def test_the_work_of_several_sinks_is_counted(switching: None) -> None:
     """No record is lost between threads, and a commit that ends does not hide one that goes on."""
     work, count = Work(), 20_000
+
+    def add_records(_number: int) -> None:
+        for _ in range(count):
+            work.add(1)
+
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: [work.add(1) for _ in range(count)], range(4)))
+        list(pool.map(add_records, range(4)))
     assert work.records_written == 4 * count
     with work.count_commit():
         with pytest.raises(ValueError), work.count_commit():  # noqa: PT011, PT012 - a commit that fails

@@ -136,7 +136,8 @@ class Model:
             assert alarms == ({UNREPORTED} if lake.reported < lake.sequence else set())
         (status,) = stream_statuses([self._asset], str(lake.path), self._instance)
         acknowledged = table.metadata.state
-        assert (status.state is None) == (acknowledged is None)
+        assert status.table is not None
+        assert (status.table.state is None) == (acknowledged is None)
 
 
 EVENTS: list[Callable[[Model, Lake], None]] = [

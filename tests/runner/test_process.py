@@ -198,9 +198,9 @@ def test_a_connector_whose_watchdog_is_killed_is_ended() -> None:
         lines = process.lines()
         pid = int(next(lines))
         (watchdog,) = (
-            each
-            for each in psutil.Process().children()
-            if each.pid != pid and process._mark in each.cmdline()
+            child
+            for child in psutil.Process().children()
+            if child.pid != pid and process._mark in child.cmdline()
         )
         watchdog.kill()
         with pytest.raises(TransientError, match=r"the process that watches it has ended\n.*`sh`"):

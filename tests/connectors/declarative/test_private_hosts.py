@@ -32,15 +32,15 @@ PRIVATE = [
 
 @pytest.fixture
 def api() -> Iterator[RecordingApi]:
-    with serving(RecordingApi(lambda _: [{"id": 1}])) as found:
-        yield found
+    with serving(RecordingApi(lambda _: [{"id": 1}])) as server:
+        yield server
 
 
 def ask(url: str, **requester: Any) -> Json:
     """Return a manifest whose requests go to a URL."""
-    written = manifest(stream("orders", "/orders", NONE))
-    written["streams"][0]["retriever"]["requester"] |= {"url_base": url, **requester}
-    return written
+    document = manifest(stream("orders", "/orders", NONE))
+    document["streams"][0]["retriever"]["requester"] |= {"url_base": url, **requester}
+    return document
 
 
 def refusal(messages: list[Json]) -> str:
@@ -93,14 +93,14 @@ def test_what_the_manifest_itself_puts_into_the_config_allows_nothing(
     migration = {"type": "ConfigMigration", "transformations": [adds]}
     schema = {"type": "object", "properties": {"url": {"type": "string", "default": api.url}}}
     spec: Json = {"type": "Spec", "connection_specification": {"type": "object"}}
-    written = ask("{{ config['url'] }}")
+    document = ask("{{ config['url'] }}")
     rules = {"config_migrations": [migration]}
-    migrated = {**written, "spec": {**spec, "config_normalization_rules": rules}}
+    migrated = {**document, "spec": {**spec, "config_normalization_rules": rules}}
     transformed = {
-        **written,
+        **document,
         "spec": {**spec, "config_normalization_rules": {"transformations": [adds]}},
     }
-    default = {**written, "spec": {**spec, "connection_specification": schema}}
+    default = {**document, "spec": {**spec, "connection_specification": schema}}
     shell = Shell(tmp_path, {})
     refusal(shell.read(migrated, "orders"))
     refusal(shell.read(transformed, "orders"))
@@ -116,8 +116,8 @@ def test_what_the_manifest_itself_puts_into_the_config_allows_nothing(
 
 @pytest.mark.parametrize("kind", ["token", "login", "parts", "path", "default"])
 def test_each_way_to_another_host_is_guarded(kind: str, api: RecordingApi, tmp_path: Path) -> None:
-    written = ask("{{ config['url'] }}")
-    requester = written["streams"][0]["retriever"]["requester"]
+    document = ask("{{ config['url'] }}")
+    requester = document["streams"][0]["retriever"]["requester"]
     if kind == "token":
         requester["authenticator"] = {**OAUTH, "token_refresh_endpoint": f"{api.url}/token"}
     elif kind == "login":
@@ -135,7 +135,7 @@ def test_each_way_to_another_host_is_guarded(kind: str, api: RecordingApi, tmp_p
     else:
         requester["url_base"] = f"{{{{ config.get('missing') or '{api.url}' }}}}"
     config = {"url": "https://api.example", "credentials": {"refresh_token": "r"}}
-    refusal(Shell(tmp_path, config).read(written, "orders"))
+    refusal(Shell(tmp_path, config).read(document, "orders"))
     assert not api.requests
 
 
@@ -172,8 +172,8 @@ def test_a_host_that_the_manifest_has_saved_in_the_config_is_not_the_users(tmp_p
         rules = {"config_migrations": [{"type": "ConfigMigration", "transformations": [adds]}]}
         spec = {"connection_specification": {"type": "object"}, "config_normalization_rules": rules}
         orders = stream("orders", "/orders", {"type": "NoAuth"})
-        written = manifest(orders, spec={"type": "Spec", **spec})
-        (tmp_path / "manifest.yaml").write_text(json.dumps(written))
+        document = manifest(orders, spec={"type": "Spec", **spec})
+        (tmp_path / "manifest.yaml").write_text(json.dumps(document))
         run, _ = KINDS["manifest"].command(str(tmp_path / "manifest.yaml"), Installed(Path()))
         connector = ManifestConnector(run, {}, tmp_path, "orders", store=tmp_path / "changes.json")
         for _ in range(2):
