@@ -1,7 +1,7 @@
 """Columns of the server's values as columns of Arrow: of texts, and of the types in `connectors.mysql.rows`.
 
-A value that its type does not hold is null, and `_elt_changes` says so: a date with a zero year, month or
-day, a day that does not exist (31 February), bytes that are no UTF-8.
+A value that its type does not hold is null, and the changes of the batch say so: a date with a zero year,
+month or day, a day that does not exist (31 February), bytes that are no UTF-8.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from connectors.mysql import kinds
 from connectors.mysql.dates import make_dates, make_moments
 from connectors.mysql.kinds import Kind
-from connectors.sdk.arrow_records import list_changes
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN, INVALID
+from connectors.sdk.arrow_records import list_changes, report_changes
+from elt_assets.protocol.airbyte.messages import INVALID
 
 _ZERO = r"^0000|-00"
 """A zero in the date of a text: `0000-00-00`, `2024-00-10`, `0000-05-01`."""
@@ -33,9 +33,7 @@ def make_batch(
         if values.null_count != column.null_count:
             nulled[name, INVALID] = pc.and_(values.is_null(), column.is_valid())
     batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
-    return (
-        batch.append_column(CHANGES_COLUMN, list_changes(nulled, len(batch))) if nulled else batch
-    )
+    return report_changes(batch, list_changes(nulled, len(batch))) if nulled else batch
 
 
 def _convert(kind: Kind, column: pa.Array) -> pa.Array:

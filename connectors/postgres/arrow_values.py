@@ -1,7 +1,7 @@
 """Conversion of a batch from the driver to the types of the stream's schema.
 
 Some values have no place there: NaN and the infinities in numbers, dates and times that are infinite or not
-between the years 1 and 9999. They become null, and the change is recorded in `_elt_changes`. The driver adds
+between the years 1 and 9999. They become null, and the batch reports the changes. The driver adds
 the days between 2000 and 1970 without a check, so infinite values wrap around; all of them, and those near
 the ends of the server's range, come to lie outside of these years, where one comparison sees them.
 
@@ -24,8 +24,8 @@ from connectors.postgres.types import (
     TIMESTAMP,
     ColumnType,
 )
-from connectors.sdk.arrow_records import list_changes
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN, INVALID
+from connectors.sdk.arrow_records import list_changes, report_changes
+from elt_assets.protocol.airbyte.messages import INVALID
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days since 1970 of 0001-01-01 and 9999-12-31."""
@@ -49,7 +49,7 @@ def convert_batch(
             changed[name, INVALID] = mask
     batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
     if changed:
-        batch = batch.append_column(CHANGES_COLUMN, list_changes(changed, len(batch)))
+        batch = report_changes(batch, list_changes(changed, len(batch)))
     return batch
 
 

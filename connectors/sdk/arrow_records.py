@@ -1,9 +1,15 @@
-"""Records of Arrow batches: the rows of a slice as a source sends them in RECORD messages."""
+"""Records of Arrow batches: the rows of a slice as a source sends them in RECORD messages.
+
+A batch may have a column that is no field: the changes of its rows, or its rows in JSON. It is known by a
+mark that only this process has, and never by its name, which a column of the source may have too; a file of
+the source, whose metadata may be anything, does not have the mark either.
+"""
 
 from __future__ import annotations
 
 import base64
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,10 +26,38 @@ from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 _CHANGES = pa.list_(pa.struct([(name, pa.string()) for name in ("field", "change", "reason")]))
 _BREAK = re.compile(rb"[\r\n]")
-RECORD = "_elt_record"
-"""The only column, of bytes, of a batch whose rows are records in JSON. A row that is JSON, but no object, is
-rejected by the lake: so a source reports what it cannot read."""
+_CHANGES_MARK, _JSON_MARK = ({b"elt.mark": secrets.token_bytes(16)} for _ in range(2))
 _HEAD, _TAIL = b'{"data":', b',"emitted_at":%d}\n'
+
+
+def report_changes(batch: pa.RecordBatch, changes: pa.Array) -> pa.RecordBatch:
+    """Return a batch with the changes of its rows, as `list_changes` makes them."""
+    return batch.append_column(
+        pa.field(CHANGES_COLUMN, changes.type, metadata=_CHANGES_MARK), changes
+    )
+
+
+def make_json_rows(records: pa.Array) -> pa.RecordBatch:
+    """Return a batch whose rows are records in JSON, as bytes.
+
+    A row that is JSON, but no object, is rejected by the lake: so a source reports what it cannot read.
+    """
+    return pa.RecordBatch.from_arrays(
+        [records], schema=pa.schema([pa.field("record", records.type, metadata=_JSON_MARK)])
+    )
+
+
+def split_changes(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
+    """Return the fields of a batch, and the changes of its rows; None if it reports none."""
+    for position, field in enumerate(batch.schema):
+        if field.metadata == _CHANGES_MARK:
+            return batch.remove_column(position), batch.column(position)
+    return batch, None
+
+
+def has_json_rows(batch: pa.RecordBatch) -> bool:
+    """Return whether the rows of a batch are records in JSON."""
+    return bool(batch.num_columns == 1 and batch.schema.field(0).metadata == _JSON_MARK)
 
 
 def page_of(batch: pa.RecordBatch, schema: Mapping[str, Any]) -> Page:
@@ -37,25 +71,28 @@ def page_of(batch: pa.RecordBatch, schema: Mapping[str, Any]) -> Page:
         raws: list[Any] = list(map(Raw, encoded.to_pylist()))
         return Page(raws)
     properties = schema.get("properties") or {}
-    names = [name for name in batch.schema.names if name != CHANGES_COLUMN]
-    columns = [_values(batch.column(name), properties.get(name)) for name in names]
+    changes = changes_of(batch)
+    batch, _ = split_changes(batch)
+    names = batch.schema.names
+    columns = [
+        _values(column, properties.get(name))
+        for name, column in zip(names, batch.columns, strict=True)
+    ]
     records: list[Record] = [
         dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)
     ]
-    return Page(records or [{} for _ in range(len(batch))], changes_of(batch))
+    return Page(records or [{} for _ in range(len(batch))], changes)
 
 
 def changes_of(batch: pa.RecordBatch) -> dict[int, Sequence[Change]]:
     """Return the changes that a batch reports, by the number of the row."""
-    position = batch.schema.get_field_index(CHANGES_COLUMN)
-    if position < 0:
-        return {}
-    lists = batch.column(position).to_pylist()
+    _, reported = split_changes(batch)
+    lists = [] if reported is None else reported.to_pylist()
     return {row: changes for row, changes in enumerate(lists) if changes}
 
 
 def list_changes(nulled: Mapping[tuple[str, str], pa.Array], count: int) -> pa.Array:
-    """Return the changes of each row, for `CHANGES_COLUMN`.
+    """Return the changes of each row, for `report_changes`.
 
     Args:
         nulled: which values are null that the source does not have so, by the field and the reason.
@@ -94,7 +131,7 @@ def lines_of(batch: pa.RecordBatch, schema: Mapping[str, Any], emitted_at: int) 
 
 def _records_of(batch: pa.RecordBatch) -> pa.Array | None:
     """Return the rows of a batch as JSON, if it has them so."""
-    return batch.column(RECORD) if batch.schema.names == [RECORD] else None
+    return batch.column(0) if has_json_rows(batch) else None
 
 
 def _values(column: pa.Array, declared: Any) -> Sequence[Any]:

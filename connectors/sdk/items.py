@@ -64,12 +64,15 @@ class Slice:
 
     `key`: names it in logs. `data`: what its read needs, as JSON has it. `rows`: about how many it has.
     `file`: the path of an Arrow stream that has its rows already, which tasks read in place of the source.
+    `file_has_changes`: its last column is no field, but has the changes of the rows
+    (`slice_files.put_changes_last`).
     """
 
     key: str
     data: Mapping[str, Any]
     rows: int | None = None
     file: str | None = None
+    file_has_changes: bool = False
 
 
 class Wait:

@@ -6,6 +6,7 @@ slice of its stream (`Slice.file`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from connectors.sdk.arrow_records import list_changes, report_changes, split_changes
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Slice
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import SLICES_FOLDER
+from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN, SLICES_FOLDER
 
 FILE_ROWS, FILE_BYTES = 500_000, 64 << 20
 """The size of a file from which the next one begins: a file is read by one task."""
@@ -79,6 +81,7 @@ class SliceFiles:
 
     def write(self, stream: StreamId, batch: pa.RecordBatch) -> None:
         """Add a batch to the files of a stream."""
+        batch = put_changes_last(batch)
         files = self._files.setdefault(stream, [])
         fitted = files[-1].fit(batch) if files and files[-1].has_room else None
         if fitted is None:
@@ -103,11 +106,26 @@ class SliceFiles:
             for number, file in enumerate(files):
                 if file.writer is not None:
                     file.writer.close()
-                part = Slice(f"changes {number}", {}, rows=file.rows, file=str(file.path))
+                part = Slice(
+                    f"changes {number}", {}, file.rows, str(file.path), file_has_changes=True
+                )
                 yield StreamPart(stream, part)
 
 
-def read_slice_file(path: str) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a file."""
-    with pa.memory_map(path) as source, pa.ipc.open_stream(source) as reader:
-        yield from reader
+def put_changes_last(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the fields of a batch, and then its changes, for a file with `file_has_changes`."""
+    fields, changes = split_changes(batch)
+    reported = list_changes({}, len(batch)) if changes is None else changes
+    return fields.append_column(CHANGES_COLUMN, reported)
+
+
+def read_slice_file(file: Any, *, has_changes: bool = True) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file, a path or an open file."""
+    opened = pa.memory_map(file) if isinstance(file, str) else contextlib.nullcontext(file)
+    with opened as source, pa.ipc.open_stream(source) as reader:
+        for batch in reader:
+            last = batch.num_columns - 1
+            if has_changes:
+                yield report_changes(batch.remove_column(last), batch.column(last))
+            else:
+                yield batch

@@ -54,11 +54,8 @@ class SlicedStream(Stream):
         """Yield the rows of a slice, in batches that fit in memory, with a column for each field.
 
         The types need not be those of the table: what Arrow cannot take over without a loss is converted
-        from JSON, as the values of a RECORD are. A column `_elt_changes` reports values that the source has
-        changed: a list of objects with the texts `field`, `change` and `reason`.
-
-        A batch may also have its rows as JSON, in a column of bytes `_elt_record` and no other one. A row
-        that is no object is rejected by the lake: so a source reports what it cannot read.
+        from JSON, as the values of a RECORD are. `report_changes` of `connectors.sdk.arrow_records` adds the
+        values that the source has changed, and `make_json_rows` makes a batch of rows in JSON.
 
         Args:
             data: that of the slice.
@@ -80,14 +77,14 @@ class SlicedStream(Stream):
 def read_as_pages(stream: SlicedStream, part: Slice) -> Iterator[Page]:
     """Yield the rows of a slice as records."""
     convert = import_module(_RECORDS).page_of
-    batches = stream.read_slice(part.data) if part.file is None else _read_file(part.file)
+    if part.file is None:
+        batches = stream.read_slice(part.data)
+    else:
+        batches = import_module(_FILES).read_slice_file(
+            part.file, has_changes=part.file_has_changes
+        )
     for batch in batches:
         yield convert(batch, stream.json_schema)
-
-
-def _read_file(path: str) -> Iterator[pa.RecordBatch]:
-    batches: Iterator[pa.RecordBatch] = import_module(_FILES).read_slice_file(path)
-    return batches
 
 
 @dataclass
@@ -105,11 +102,28 @@ class SliceReader:
     configured: bytes
     _stream: SlicedStream | None = field(default=None, init=False, repr=False)
 
-    def read(self, data: bytes, file: str | None = None) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a slice. `file`: that of the slice, if it is on this machine."""
-        if file is not None:
-            return _read_file(file)
+    def read(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a slice."""
         return self.stream.read_slice(msgspec.json.decode(data))
+
+    def read_file(self, file: Any, *, has_changes: bool) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the file of a slice, a path or an open file. `has_changes`: see `Slice`."""
+        batches: Iterator[pa.RecordBatch] = import_module(_FILES).read_slice_file(
+            file, has_changes=has_changes
+        )
+        return batches
+
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.Array | None]:
+        """Return the fields of a batch, and the changes of its rows.
+
+        Returns:
+            The fields: None if the rows are records in JSON. The changes: None if there are none.
+        """
+        records = import_module(_RECORDS)
+        if records.has_json_rows(batch):
+            return None, None
+        fields, changes = records.split_changes(batch)
+        return fields, changes
 
     def write_lines(self, batch: pa.RecordBatch, emitted_at: int) -> bytes:
         """Return the rows of a batch as lines of JSON: see `lines_of`."""

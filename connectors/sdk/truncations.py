@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.sdk.arrow_records import list_changes
+from connectors.sdk.arrow_records import list_changes, report_changes
 from connectors.sdk.log_fields import UPDATED_AT
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN, TRUNCATED
+from elt_assets.protocol.airbyte.messages import TRUNCATED
 
 
 def make_truncation(
@@ -26,16 +26,11 @@ def make_truncation(
     nulls = pa.nulls(1)
     moment = pa.array([time], pa.int64()).cast(pa.timestamp("us", "UTC"))
     reasons = {(name, TRUNCATED): pa.array([True]) for name in key or columns}
-    return pa.RecordBatch.from_arrays(
-        [
-            *(nulls for _ in columns),
-            pa.array([number], pa.int64()),
-            moment,
-            moment,
-            list_changes(reasons, 1),
-        ],
-        names=[*columns, cursor, UPDATED_AT, DELETED_AT, CHANGES_COLUMN],
+    batch = pa.RecordBatch.from_arrays(
+        [*(nulls for _ in columns), pa.array([number], pa.int64()), moment, moment],
+        names=[*columns, cursor, UPDATED_AT, DELETED_AT],
     )
+    return report_changes(batch, list_changes(reasons, 1))
 
 
 def read_truncation(columns: Sequence[str], cursor: str, data: Mapping[str, Any]) -> pa.RecordBatch:

@@ -151,8 +151,14 @@ class Lake:
     def _read(
         self, configured: ConfiguredStream, stream: SlicedStream, part: Slice
     ) -> Iterator[tuple[Json, dict[str, str]]]:
-        reader = SliceReader(self.source, msgspec.json.encode(self.config), configured.to_json())
-        for batch in reader.read(msgspec.json.encode(part.data), part.file):
+        module = ".".join(self.source.split(".")[:2]).partition(":")[0]
+        reader = SliceReader(module, msgspec.json.encode(self.config), configured.to_json())
+        batches = (
+            reader.read(msgspec.json.encode(part.data))
+            if part.file is None
+            else reader.read_file(part.file, has_changes=part.file_has_changes)
+        )
+        for batch in batches:
             page = page_of(batch, stream.json_schema)
             for number, row in enumerate(page.records):
                 changes = page.changes.get(number, ())

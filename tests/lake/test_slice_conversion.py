@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.sdk.arrow_records import lines_of
+from connectors.sdk.arrow_records import lines_of, report_changes
+from connectors.sdk.slices import SliceReader
 from elt_assets.errors import TransientError
 from elt_assets.lake.spark.parsing.slice_batches import BatchConverter
 from elt_assets.lake.spark.parsing.slices import (
@@ -54,7 +55,11 @@ DECLARED: dict[str, Any] = {
     "flag": BOOLEAN,
     "body": JSON,
     "data": BINARY,
+    "_elt_changes": STRING,
+    "_ELT_RECORD": BINARY,
 }
+REPORTED = "changes that the source reports"
+SDK = SliceReader("any", b"{}", b"{}")
 SCHEMA = {"type": "object", "properties": DECLARED}
 
 
@@ -117,7 +122,9 @@ COLUMNS: dict[str, st.SearchStrategy[tuple[pa.DataType, Any]]] = {
     ),
     "data": st.just((pa.binary(), st.binary(max_size=5))),
     "more": st.just((pa.string(), texts)),
-    "_elt_changes": st.just((CHANGES, st.lists(st.builds(dict, **CHANGE), max_size=2))),
+    "_elt_changes": st.just((pa.string(), texts)),
+    "_ELT_RECORD": st.just((pa.binary(), st.binary(max_size=5))),
+    REPORTED: st.just((CHANGES, st.lists(st.builds(dict, **CHANGE), max_size=2))),
 }
 
 
@@ -139,14 +146,18 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
         arrays.append(
             pa.array(cells, kind).cast(pa.date32()) if name == "day" else pa.array(cells, kind)
         )
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    if REPORTED not in names:
+        return batch
+    place = names.index(REPORTED)
+    return report_changes(batch.remove_column(place), batch.column(place))
 
 
 def convert(conformer: Conformer, batch: pa.RecordBatch, *, as_json: bool) -> Any:
     """The rows, the rejected records and the counts of a batch, without times."""
     job = conformer.job(DECLARED, key=[["id"]])
     reader = Reader()
-    converter = BatchConverter(job, reader.write_lines, 1 << 28)
+    converter = BatchConverter(job, reader.write_lines, 1 << 28, SDK.split)
     made = list(converter._parse(batch, 0) if as_json else converter.convert(batch, 0))
     rows = [_plain(row) for part in made for row in part.batch.to_pylist()]
     dead = [_plain(row) for part in made if part.dead for row in part.dead.to_pylist()]
@@ -191,7 +202,7 @@ def test_typed_values_need_no_json(conformer: Conformer) -> None:
     )
     reader = Reader()
     job = conformer.job(DECLARED, key=[["id"]])
-    converter = BatchConverter(job, reader.write_lines, 0)
+    converter = BatchConverter(job, reader.write_lines, 0, SDK.split)
     [made] = converter.convert(batch, 0)
     assert reader.seen == 0
     [row] = made.batch.to_pylist()

@@ -21,7 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from connectors.sdk import Checkpoint, Slice, SlicedStream, Wait, run
-from connectors.sdk.slice_files import find_slice_folder
+from connectors.sdk.arrow_records import report_changes
+from connectors.sdk.slice_files import find_slice_folder, put_changes_last
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
@@ -38,6 +39,7 @@ TYPES: dict[str, tuple[pa.DataType, Any]] = {
     "flag": (pa.bool_(), {"type": ["boolean", "null"]}),
     "body": (pa.string(), {}),
     "data": (pa.binary(), {"type": ["string", "null"], "contentEncoding": "base64"}),
+    "_elt_changes": (pa.string(), {"type": ["string", "null"]}),
 }
 
 
@@ -60,9 +62,8 @@ class Numbers(SlicedStream):
         done = 0 if state is None else int(state["done"])
         for number in range(done, self._config["slices"]):
             data = {"number": number}
-            yield Slice(
-                f"number {number}", data, rows=self._config.get("estimate"), file=self._write(data)
-            )
+            estimate, file = self._config.get("estimate"), self._write(data)
+            yield Slice(f"number {number}", data, estimate, file, file_has_changes=True)
             yield Checkpoint({"done": number + 1})
         yield Wait()
 
@@ -71,7 +72,7 @@ class Numbers(SlicedStream):
         if folder is None or not self._config.get("files"):
             return None
         path = str(folder / f"{data['number']}.arrow")
-        batches = list(self.read_slice(data))
+        batches = list(map(put_changes_last, self.read_slice(data)))
         with pa.ipc.new_stream(path, batches[0].schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
@@ -111,6 +112,7 @@ class Numbers(SlicedStream):
             "flag": bool(n % 2),
             "body": f'{{"a": 1.10, "n": {n}}}' if n % 3 else f"[{n}]",
             "data": b"\0\xff" * (n % 3),
+            "_elt_changes": f"a column that is called so {n}",
         }
 
     def _make_odd(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -121,7 +123,7 @@ class Numbers(SlicedStream):
         change = {"field": "amount", "change": "NULLED", "reason": "SOURCE_SERIALIZATION_ERROR"}
         lists = [[change] if row == 1 else [] for row in range(len(batch))]
         kind = pa.list_(pa.struct([(name, pa.string()) for name in change]))
-        return batch.append_column("_elt_changes", pa.array(lists, kind))
+        return report_changes(batch, pa.array(lists, kind))
 
 
 class UnknownError(Exception):

@@ -25,7 +25,6 @@ from connectors.mysql.log.stream import CURSOR, LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
 from connectors.mysql.sql import quote_name
 from connectors.mysql.tables import Column
-from connectors.sdk.arrow_records import list_changes
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Warn
 from connectors.sdk.log_fields import UPDATED_AT, describe_absent
@@ -33,7 +32,6 @@ from connectors.sdk.slice_files import SliceFiles
 from connectors.sdk.truncations import make_truncation
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, StreamId
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 Keys = Mapping[StreamId, Sequence[str]]
 _TIME = pa.timestamp("us", "UTC")
@@ -146,9 +144,6 @@ class ChangeFiles:
             texts.append(self._texts.convert(described, column, values))
         names = [column.name for column in columns]
         made = make_batch(names, [column.kind for column in columns], texts)
-        if CHANGES_COLUMN not in made.schema.names:
-            # All batches of a file have the same columns.
-            made = made.append_column(CHANGES_COLUMN, list_changes({}, count))
         times = pa.array(batch.times, pa.int64()).cast(_TIME)
         ends = pa.array(batch.ends)
         made = made.append_column(CURSOR, pa.array(batch.numbers, pa.int64()))

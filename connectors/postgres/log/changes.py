@@ -37,7 +37,7 @@ from connectors.postgres.log.state import LogState, number_changes
 from connectors.postgres.log.stream import LogStream
 from connectors.postgres.log.values import ConvertByServer, convert_texts
 from connectors.postgres.sql import quote_name
-from connectors.sdk.arrow_records import list_changes
+from connectors.sdk.arrow_records import list_changes, report_changes
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Warn
 from connectors.sdk.log_fields import UPDATED_AT, describe_absent
@@ -172,8 +172,7 @@ class _Rows:
         arrays += [pa.array(numbers[self._source]), times, ends]
         names = [*(column.name for column in self._columns), LSN, UPDATED_AT, DELETED_AT]
         batch = pa.RecordBatch.from_arrays(arrays, names=names)
-        # Also without changes: all batches of a file have the same columns.
-        return batch.append_column(messages.CHANGES_COLUMN, list_changes(nulled, len(batch)))
+        return report_changes(batch, list_changes(nulled, len(batch)))
 
     def _convert(self, column: Column, values: Values, ask: ConvertByServer) -> Converted:
         """Return the values of a column as a snapshot has them, and which were made null.

@@ -213,6 +213,7 @@ class AirbyteStreamOutput(StreamOutput):
             data=Raw(encode(part.data)),
             row_estimate=part.rows,
             file=None if part.file is None else import_module(_FILES).name_file(part.file),
+            file_has_changes=True if part.file_has_changes else None,
         )
         self._output.send([Message(type="SLICE", slice=body)])
         self._output.flush_if_due(time.time_ns() // 1_000_000)

@@ -9,12 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.sdk.arrow_records import RECORD
+from connectors.sdk.arrow_records import make_json_rows
 from connectors.sdk.encoding import encode
 from connectors.sdk.files.read_files import FileVersion
 from connectors.sdk.files.schema import MODIFIED, PATH
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UTC = pa.timestamp("us", "UTC")
@@ -45,16 +44,7 @@ class FileRows:
         return encode(self._values)[:-1] + b"," if self.file_columns else b"{"
 
     def complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch with the columns of the file.
-
-        Raises:
-            ConfigError: it has a column whose name has a meaning to the reader of a slice.
-        """
-        for name in (RECORD, CHANGES_COLUMN):
-            if name in batch.schema.names:
-                raise make_file_error(
-                    self.file, f"its column {name!r} has a reserved name", "rename it"
-                )
+        """Return a batch with the columns of the file."""
         if not self.file_columns:
             return batch
         values = {
@@ -74,7 +64,7 @@ class FileRows:
             (short if _is_empty(text) else head) + text[1:] if text[:1] == b"{" else text
             for text in objects
         ]
-        return pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], names=[RECORD])
+        return make_json_rows(pa.array(records, pa.binary()))
 
     def reject(self, unit: str, number: int, reason: str, text: bytes | str) -> bytes:
         """Return the rejected record of a line, in JSON.

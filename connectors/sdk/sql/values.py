@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.sdk.arrow_records import list_changes
+from connectors.sdk.arrow_records import list_changes, report_changes
 from connectors.sdk.sql import kinds
 from connectors.sdk.sql.kinds import Kind
 from connectors.sdk.sql.moments import parse_moment
 from connectors.sdk.sql.tables import Column
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN, INVALID
+from elt_assets.protocol.airbyte.messages import INVALID
 
 Converter = Callable[[Any], Any]
 _MICROSECONDS = pa.timestamp("us")
@@ -48,7 +48,7 @@ def make_batch(columns: Sequence[Column], values: Sequence[Any]) -> pa.RecordBat
     batch = pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
     if not nulled:
         return batch
-    return batch.append_column(CHANGES_COLUMN, list_changes(nulled, len(batch)))
+    return report_changes(batch, list_changes(nulled, len(batch)))
 
 
 def convert(kind: Kind, values: Any) -> tuple[pa.Array, pa.Array | None]:

@@ -24,6 +24,7 @@ class SliceToRead(msgspec.Struct):
     configured: Raw
     data: Raw
     file: str | None = None
+    file_has_changes: bool = False
 
 
 class SlicesToRead(msgspec.Struct):
@@ -55,7 +56,12 @@ def main(path: Path) -> None:
 def _read(reader: SliceReader, part: SliceToRead) -> SliceRecords:
     records = []
     try:
-        for batch in reader.read(bytes(part.data), part.file):
+        batches = (
+            reader.read(bytes(part.data))
+            if part.file is None
+            else reader.read_file(part.file, has_changes=part.file_has_changes)
+        )
+        for batch in batches:
             lines = reader.write_lines(batch, 0)
             records += [line["data"] for line in _LINES.decode_lines(lines)]
     except Exception as error:  # noqa: BLE001 - the kit reports it

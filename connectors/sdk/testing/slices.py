@@ -114,6 +114,7 @@ class SliceReads:
                     configured[part.stream_descriptor.id],
                     part.data,
                     None if part.file is None else str(self.folder / part.file),
+                    bool(part.file_has_changes),
                 )
                 for part in parts
             ],

@@ -68,6 +68,7 @@ def read_slices(
                 bytes(part.data),
                 (group.first + number) * POSITIONS,
                 None if part.file is None else share(part.file),
+                bool(part.file_has_changes),
             )
             for number, part in enumerate(group.slices)
         ]

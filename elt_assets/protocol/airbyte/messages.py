@@ -304,6 +304,7 @@ class Slice(Wire):
         row_estimate: about how many rows it has; None if that is unknown.
         file: the path, below `SLICES_FOLDER`, of an Arrow stream with the rows, which tasks read and not the
             source; None for the rows that the source gives for `data`.
+        file_has_changes: whether the last column of the file has the changes of the rows, and is no field.
     """
 
     stream_descriptor: StreamDescriptor
@@ -311,6 +312,7 @@ class Slice(Wire):
     data: Raw
     row_estimate: Number | None = None
     file: str | None = None
+    file_has_changes: bool | None = None
 
 
 SLICES_FOLDER = "CONNECTOR_SLICES_DIRECTORY"
@@ -330,8 +332,8 @@ SLICES = "slices"
 
 
 CHANGES_COLUMN = "_elt_changes"
-"""The column of a slice's batch in which the source says which values it has changed: a list of objects, as
-in the meta of a RECORD. It is no column of the table."""
+"""The name of the column of a slice's batch in which the source says which values it has changed: a list of
+objects, as in the meta of a RECORD. It is no column of the table, and known by a mark, not by its name."""
 UNCHANGED = "SOURCE_UNCHANGED"
 """`reason` of a null in place of a value that is that of the row's former version, which the source does not
 have: a log of changes leaves out large values that did not change."""

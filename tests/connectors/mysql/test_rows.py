@@ -20,7 +20,7 @@ from connectors.mysql.convert import make_batch
 from connectors.mysql.kinds import Kind
 from connectors.mysql.rows import WireType, read_columns
 from connectors.mysql.wire import Cut, Packets, RefusedRead
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
+from connectors.sdk.arrow_records import changes_of
 
 UNSIGNED = 32
 END, REFUSAL = b"\xfe\0\0\2\0", b"\xff\x15\x04#08S01gone"
@@ -162,9 +162,8 @@ def test_each_value_arrives(
 
 def list_nulled(batch: pa.RecordBatch) -> list[list[str]]:
     """The fields of each row that are null with a change."""
-    if CHANGES_COLUMN not in batch.schema.names:
-        return [[] for _ in range(len(batch))]
-    return [[c["field"] for c in changes] for changes in batch[CHANGES_COLUMN].to_pylist()]
+    changes = changes_of(batch)
+    return [[change["field"] for change in changes.get(row, ())] for row in range(len(batch))]
 
 
 @given(table=tables(), sizes=SIZES, share=st.floats(0, 1, exclude_max=True))

@@ -104,7 +104,7 @@ class Reader:
         return rows + uncommitted
 
     def read_slice(self, part: Slice) -> list[Json]:
-        task = SliceReader("connectors.postgres:Postgres", self.config, self.text)
+        task = SliceReader("connectors.postgres", self.config, self.text)
         rows: list[Json] = []
         for batch in task.read(msgspec.json.encode(part.data)):
             page = page_of(batch, self.stream.json_schema)

@@ -88,10 +88,8 @@ def read(source: Source, config: Json, name: str) -> tuple[Json, set[str]]:
     stream = next(s for s in source.open(config) if s.name == name)
     assert isinstance(stream, SlicedStream)
     configured = configure(stream, None)
-    kind = type(source)
-    reader = SliceReader(
-        f"{kind.__module__}:{kind.__qualname__}", msgspec.json.encode(config), configured.to_json()
-    )
+    reader = SliceReader("a program", msgspec.json.encode(config), configured.to_json())
+    (reader._stream,) = (s for s in type(source)().open(config) if s.id == stream.id)  # type: ignore[assignment]
     rows: list[Json] = []
     changed: set[str] = set()
     for item in stream.slices(configured, None):

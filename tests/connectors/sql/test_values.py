@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from connectors.sdk.arrow_records import changes_of
 from connectors.sdk.sql import (
     BOOLEAN,
     BYTES,
@@ -104,9 +105,9 @@ def is_same(kind: Kind, value: Any, result: Any) -> bool:
 def test_each_value_is_the_same_or_null_with_a_change(values: list[Any], kind: Kind) -> None:
     batch = make_batch([Column("c", kind, "c")], [values])
     assert batch.schema.field("c").type == arrow_type_of(kind)
-    rows = batch.to_pylist()
-    for value, row in zip(values, rows, strict=True):
-        changes = [change["field"] for change in row.get("_elt_changes") or ()]
+    rows, changed = batch.to_pylist(), changes_of(batch)
+    for number, (value, row) in enumerate(zip(values, rows, strict=True)):
+        changes = [change["field"] for change in changed.get(number, ())]
         assert (row["c"] is None and value is not None) == (changes == ["c"]), (value, row)
         if row["c"] is not None:
             assert is_same(kind, value, row["c"]), (value, row["c"])

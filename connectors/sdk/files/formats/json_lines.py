@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw
 
-from connectors.sdk.arrow_records import RECORD
+from connectors.sdk.arrow_records import make_json_rows
 from connectors.sdk.files.formats.file_format import (
     PART_BYTES,
     SAMPLE_BYTES,
@@ -145,7 +145,7 @@ class _LineReader:
         values = self._decode(block, count)
         joined = None if values is None else join_objects(block, self._rows.head)
         if joined is not None:
-            yield pa.RecordBatch.from_arrays([joined], names=[RECORD])
+            yield make_json_rows(joined)
         elif records := self._list_objects(values) or list(self._decode_each(block)):
             yield self._rows.make_records(records)
         self._lines += count

@@ -26,7 +26,6 @@ from elt_assets.lake.spark.types.columns import MAX_BYTES
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS, Field
 from elt_assets.lake.spark.types.json_columns import JsonColumn
 from elt_assets.lake.spark.types.repair import MAX_DEPTH, is_too_deep
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
 
 _LINES_BYTES = 4 << 20
 """About the bytes of lines of JSON that are parsed at a time."""
@@ -43,6 +42,7 @@ _DAY = 86_400_000_000
 WriteLines = Callable[[pa.RecordBatch, int], bytes]
 """Function that returns the rows of a batch as lines of JSON, in the form ROWS. Its second argument is the
 time of the records, in milliseconds since 1970."""
+Split = Callable[[pa.RecordBatch], "tuple[pa.RecordBatch | None, pa.Array | None]"]
 
 
 @dataclass
@@ -51,11 +51,14 @@ class BatchConverter:
 
     Attributes:
         first: the position in the stream of the slice's first row.
+        split: returns the fields of a batch, None if its rows are in JSON; and its changes, if it has some.
+            The lake knows them by what the source says, and not by the names of columns.
     """
 
     job: ParseJob
     write_lines: WriteLines
     first: int
+    split: Split
     _parser: BlockParser | None = field(default=None, init=False)
     _json: defaultdict[str, JsonColumn] = field(
         default_factory=lambda: defaultdict(JsonColumn), init=False
@@ -63,14 +66,15 @@ class BatchConverter:
 
     def convert(self, batch: pa.RecordBatch, first: int) -> Iterator[BlockRows]:
         """Yield the rows of a batch. `first`: the number of its first row in the slice."""
-        arrays = self._take_over(batch)
+        fields, reported = self.split(batch)
+        arrays = None if fields is None else self._take_over(fields)
         if arrays is None:
             yield from self._parse(batch, first)
             return
         emitted_at = _milliseconds()
         numbers = self.first + first + np.arange(len(batch))
         head = Heads(numbers, np.full(len(batch), emitted_at), ())
-        changes = _changes(batch, self.job.metadata.field(3).type.field(1).type)
+        changes = _changes(reported, self.job.metadata.field(3).type.field(1).type)
         columns = [*arrays, *build_metadata_columns(self.job, head, changes)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         rejects = find_rejects(self.job, rows, range(len(batch)), BlockChanges())
@@ -102,9 +106,7 @@ class BatchConverter:
     def _take_over(self, batch: pa.RecordBatch) -> list[pa.Array] | None:
         """Return the columns of the table; None if a value has to be converted, or a column is undeclared."""
         sources = {column.source for column in self.job.fields if column.is_read}
-        if self.job.extra is not None or not {*sources, CHANGES_COLUMN}.issuperset(
-            batch.schema.names
-        ):
+        if self.job.extra is not None or not sources.issuperset(batch.schema.names):
             return None
         arrays = []
         for column in self.job.fields:
@@ -159,12 +161,10 @@ def _is_json(values: pa.Array) -> bool:
     return getattr(values.type, "extension_name", None) == "arrow.json"
 
 
-def _changes(batch: pa.RecordBatch, kind: pa.ListType) -> pa.ListArray | None:
+def _changes(reported: pa.Array | None, kind: pa.ListType) -> pa.ListArray | None:
     """Return the changes that a batch reports, as the table has them; None if it reports none."""
-    position = batch.schema.get_field_index(CHANGES_COLUMN)
-    if position < 0:
+    if reported is None:
         return None
-    reported = batch.column(position)
     entries = pc.list_flatten(reported)
     parts = [
         pc.struct_field(entries, part.name)

@@ -50,6 +50,12 @@ class Reader(Protocol):
     def read(self, data: bytes) -> Iterator[pa.RecordBatch]:
         """Return the rows of a slice."""
 
+    def read_file(self, file: Any, *, has_changes: bool) -> Iterator[pa.RecordBatch]:
+        """Return the rows of the file of a slice. `has_changes`: its last column has the changes."""
+
+    def split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.Array | None]:
+        """Return the fields of a batch, None if its rows are in JSON; and its changes, if it has some."""
+
     def write_lines(self, batch: pa.RecordBatch, emitted_at: int) -> bytes:
         """Return the rows of a batch as lines of JSON, in the form ROWS."""
 
@@ -142,20 +148,22 @@ class SliceTask:
         data: as its source has made it.
         first: the position of its first row in the stream.
         file: has its rows; None if the source reads them.
+        file_has_changes: see `Slice`.
     """
 
     key: str
     data: bytes
     first: int
     file: SliceFile | None = None
+    file_has_changes: bool = False
 
     def read(self, reader: Reader) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
         if self.file is None:
             yield from reader.read(self.data)
             return
-        with self.file.open() as source, pa.ipc.open_stream(source) as batches:
-            yield from batches
+        with self.file.open() as source:
+            yield from reader.read_file(source, has_changes=self.file_has_changes)
 
 
 @dataclass
@@ -269,7 +277,7 @@ def _as_text(value: object) -> str | None:
 def read_slice(job: ParseJob, reader: Reader, task: SliceTask) -> SliceResult:
     """Write the rows of a slice."""
     result = SliceResult()
-    converter = BatchConverter(job, reader.write_lines, task.first)
+    converter = BatchConverter(job, reader.write_lines, task.first, reader.split)
     writer, dead_writer = open_writers(job)
     with discard_on_error(writer, dead_writer):
         for batch in task.read(reader):
