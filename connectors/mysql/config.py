@@ -22,6 +22,10 @@ class MySqlConfig(BaseModel):
     databases: list[str] = Field(title="Databases to read", min_length=1)
     user: str = Field(title="User", min_length=1)
     password: SecretStr | None = Field(None, title="Password")
+    cleartext_password: bool = Field(
+        False,
+        title="Whether the server may ask for the password itself, as PAM and LDAP need it",
+    )
     ssl_mode: SslMode = Field(
         "preferred", title="How TLS is used, as --ssl-mode of the mysql client"
     )
@@ -56,6 +60,10 @@ class MySqlConfig(BaseModel):
             raise ValueError("ssl_certificate and ssl_key are needed together")
         if self.ssl_mode.startswith("verify") and self.ssl_root_certificate is None:
             raise ValueError(f"ssl_mode {self.ssl_mode} needs ssl_root_certificate")
+        if self.cleartext_password and self.ssl_mode in ("disabled", "preferred"):
+            raise ValueError(
+                "cleartext_password needs ssl_mode verify_identity, or verify_ca or required"
+            )
         if self.ssl_mode in ("disabled", "preferred") and (
             self.ssl_root_certificate or self.ssl_certificate
         ):

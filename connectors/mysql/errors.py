@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 
+
+class RefusedLogin(RuntimeError):
+    """Error raised if a server asks for the password in a way in which others could read it.
+
+    Attributes:
+        guidance: what to do.
+    """
+
+    def __init__(self, what: str, guidance: str):
+        super().__init__(f"the server, or somebody between, asks for the password {what}")
+        self.guidance = guidance
+
+
 _PERMANENT = {
     1044: "GRANT SELECT ON `DATABASE`.* TO the user",
     1045: "correct `user` and `password`",
@@ -44,6 +57,8 @@ _TEXTS = {
     "`host` to a name of the server's certificate",
     "doesn't support it": "set `ssl_mode` to `preferred`, or switch TLS on in the server",
     "cryptography": "pip install cryptography",
+    "local_infile": "check `host`: it asks for a file of this machine, so it is not the server that you "
+    "mean, or somebody is between; nothing was sent",
 }
 """Parts of messages of the driver that a retry does not help, and what does."""
 
@@ -54,6 +69,8 @@ def translate(error: Exception, purpose: str) -> EltError:
     Args:
         purpose: what fails, such as `shop.a cannot be read`.
     """
+    if isinstance(error, RefusedLogin):
+        return ConfigError(f"{purpose}: {error}", guidance=error.guidance)
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = " ".join(str(error.args[-1] if error.args else error).split())
     message = f"{purpose}: {text}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.errors import translate
+from connectors.mysql.errors import RefusedLogin, translate
 from elt_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Session:
     def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except (_driver().err.MySQLError, OSError) as error:
+        except (_driver().err.MySQLError, OSError, RuntimeError) as error:
             raise translate(error, self.purpose) from None
 
 
@@ -158,7 +158,7 @@ def open_session(config: MySqlConfig, purpose: str) -> Iterator[Session]:
 
 def _connect(config: MySqlConfig) -> Any:
     password = "" if config.password is None else config.password.get_secret_value()
-    connection = _driver().Connection(
+    connection = _connection_type()(
         host=config.host,
         port=config.port,
         user=config.user,
@@ -169,6 +169,8 @@ def _connect(config: MySqlConfig) -> Any:
         connect_timeout=config.connect_timeout,
         program_name="elt",
         defer_connect=True,
+        local_infile=False,  # a server may ask for any file
+        auth_plugin_map={} if config.cleartext_password else _REFUSED,
         **({"ssl_disabled": True} if config.ssl_mode == "disabled" else {"ssl": _tls(config)}),
     )
     connection.decoders = {}
@@ -178,6 +180,49 @@ def _connect(config: MySqlConfig) -> Any:
         connection.client_flag &= ~_CLIENT_SSL
     connection.connect()
     return connection
+
+
+class _Refusal:
+    """A way to log in that is refused: the driver asks its object for the answer."""
+
+    what = "itself"
+    guidance = (
+        "let the account log in by a hash of its password: ALTER USER … IDENTIFIED …; or, if the server "
+        "needs it (PAM, LDAP), set `cleartext_password: true` and `ssl_mode: verify_identity`"
+    )
+
+    def __init__(self, connection: Any):
+        del connection
+
+    def authenticate(self, packet: Any) -> Any:
+        raise RefusedLogin(self.what, self.guidance)
+
+
+class _OldRefusal(_Refusal):
+    what = "by `mysql_old_password`, whose hash shows it"
+    guidance = "give the account a password of a later kind: ALTER USER … IDENTIFIED …"
+
+
+_REFUSED = {"mysql_clear_password": _Refusal, "dialog": _Refusal, "mysql_old_password": _OldRefusal}
+"""Ways to log in that show the password to the server. The `mysql` client refuses them by default, too, even
+with TLS: somebody between has a certificate of his own, unless it is verified."""
+
+
+def _connection_type() -> type[Any]:
+    """Return the driver's connection, which does not take the key of a server to encrypt the password with.
+
+    Without TLS somebody between sends a key of his own. The `mysql` client takes none by default, too.
+    """
+
+    def refuse(_: Any, key: object = b"") -> None:
+        if key is not None:
+            raise RefusedLogin(
+                "encrypted by a key that it sends without TLS",
+                "set `ssl_mode` to `verify_identity`, or at least to `required`",
+            )
+
+    connection: type[Any] = _driver().connections.Connection
+    return type("Connection", (connection,), {"server_public_key": property(refuse, refuse)})
 
 
 def _close(connection: Any) -> None:

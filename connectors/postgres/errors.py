@@ -16,6 +16,13 @@ _CONNECTION = re.compile(
 _PERMANENT = (
     ("password authentication failed", "correct `user` and `password`"),
     ("no password supplied", "set `password`"),
+    (
+        "authentication method requirement",
+        (
+            "set `ssl_mode` to `verify-full`, or at least to `require`; or let the server ask for a hash "
+            "of the password (`scram-sha-256` in pg_hba.conf)"
+        ),
+    ),
     ("does not exist", "correct `database` and `user`"),
     (
         "no pg_hba.conf entry",

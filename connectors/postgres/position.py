@@ -99,18 +99,37 @@ def load_position(state: dict[str, Any], snapshot: Snapshot) -> Position:
 
 
 def _parse(state: dict[str, Any]) -> Position:
+    """Return the position of a state, each of whose parts becomes a part of SQL: none has another type than
+    the one that this source writes.
+
+    Raises:
+        KeyError, ValueError, AttributeError: a part is missing, or is something else.
+    """
     if state["form"] != _FORM:
         raise ValueError(state["form"])
     cursor = state.get("cursor") or {"field": None, "value": None}
+    pages = state.get("pages", {}).items()
     return Position(
-        int(state["xmin"]),
-        str(state.get("system", "")),
+        _number(state["xmin"], 1 << 64),
+        _text(state.get("system", "")),
         bool(state["complete"]),
-        {int(oid): int(number) for oid, number in state["files"].items()},
-        {int(oid): number for oid, number in state.get("pages", {}).items()},
-        cursor["field"],
-        cursor["value"],
+        {int(oid): _number(number, _TURN) for oid, number in state["files"].items()},
+        {int(oid): None if end is None else _number(end, _TURN) for oid, end in pages},
+        None if cursor["field"] is None else _text(cursor["field"]),
+        None if cursor["value"] is None else _text(cursor["value"]),
     )
+
+
+def _number(value: object, bound: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < bound:
+        raise ValueError(value)
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(value)
+    return value
 
 
 def build_new_rows_condition(least: int, snapshot: Snapshot) -> str:

@@ -34,6 +34,9 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
     "jit": "off",
 }
+_MAY_BE_PLAIN = ("disable", "allow", "prefer")
+"""Values of `sslmode` with which a connection may have no TLS. A server, or somebody between, gets no
+password in clear text then: libpq sends it by default to whoever asks for it."""
 _LOCK_TIMEOUT = "60s"
 """How long a read waits for a table that is being changed: by ALTER TABLE, VACUUM FULL, or TRUNCATE."""
 
@@ -170,6 +173,8 @@ def _uri(config: PostgresConfig, files: Mapping[str, str]) -> str:
         "keepalives_idle": "60",
         **files,
     }
+    if config.ssl_mode in _MAY_BE_PLAIN:
+        options["require_auth"] = "!password"
     user = quote(config.user, safe="") + (f":{quote(password, safe='')}" if password else "")
     host = f"[{config.host}]" if ":" in config.host else quote(config.host, safe="")
     database = quote(config.database, safe="")

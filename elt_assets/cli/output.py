@@ -61,7 +61,7 @@ class Output:
             self._console.print(printable(text), soft_wrap=True)
 
     def raw(self, text: str) -> None:
-        """Print a text as it is, for people and their programs."""
+        """Print a text as it is, for people and their programs: one that this project wrote, such as YAML."""
         if not self._machine:
             sys.stdout.write(text)
 
@@ -102,7 +102,7 @@ class Output:
     def note(self, text: str) -> None:
         """Print the next step of a command on stderr, for people."""
         if not self._machine:
-            _console(stderr=True).print(text, soft_wrap=True)
+            _console(stderr=True).print(printable(text), soft_wrap=True)
 
     def announce_installation(self, package: str | None) -> None:
         """Print the package that has to be installed first, if there is one."""

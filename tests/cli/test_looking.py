@@ -129,6 +129,7 @@ fields = {"f\\x1b[1m\\r": {"type": "string"}}
 modes = {"supported_sync_modes": ["full_refresh"]}
 streams = [{"name": "s\\x1b[5m", "json_schema": {"properties": fields}, **modes}]
 data = {"f\\x1b[1m\\r": "v\\x9b2J"}
+if verb == "spec": print("\\x1b]8;;http://evil\\x07link\\u202e", file=sys.stderr)
 if verb == "discover": say("CATALOG", catalog={"streams": streams})
 if verb == "read": say("RECORD", record={"stream": streams[0]["name"], "data": data, "emitted_at": 1})
 """
@@ -146,6 +147,7 @@ def test_control_characters_of_a_connector_are_escaped_on_the_terminal(
         (0, "preview", "hostile", "s\x1b[5m"),
         (0, "status", "hostile"),
         (2, "preview", "hostile", "s\x1b[6m"),
+        (1, "test-connector", "hostile", "--verbose", "--cuts", "1"),
     ):
         assert main([str(word) for word in words]) == code
         outputs += capsys.readouterr()

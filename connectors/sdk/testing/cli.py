@@ -77,7 +77,7 @@ def _check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
     if arguments.json:
         print(json.dumps(report.document(), indent=2))
     else:
-        print("\n".join(report.lines()))
+        print(printable("\n".join(report.lines())))
     return PASSED if report.passed else FAILED
 
 
@@ -162,5 +162,6 @@ def _print_error(error: ConfigError, *, machine: bool) -> None:
         "guidance": error.guidance,
         "detail": error.detail,
     }
-    text = json.dumps({"error": answer}, indent=2) if machine else f"config_error: {error}"
+    plain = printable(f"config_error: {error}")
+    text = json.dumps({"error": answer}, indent=2) if machine else plain
     print(text, file=sys.stderr)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TextIO
 
 import click
 
@@ -26,6 +27,7 @@ from elt_assets.connection.connector_model import Source
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.module_start import module_command
 from elt_assets.pipeline.connectors import connect, package_to_install
+from elt_assets.protocol.airbyte.log_text import printable
 from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.secrets import is_reference, resolve_references
 from elt_assets.runner.connector import Connector
@@ -175,11 +177,26 @@ def _command(source: Source, environment: Environment, folder: Path) -> list[str
 
 
 def _run(launch: Launch, connector: Connector) -> int:
-    """Run the process, print its output with secrets masked, and return its exit code."""
+    """Run the process, print what it prints as `_copy` does, and return its exit code."""
     with subprocess.Popen(
-        launch.command, env=launch.environment, stdout=subprocess.PIPE, encoding="utf-8"
+        launch.command,
+        env=launch.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            sys.stdout.write(connector.mask(line))
+        assert process.stderr is not None
+        errors = Thread(target=_copy, args=(process.stderr, sys.stderr, connector.mask))
+        errors.start()
+        _copy(process.stdout, sys.stdout, connector.mask)
+        errors.join()
         return process.wait()
+
+
+def _copy(lines: Iterable[str], stream: TextIO, mask: Callable[[str], str]) -> None:
+    """Print lines with secrets masked, and with what controls a terminal escaped."""
+    for line in lines:
+        stream.write(printable(mask(line)))
+        stream.flush()
