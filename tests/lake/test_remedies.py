@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError
+from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.write.state_commit import remove_rows, set_state
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from tests.lake.harness import Lake
@@ -205,3 +206,21 @@ def test_other_partition_columns(plain: Lake, remedy: str) -> None:
         plain.partition_by = ["value"]
     plain.sync(configure(STRING), {"id": 2, "value": "a"}, value=2)
     assert plain.table.records == (1 if remedy == MOVE else 2)
+
+
+def test_a_kill_between_the_empty_tables_is_continued(plain: Lake) -> None:
+    """The history has its new columns, the table still its former ones."""
+    plain.history = True
+    plain.sync(configure(STRING), {"id": 1, "value": "a"}, value=1)
+    remove_rows(plain.tables(), "reset")
+
+    def kill(point: Failpoint) -> None:
+        if point is Failpoint.TABLE_WIDENED:
+            raise InterruptedError
+
+    changed = configure(struct(x=INTEGER), generation=plain.table.metadata.generation)
+    with armed(kill), pytest.raises(InterruptedError):
+        plain.sync(changed, {"id": 1, "value": {"x": 1}}, value=2)
+    assert plain.table.metadata.state is None
+    plain.sync(changed, {"id": 1, "value": {"x": 1}}, value=2)
+    assert plain.table.records == plain.tables().companions["history"].records == 1
