@@ -11,7 +11,7 @@ import pytest
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import Message
-from elt_assets.sync.events import Acknowledged, Checkpoint, Logged
+from elt_assets.sync.events import Acknowledged, Checkpoint, Logged, SessionEvent
 from elt_assets.sync.relay import Relay
 from tests.programs.hostile_destination import ATTACKS, ECHO
 from tests.programs.hostile_source import hostile_source
@@ -34,15 +34,13 @@ def test_an_attack_acknowledges_nothing_that_was_not_sent(
     destination = hostile_source(tmp_path, ECHO + attack.script, heartbeat=attack.heartbeat)
     relay = Relay(streams, {StreamId("a"): MemorySink()})
     sent = [record(1), state({"n": 1}), record(2), state({"n": 2}), status("COMPLETE")]
-    events, error = [], ""
+    error, events = "", list[SessionEvent]()
     try:
         events += relay.run(iter(sent), lambda lines: destination.write(streams, lines))
     except EltError as failure:
         error = str(failure)
     states = [event.state for event in events if isinstance(event, Acknowledged)]
-    values = [
-        cursor(Checkpoint((state,), final=False))["n"] for state in states if state is not None
-    ]
+    values = [cursor(Checkpoint((last,), final=False))["n"] for last in states if last is not None]
     log = "\n".join(event.message for event in events if isinstance(event, Logged))
     assert re.search(attack.error or "^$", error)
     assert all(re.search(pattern, log) for pattern in attack.logs) and len(events) < 10

@@ -15,7 +15,7 @@ SECRET = "canary-secret-value"
 """The token that the client sends."""
 OK = b"HTTP/1.1 200 OK\r\n"
 LIMITED = b"HTTP/1.1 429 Too Many\r\nContent-Length: 0\r\nRetry-After: "
-REDIRECTED = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: "
+REDIRECT = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: "
 BLOCK = b" " * 65_536
 
 
@@ -123,17 +123,17 @@ ATTACKS: Mapping[str, Attack] = {
     "another_protocol": Attack(once(b"HTTP/1.1 101 x\r\nUpgrade: websocket\r\n\r\n"), BROKEN),
     # redirects
     "redirect_to_a_file": Attack(
-        once(REDIRECTED + b"file:///etc/passwd\r\n\r\n"), "does not begin with https"
+        once(REDIRECT + b"file:///etc/passwd\r\n\r\n"), "does not begin with https"
     ),
     "redirect_to_another": Attack(
-        lambda port: iter([REDIRECTED + b"http://127.0.0.1:%d/\r\n\r\n" % port]), None
+        lambda port: iter([REDIRECT + b"http://127.0.0.1:%d/\r\n\r\n" % port]), None
     ),
     "redirect_with_a_password": Attack(
-        lambda port: iter([REDIRECTED + b"http://%b:x@127.0.0.1:%d/\r\n\r\n" % (b"u", port)]), None
+        lambda port: iter([REDIRECT + b"http://%b:x@127.0.0.1:%d/\r\n\r\n" % (b"u", port)]), None
     ),
-    "redirect_to_nothing": Attack(once(REDIRECTED + b"http://[::1/\r\n\r\n"), BROKEN),
+    "redirect_to_nothing": Attack(once(REDIRECT + b"http://[::1/\r\n\r\n"), BROKEN),
     "redirect_without_end": Attack(
-        once(REDIRECTED + b"/\r\n\r\n"), "was redirected more than 10 times"
+        once(REDIRECT + b"/\r\n\r\n"), "was redirected more than 10 times"
     ),
     # waits
     "wait_of_many_digits": Attack(
