@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.daemons import free_ports, wait
+from tests.e2e.dagster_dev import LAUNCH, LOCATIONS, REPOSITORY_NAME
+from tests.e2e.graphql import ask
 from tests.orchestration import guest
 from tests.project import BIN, REPOSITORY, Project
 
@@ -16,6 +23,10 @@ pytestmark = [pytest.mark.external, pytest.mark.long]
 OTHERS = ("dagster-dbt", "dbt-duckdb", "dagster-dlt", "dagster-sling")
 # From 1.12 on, dbt-core has a part that is downloaded from GitHub when it is installed.
 INSTALLABLE = ("dbt-core<1.12", *OTHERS)
+RUN = "query ($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+STALE = """
+{ assetsOrError { ... on AssetConnection { nodes { key { path } definition { staleStatus } } } } }
+"""
 FILES = {
     "dbt/dbt_project.yml": "{name: shop, version: '1.0', profile: shop}\n",
     "dbt/profiles.yml": (
@@ -79,7 +90,7 @@ def test_components_of_dbt_dlt_and_sling_are_as_without_us(
     python = _install(tmp_path)
     for folder, own in (("alone", None), ("together", catalog)):
         guest.write_project(tmp_path / folder, own, **FILES)
-        dbt = [python.with_name("dbt"), "parse", "--profiles-dir", "."]
+        dbt = [str(python.with_name("dbt")), "parse", "--profiles-dir", "."]
         subprocess.run(dbt, cwd=tmp_path / folder / "dbt", check=True, capture_output=True)
     alone, together = (
         guest.observe(tmp_path / folder, str(python)) for folder in ("alone", "together")
@@ -87,6 +98,41 @@ def test_components_of_dbt_dlt_and_sling_are_as_without_us(
     groups = {spec["group_name"] for spec in alone["specs"].values()}
     assert {"MODEL", "odd_numbers"} <= groups
     assert together == alone
+
+
+def test_dg_dev_runs_the_job_of_the_team_and_marks_nothing(
+    project: Project, tmp_path: Path
+) -> None:
+    project.connection("crm", source={"connector": "faker"}, streams=[{"name": "users"}])
+    project.discover("crm")
+    catalog = (project.root / "defs" / "crm" / "catalog.json").read_text()
+    root = tmp_path / "acme"
+    guest.write_project(root, catalog)
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    variables = {**guest.make_environment(root), "VIRTUAL_ENV": sys.prefix}
+    variables |= {"DG_CLI_CONFIG": str(root / "none")}
+    command = [str(BIN / "dg"), "dev", "--host", "127.0.0.1", "--port", str(port)]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=root, env=variables, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        wait(lambda: bool(ask(url, LOCATIONS)["locationEntries"]), "the webserver", seconds=300)
+        (entry,) = ask(url, LOCATIONS)["locationEntries"]
+        here = {"repositoryLocationName": entry["name"], "repositoryName": REPOSITORY_NAME}
+        selector = {**here, "jobName": "team"}
+        run = ask(url, LAUNCH, run={"selector": selector, "runConfigData": "{}"})["run"]["runId"]
+        wait(lambda: ask(url, RUN, id=run)["status"] == "SUCCESS", "the run", seconds=300)
+        nodes = ask(url, STALE)["nodes"]
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=60)
+    marks = {"/".join(node["key"]["path"]): node["definition"]["staleStatus"] for node in nodes}
+    team = ("greeting", "settings", "numbers", "made")
+    assert {marks[name] for name in team} == {"FRESH"} and marks["crm/users"] == "MISSING"
+    answer = pickle.loads((root / "home" / "storage" / "settings").read_bytes())
+    assert answer == {"answer": 42}
 
 
 def _install(folder: Path) -> Path:

@@ -203,6 +203,22 @@ def write_project(root: Path, catalog: str | None = None, **more: str) -> None:
 
 def observe(root: Path, python: str = sys.executable) -> dict[str, Any]:
     """Return what a process of its own sees of a project; with the same paths for each root."""
+    done = subprocess.run(
+        [python, __file__],
+        env=make_environment(root, python),
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = done.stdout.splitlines()[-1].replace(str(root), "ROOT")
+    seen: dict[str, Any] = json.loads(line)
+    return seen
+
+
+def make_environment(root: Path, python: str = sys.executable) -> dict[str, str]:
+    """Return the variables of a process of the project."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ELT_", "PYTHON"))}
     (root / "home").mkdir(exist_ok=True)
     own = {
@@ -213,18 +229,7 @@ def observe(root: Path, python: str = sys.executable) -> dict[str, Any]:
         "PYTHONPATH": str(root / "src"),
         "DBT_SEND_ANONYMOUS_USAGE_STATS": "0",
     }
-    done = subprocess.run(
-        [python, __file__],
-        env={**inherited, **own},
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    line = done.stdout.splitlines()[-1].replace(str(root), "ROOT")
-    seen: dict[str, Any] = json.loads(line)
-    return seen
+    return {**inherited, **own}
 
 
 def describe_process() -> dict[str, Any]:

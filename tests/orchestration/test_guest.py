@@ -61,11 +61,11 @@ def test_a_broken_file_of_another_component_is_left_to_dagster(
     monkeypatch.setenv("ELT_ON_BROKEN_CONNECTION", policy)
     errors = []
     for load in (
-        lambda: dg.load_from_defs_folder(path_within_project=folder),  # type: ignore[no-untyped-call]
+        lambda: dg.load_from_defs_folder(path_within_project=folder),
         lambda: elt_assets.definitions_for(folder),
     ):
         with pytest.raises(Exception, match=message) as caught:
-            load()
+            load()  # type: ignore[no-untyped-call]
         errors.append((type(caught.value), str(caught.value)))
     assert errors[0] == errors[1]
 
