@@ -94,3 +94,30 @@ def test_the_api_of_the_demo_listens_on_this_machine_only() -> None:
             urllib.request.urlopen(f"{url}/depots")
         with refused.value as answer:  # an error of urllib holds the connection until it is closed
             assert answer.code == 401
+
+
+def test_no_port_of_the_code_server_is_published() -> None:
+    """It runs what it is told, and has no login."""
+    template = REPOSITORY / "elt_assets/cli/project_template/deployment/compose.yaml.template"
+    services = yaml.safe_load(template.read_text().replace("$$", "$"))["services"]
+    assert "4000" in services["code"]["command"]
+    published = {name: service["ports"] for name, service in services.items() if "ports" in service}
+    assert published == {"webserver": ["127.0.0.1:3000:3000"]}
+    assert not any("network_mode" in service for service in services.values())
+
+
+@pytest.mark.parametrize(
+    ("threat", "test"),
+    [
+        ("reads the rows of its own table", "connection/test_read_only_query.py"),
+        ("check each part, or pass it as a literal", "connectors/postgres/test_hostile_states.py"),
+        ("`elt import meltano` starts a tap", "cli/test_import.py"),
+        ("other links are an error", "connectors/files/test_links.py"),
+        ("a file that needs more is an error", "connectors/files/test_bombs.py"),
+        ("without TLS (`mysql`)", "connectors/test_hostile_databases.py"),
+        ("and the config does not", "connectors/declarative/test_private_hosts.py"),
+    ],
+)
+def test_each_threat_has_tests(threat: str, test: str) -> None:
+    assert threat in DOCUMENT
+    assert "def test_" in (REPOSITORY / "tests" / test).read_text()

@@ -152,6 +152,9 @@ class FilesSourceConfig(Options):
     max_memory_megabytes: int = Field(
         400, ge=64, description="Largest memory that decoding a file may take, in MiB."
     )
+    follow_links: bool = Field(
+        False, description="Whether files of this machine may be links that leave the location."
+    )
     file_columns: bool = Field(
         True, description="Whether rows have `_file_path` and `_file_modified_at`."
     )

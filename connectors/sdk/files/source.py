@@ -89,6 +89,7 @@ class FilesSource(Source):
             self.translate,
         )
         storage.megabytes = getattr(config, "max_memory_megabytes", storage.megabytes)
+        storage.follows_links = getattr(config, "follow_links", storage.follows_links)
         return storage
 
     def check(self, config: Any) -> None:

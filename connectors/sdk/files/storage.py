@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +54,7 @@ class Storage:
         open_system: opens the file system: one of `pyarrow.fs`, or of fsspec.
         translate: returns an error for the user of one of the file system; None if it knows none.
         megabytes: the memory that decoding a file may take.
+        follows_links: whether files of this machine may be links that leave the location.
     """
 
     location: str
@@ -59,6 +62,7 @@ class Storage:
     open_system: Callable[[], Any]
     translate: Callable[[Exception, str], EltError | None]
     megabytes: int = MEMORY_MEGABYTES
+    follows_links: bool = False
     _system: Any = field(init=False, default=None, repr=False)
 
     @property
@@ -101,6 +105,8 @@ class Storage:
                     continue
                 followed = self._follow(info)
                 if followed.type == fs.FileType.File:
+                    if not self.follows_links and self.is_local:
+                        self._require_within(path, posixpath.realpath(info.path))
                     files[path] = _version(path, followed)
         return list(files.values())
 
@@ -206,11 +212,44 @@ class Storage:
             compression: that of the config.
         """
         chosen = find_compression(file.path, compression)
-        return self.system.open_input_stream(self.path(file), compression=chosen)
+        with self._find_to_open(file) as path:
+            return self.system.open_input_stream(path, compression=chosen)
 
     def open_file(self, file: FileVersion) -> Any:
         """Return a file that can be read at any place."""
-        return self.system.open_input_file(self.path(file))
+        with self._find_to_open(file) as path:
+            return self.system.open_input_file(path)
+
+    @contextmanager
+    def _find_to_open(self, file: FileVersion) -> Iterator[str]:
+        """Return the path to open. Of a local file it is that of the file that was checked: whoever may write
+        to the folder may put a link there at any time.
+
+        Raises:
+            ConfigError: it is a link that leaves the location.
+        """
+        path = self.path(file)
+        if self.follows_links or not self.is_local or sys.platform != "linux":
+            yield path
+            return
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            opened = f"/proc/self/fd/{number}"
+            self._require_within(file.path, str(Path(opened).readlink()))
+            yield opened
+        finally:
+            os.close(number)
+
+    def _require_within(self, path: str, real_path: str) -> None:
+        """Raise an error if a file of this machine lies outside of the location."""
+        root = posixpath.realpath(self.root)
+        if posixpath.commonpath([root, real_path]) != root:
+            raise ConfigError(
+                f"the file {path} is a link that leaves the location {self.location}",
+                guidance="whoever writes to the folder could have any file of this machine read in this way: "
+                "replace the link, or exclude it from the glob. If only you write there, set `follow_links: "
+                "true` in the config",
+            )
 
 
 def find_compression(path: str, compression: str) -> str | None:
