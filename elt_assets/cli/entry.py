@@ -51,6 +51,7 @@ Exit codes:
        `status` found a connection that cannot be loaded, or `discover --dry-run --exit-code`
        found changes.
   2    Something must be changed: an argument, a file, a variable.
+  3    `sync` is complete, and a check of severity ERROR failed (`--allow-failed-checks`: 0).
   130  Interrupted.
 
 \b

@@ -144,9 +144,7 @@ def _judge(
         return "complete", None
     if not run.is_finished:
         if has_died(instance, run.run_id):
-            record = instance.get_run_record_by_id(run.run_id)
-            ended = _utc(record.update_timestamp.timestamp()) if record else _utc(0)
-            return "failed", SyncFailure(ended, run.run_id, DIED)
+            return "failed", SyncFailure(_last_change(run, instance), run.run_id, DIED)
         return ("queued" if run.status in _WAITING else "running"), None
     failure = _find_failure(asset, run, instance)
     return (done.result, None) if failure is None else ("failed", failure)
@@ -175,6 +173,15 @@ def _find_failure(
         line = next(iter(reason.strip().splitlines()), "")
         return SyncFailure(_utc(record.timestamp), run.run_id, line)
     return SyncFailure(_utc(0), run.run_id, f"the run ended as {run.status.value}")
+
+
+def _last_change(run: dg.DagsterRun, instance: DagsterInstance) -> dt.datetime:
+    """Return when Dagster last changed a run: the last sign of life of a killed one."""
+    record = instance.get_run_record_by_id(run.run_id)
+    if record is None:
+        return _utc(0)
+    time = record.update_timestamp
+    return time if time.tzinfo else time.replace(tzinfo=dt.timezone.utc)
 
 
 def _utc(timestamp: float) -> dt.datetime:

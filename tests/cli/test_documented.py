@@ -21,7 +21,7 @@ def test_each_documented_command_works_as_written(
     own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = [line for block in code_blocks(DOCUMENT, "sh") for line in block.splitlines()]
-    assert len(commands) == 20
+    assert len(commands) == 21
     for command in commands:
         program, *words = shlex.split(command)
         if program == "export":

@@ -191,3 +191,22 @@ def test_a_sync_by_cron_says_it_on_its_outputs_without_a_terminal(own: Project) 
         assert done.returncode == code, done.stdout + done.stderr
         assert "failed check things: none (severity ERROR): " in done.stdout
         assert done.stderr.count("none") == 0
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_stream_that_a_blocking_check_keeps_from_being_read_is_no_success(
+    own: Project, elt: Elt
+) -> None:
+    """The sync is not complete then, so that `--allow-failed-checks` does not hide it."""
+    windowed(own)
+    after = "{{ [['weather', 'readings']] if stream.name == 'stations' else [] }}"
+    own.amend(
+        "weather",
+        streams=[{"name": "readings"}, {"name": "stations"}],
+        translation={"deps": after},
+        checks={"row_count": {"max": 1, "blocking": True}},
+    )
+    answer = elt.json("sync", "weather", "--allow-failed-checks", code=1)
+    assert [stream["complete"] for stream in answer["streams"]] == [True, False]
+    assert "stream 'stations' was not synced" in answer["errors"][0]["message"]
+    assert {entry["stream"] for entry in answer["unchecked"]} == {"stations"}

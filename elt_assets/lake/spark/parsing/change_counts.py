@@ -57,7 +57,7 @@ def count_changes(counts: Counter[str], entries: Mapping[Entry, int], ignored: s
 
 def count_entries(rows: Iterable[Iterable[Entry]]) -> Counter[Entry]:
     """Return how many rows have each change: one that a source reports twice counts once."""
-    return Counter(entry for row in rows for entry in dict.fromkeys(row))
+    return Counter(entry for row in rows if row for entry in dict.fromkeys(row))
 
 
 def _word(text: str | None) -> str:
