@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
+from elt_assets.lake.delta import snapshot
 from elt_assets.lake.delta.checkpoints import HINT
 from elt_assets.lake.delta.checkpoints import path_of as checkpoint_of
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.log import path_of
+from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.delta.table import Table
 from tests.lake.staging import APP
 
@@ -121,3 +125,78 @@ def test_a_checkpoint_of_a_table_that_was_created_again_is_read_again(root: Path
     table = Table(str(root), APP)
     assert (table.version, table.metadata.state) == (CHECKPOINT, "other")
     assert table.schema.names == ["name"]
+
+
+def change_entry(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for action in lines:
+        change(action)
+    path.write_text("".join(f"{json.dumps(action)}\n" for action in lines))
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "key"),
+    [
+        (0, "metaData", "id"),
+        (0, "metaData", "schemaString"),
+        (0, "protocol", "minReaderVersion"),
+        (0, "protocol", None),
+        (0, "metaData", None),
+        (LAST, "txn", "appId"),
+        (LAST, "txn", "version"),
+    ],
+)
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_an_entry_that_lacks_a_part_is_named(
+    root: Path, version: int, kind: str, key: str | None, has_checkpoint: bool
+) -> None:
+    if version == 0 or not has_checkpoint:
+        (root / HINT).unlink()
+        (root / checkpoint_of(CHECKPOINT)).unlink()
+
+    def remove(action: dict[str, Any]) -> None:
+        if key is None:
+            action.pop(kind, None)
+        else:
+            action.get(kind, {}).pop(key, None)
+
+    change_entry(root / path_of(version), remove)
+    error = refusal(root)
+    assert f"its entry {path_of(version)} is not valid" in error.message
+
+
+@pytest.mark.parametrize("text", [b'{"txn": "\xff"}\n', b"[]\n", b"7\n", b'{"txn": [1]}\n'])
+def test_an_entry_that_is_no_list_of_objects_is_named(root: Path, text: bytes) -> None:
+    (root / path_of(LAST)).write_bytes(text)
+    assert f"its entry {path_of(LAST)} is not valid" in refusal(root).message
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"size": 1}', '{"version": "x"}'])
+def test_a_damaged_hint_is_named_and_needs_no_user(
+    root: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """delta-rs lists the log instead. The warning is logged once for a table, and not at each opening."""
+    (root / HINT).write_text(text)
+    for _ in range(3):
+        assert Table(str(root), APP).metadata.state == str(LAST)
+    (warning,) = [entry for entry in caplog.records if entry.levelname == "WARNING"]
+    assert HINT in warning.message and str(root) in warning.message
+
+
+def test_forms_of_a_log_that_only_delta_rs_reads_are_no_fault(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Table(str(root), APP).storage
+    hint = json.loads((root / HINT).read_text())
+    for more in ({"parts": 2}, {"v2Checkpoint": {"path": "x.parquet"}}):
+        (root / HINT).write_text(json.dumps({**hint, **more}))
+        assert Snapshot.read(storage) is None
+    (root / HINT).write_text(json.dumps(hint))
+    assert Snapshot.read(storage) is not None
+    monkeypatch.setattr(snapshot, "MAX_ENTRIES", 1)
+    assert Snapshot.read(storage) is None
+    monkeypatch.undo()
+    (root / path_of(CHECKPOINT)).unlink()
+    assert Snapshot.read(storage) is None
+    assert Table(str(root), APP).metadata.state == str(LAST)
+    assert not [entry for entry in caplog.records if entry.levelname == "WARNING"]

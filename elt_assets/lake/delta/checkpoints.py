@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from elt_assets.lake.delta.files import TableStorage
 from elt_assets.lake.delta.log import FOLDER
+from elt_assets.machine_faults import first_line
 
 HINT = f"{FOLDER}/_last_checkpoint"
 """The path of the file that names the newest checkpoint, under the table's root."""
@@ -41,11 +42,18 @@ _COLUMNS = (
 )
 
 
-class DamagedCheckpoint(LookupError):
-    """The checkpoint that `_last_checkpoint` names is lost or not whole. `path`: under the table's root."""
+class OtherForm(Exception):
+    """The log has a valid form that is not read here, such as a checkpoint in several parts."""
 
-    def __init__(self, path: str):
-        super().__init__(path)
+
+class DamagedCheckpoint(Exception):
+    """The checkpoint that `_last_checkpoint` names is lost or not whole, or that file itself is damaged.
+
+    `path`: of the damaged file, under the table's root.
+    """
+
+    def __init__(self, path: str, reason: object = ""):
+        super().__init__(f"{path} is lost or damaged{f': {reason}' if reason else ''}")
         self.path = path
 
 
@@ -81,16 +89,20 @@ def read_newest(storage: TableStorage) -> Checkpoint | None:
     """Return the checkpoint that `_last_checkpoint` names; None if it names none.
 
     Raises:
+        OtherForm: the checkpoint has several parts, or is one of the second kind.
         DamagedCheckpoint: the checkpoint cannot be read.
-        Exception: an error of pyarrow, of a look-up or of the store: the checkpoint has another form.
+        OSError: the store failed.
     """
-    text = storage.read_text(HINT)
-    if text is None:
+    try:
+        text = storage.read_text(HINT)
+        hint = None if text is None else json.loads(text)
+        version = -1 if hint is None else int(hint["version"])
+    except (ValueError, TypeError, LookupError) as error:
+        raise DamagedCheckpoint(HINT, error) from error
+    if hint is None:
         return None
-    hint = json.loads(text)
-    if hint.get("parts"):
-        raise ValueError("the checkpoint has several parts")
-    version = int(hint["version"])
+    if hint.get("parts") or hint.get("v2Checkpoint"):
+        raise OtherForm("its newest checkpoint has several parts, or is one of the second kind")
     info = storage.system.get_file_info(f"{storage.root}/{path_of(version)}")
     return _read(_Identity(storage, storage.uri, version, info.size, info.mtime_ns))
 
@@ -113,16 +125,16 @@ def _read(file: _Identity) -> Checkpoint:
     try:
         with file.storage.open_path(path) as source:
             size, columns = source.size(), pq.ParquetFile(source).read(list(_COLUMNS))
-    except (OSError, pa.ArrowInvalid) as error:
-        raise DamagedCheckpoint(path) from error
-    metadata = _only(columns["metaData"])
-    return Checkpoint(
-        file.version,
-        size,
-        _only(columns["protocol"]),
-        {**metadata, "configuration": dict(metadata["configuration"])},
-        _drop_nulls(columns["txn"]),
-    )
+        metadata = _only(columns["metaData"])
+        return Checkpoint(
+            file.version,
+            size,
+            _only(columns["protocol"]),
+            {**metadata, "configuration": dict(metadata["configuration"] or ())},
+            _drop_nulls(columns["txn"]),
+        )
+    except (OSError, pa.ArrowInvalid, LookupError, ValueError) as error:
+        raise DamagedCheckpoint(path, first_line(error)) from error
 
 
 def is_due(version: int, interval: int, entries: int, size: int, checkpoint_size: int) -> bool:

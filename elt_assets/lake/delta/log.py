@@ -85,7 +85,7 @@ class LogEntry:
                 that shows whether the entry was cut off.
 
         Raises:
-            ConfigError: a line is not JSON.
+            ConfigError: a line is not an object of JSON.
         """
         lines = [line for line in self.text.splitlines() if line]
         for line in lines:
@@ -93,7 +93,9 @@ class LogEntry:
                 try:
                     action = json.loads(line)
                 except ValueError as error:
-                    raise _damage(self.storage, self.version, "is not whole", str(error)) from error
+                    raise damage(self.storage, self.version, "is not whole", str(error)) from error
+                if not isinstance(action, dict):
+                    raise damage(self.storage, self.version, "is not valid", "a line is no object")
                 if files or not ("add" in action or "remove" in action):
                     yield action
 
@@ -104,8 +106,15 @@ def path_of(version: int) -> str:
 
 
 def read(storage: TableStorage, version: int) -> LogEntry | None:
-    """Return one entry; None if the log does not contain it."""
-    text = storage.read_text(path_of(version))
+    """Return one entry; None if the log does not contain it.
+
+    Raises:
+        ConfigError: it is not text.
+    """
+    try:
+        text = storage.read_text(path_of(version))
+    except UnicodeDecodeError as error:
+        raise damage(storage, version, "is not valid", str(error)) from error
     return None if text is None else LogEntry(storage, version, text)
 
 
@@ -121,12 +130,13 @@ def read_after(storage: TableStorage, version: int) -> Iterator[LogEntry]:
     if storage.location.is_object_store or not storage.exists(path_of(version + 2)):
         return
     if not storage.exists(path_of(version + 1)):  # else other writers have just committed both
-        raise _damage(storage, version + 1, "is lost")
+        raise damage(storage, version + 1, "is lost")
 
 
-def _damage(
+def damage(
     storage: TableStorage, version: int, fault: str, detail: str | None = None
 ) -> ConfigError:
+    """Return the error that an entry is damaged. `fault`: what is wrong with it, as a predicate."""
     return ConfigError(
         f"the log of the table {storage.uri} is damaged: its entry {path_of(version)} {fault}",
         guidance="restore that file from a backup of the lake; or, if it is the newest entry, remove it: "

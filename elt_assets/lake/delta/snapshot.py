@@ -3,8 +3,9 @@
 delta-rs reads the whole list when it opens a table, and goes through it at each update: with 100,000 files in
 100,000 commits, 600 ms and 400 ms on a local disk. Most syncs need no file of the table, only its columns,
 its properties and the sequence of one writer. `Snapshot` reads these from the newest checkpoint and the
-entries after it. It lets delta-rs open the table when files are needed, or if the log has another form than
-this project's.
+entries after it. It lets delta-rs open the table when files are needed, or if the log has a form that is not
+read here (`OtherForm`). A part of the log that is damaged is an error that names it, or a warning if delta-rs
+can do without it: it is never the slow way without a word.
 
 Why the newest entry is found without a listing: see `log`. `_last_checkpoint` may be outdated. Then the entry
 of its version must still be present, and the entries that follow it are all up to the newest.
@@ -21,9 +22,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake import __version__ as delta_version
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -32,7 +33,7 @@ from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAct
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import checkpoints, log
-from elt_assets.lake.delta.checkpoints import MAX_ENTRIES
+from elt_assets.lake.delta.checkpoints import MAX_ENTRIES, DamagedCheckpoint, OtherForm
 from elt_assets.lake.delta.files import TableStorage
 from elt_assets.lake.delta.log import Entry, LogEntry
 from elt_assets.machine_faults import first_line, translate
@@ -119,19 +120,31 @@ class Snapshot:
 
     @classmethod
     def read(cls, storage: TableStorage) -> Snapshot | None:
-        """Return the newest snapshot; None if the log has a form that only delta-rs can read, or none."""
+        """Return the newest snapshot; None if delta-rs must read the log, or if there is none.
+
+        Raises:
+            ConfigError: an entry of the log is damaged.
+        """
         try:
-            description = _read_checkpoint(storage)
-            snapshot = None if description is None else cls(storage, description)
-            first = -1 if snapshot is None else snapshot.version()
-            for number, entry in enumerate(log.read_after(storage, first)):
-                if number > 2 * MAX_ENTRIES:
-                    return None
-                if snapshot is None:
-                    snapshot = cls(storage, _describe_first(entry))
-                snapshot._apply(entry)
-        except (OSError, ValueError, LookupError, pa.ArrowException):
-            return None
+            return cls._read_log(storage)
+        except OtherForm as reason:
+            _log.debug("The log of the table %s is read by delta-rs: %s", storage.uri, reason)
+        except (DamagedCheckpoint, OSError) as error:
+            # delta-rs says more of a fault of a store, and may not need what is damaged.
+            _warn_once(storage.uri, first_line(error))
+        return None
+
+    @classmethod
+    def _read_log(cls, storage: TableStorage) -> Snapshot | None:
+        description = _read_checkpoint(storage)
+        snapshot = None if description is None else cls(storage, description)
+        first = -1 if snapshot is None else snapshot.version()
+        for number, entry in enumerate(log.read_after(storage, first)):
+            if number > 2 * MAX_ENTRIES:
+                raise OtherForm(f"more than {2 * MAX_ENTRIES} entries follow its newest checkpoint")
+            if snapshot is None:
+                snapshot = cls(storage, _describe_first(entry))
+            snapshot._apply(entry)
         return snapshot
 
     @property
@@ -218,7 +231,15 @@ class Snapshot:
             raise CommitFailedError(f"{CONFLICT}{path} exists") from error
 
     def _apply(self, entry: LogEntry) -> None:
-        """Move to the version of the next entry."""
+        """Move to the version of the next entry.
+
+        Raises:
+            ConfigError: the entry is damaged.
+        """
+        with _refuse_damage(entry):
+            self._apply_actions(entry)
+
+    def _apply_actions(self, entry: LogEntry) -> None:
         description = self._description
         protocol, metadata, schema = description.protocol, description.metadata, description.schema
         for action in entry.actions(files=False):
@@ -261,6 +282,24 @@ class Snapshot:
         self._bytes = 0
 
 
+@lru_cache(maxsize=256)
+def _warn_once(uri: str, reason: str) -> None:
+    """Log that a table is opened the slow way, once in a process for each reason."""
+    _log.warning(
+        "The table %s is opened with the list of all its files, which takes longer: %s", uri, reason
+    )
+
+
+@contextmanager
+def _refuse_damage(entry: LogEntry) -> Iterator[None]:
+    """Raise what an entry lacks, or has with another type, as an error that names the entry."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise log.damage(entry.storage, entry.version, "is not valid", reason) from error
+
+
 def open_with_files(storage: TableStorage, version: int | None) -> DeltaTable:
     """Open a table with delta-rs, at its newest version or at the given one.
 
@@ -297,15 +336,15 @@ def _repair(storage: TableStorage) -> str:
     away = "move the table away to read the stream from the beginning"
     try:
         checkpoints.read_newest(storage)
-    except checkpoints.DamagedCheckpoint as error:
+    except DamagedCheckpoint as error:
         if not storage.exists(log.path_of(0)):
             return f"restore the checkpoint {error.path} from a backup of the lake, or {away}"
         return (
             f"the newest checkpoint is lost or damaged: remove {checkpoints.HINT} and {error.path} from the "
             "table's folder; no row and no state is lost, since the log has all entries since the first one"
         )
-    except (OSError, ValueError, LookupError, pa.ArrowException):
-        _log.debug("The checkpoint has a form that only delta-rs reads.", exc_info=True)
+    except (OtherForm, OSError) as reason:
+        _log.debug("The checkpoint of the table %s is not known: %s", storage.uri, reason)
     return f"repair it with the engine that wrote it last, or {away}"
 
 
@@ -356,11 +395,15 @@ def _read_checkpoint(storage: TableStorage) -> TableDescription | None:
     if checkpoint is None:
         return None
     if not storage.exists(log.path_of(checkpoint.version)):
-        raise LookupError("the entries after the checkpoint may have been removed")
-    metadata, schema = _metadata(checkpoint.metadata)
+        raise OtherForm("the entries after its newest checkpoint may have been removed")
+    try:
+        metadata, schema = _metadata(checkpoint.metadata)
+        protocol = _protocol(checkpoint.protocol)
+    except (LookupError, TypeError) as error:
+        raise DamagedCheckpoint(checkpoints.path_of(checkpoint.version), error) from error
     return TableDescription(
         checkpoint.version,
-        _protocol(checkpoint.protocol),
+        protocol,
         metadata,
         schema,
         checkpoint.sequence,
@@ -370,10 +413,13 @@ def _read_checkpoint(storage: TableStorage) -> TableDescription | None:
 
 def _describe_first(entry: LogEntry) -> TableDescription:
     """Return the description of a table whose first entry is given."""
-    actions = list(entry.actions(files=False))
-    protocol = next(action["protocol"] for action in actions if "protocol" in action)
-    metadata, schema = next(_metadata(a["metaData"]) for a in actions if "metaData" in a)
-    return TableDescription(entry.version, _protocol(protocol), metadata, schema, lambda _: None)
+    with _refuse_damage(entry):
+        first: dict[str, Any] = {}
+        for action in entry.actions(files=False):
+            first |= action
+        metadata, schema = _metadata(first["metaData"])
+        protocol = _protocol(first["protocol"])
+    return TableDescription(entry.version, protocol, metadata, schema, lambda _: None)
 
 
 def _protocol(action: Mapping[str, Any]) -> ProtocolVersions:
