@@ -18,6 +18,7 @@ from connectors.declarative.manifest.shapes import TYPES
 from elt_assets.cli import main
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
+from elt_assets.runner.config.secrets import resolve_references
 from tests.cli.running import Elt
 from tests.connection.test_connection import declare, load
 from tests.programs.json_api import JsonApi, Tokens
@@ -162,6 +163,49 @@ def test_defaults_and_options_of_a_specification_are_written(
     assert login == {"kind": "token", "token": {"env": "SHOP_LOGIN_TOKEN"}}
     answer = new(elt, manifest, {"login": {"kind": "user"}}, name="other")
     assert "config.login.user" in answer["examples"] and not answer["environment"]
+
+
+def test_no_default_of_a_specification_is_a_reference(
+    own: Project, elt: Elt, manifest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The author of a manifest would else read any variable and any file of the user."""
+    monkeypatch.setenv("CANARY", "a-secret-of-another")
+    file = own.root / "canary"
+    file.write_text("a-secret-of-another")
+    texts = {
+        "constant": {"const": "{{ env.CANARY }}"},
+        "default": {"default": "{{ env('CANARY') }}"},
+        "example": {"examples": ["x-{{ env.CANARY }}"]},
+        "choice": {"enum": ["{{ context.project_root }}"]},
+    }
+    values = {
+        "variable": {"default": {"env": "CANARY"}},
+        "file": {"default": {"file": str(file)}},
+        "secret": {"const": {"secret": "CANARY"}},
+        "inner": {"default": {"a": [{"literal": 1}, {"env": "CANARY"}]}},
+        "sample": {"examples": [{"env": "CANARY"}]},
+        "hidden": {"examples": [{"env": "CANARY"}], "airbyte_secret": True},
+    }
+    properties = {name: {"type": "string", **rule} for name, rule in texts.items()}
+    properties |= {name: {"type": "object", **rule} for name, rule in values.items()}
+    schema = {"type": "object", "required": list(properties), "properties": properties}
+    set_specification(manifest, schema)
+    new(elt, manifest)
+    assert "a-secret" not in (defs(own) / "defs.yaml").read_text()
+    config = load_connection(defs(own)).source.config
+    resolved, secrets = resolve_references({**config, "hidden": {}})
+    assert not secrets
+    expected = {
+        **{name: next(iter(rule.values())) for name, rule in (texts | values).items()},
+        **{
+            name: rule["examples"][0]
+            for name, rule in (texts | values).items()
+            if "examples" in rule
+        },
+        "choice": "{{ context.project_root }}",
+        "hidden": {},
+    }
+    assert resolved == expected
 
 
 def test_streams_that_need_the_api_are_refused_without_config(

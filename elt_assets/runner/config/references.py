@@ -111,6 +111,24 @@ def walk_references(config: Any, where: str) -> Iterator[tuple[str, Reference]]:
             yield from walk_references(value, f"{where}[{number}]")
 
 
+def as_literal(value: Any) -> Any:
+    """Return a value of a config that somebody else wrote: a connector gets it as it is.
+
+    A default value of a specification may look like a reference, and would be given the secret that it names.
+    """
+    return {LITERAL: value} if _is_interpreted(value) else value
+
+
+def _is_interpreted(value: Any) -> bool:
+    """Return whether something in a value is a reference, a template or a literal."""
+    if isinstance(value, str):
+        return "{{" in value
+    if isinstance(value, Mapping):
+        keys = {LITERAL, *_SCHEMES}
+        return not keys.isdisjoint(value) or any(map(_is_interpreted, value.values()))
+    return isinstance(value, list) and any(map(_is_interpreted, value))
+
+
 def keep_file_field(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a config in which a lone field `file` stays what the connector gets.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from elt_assets.protocol.patterns import Pattern
 from elt_assets.protocol.schema_places import Place
+from elt_assets.runner.config.references import as_literal
 from elt_assets.runner.config.secrets import is_reference
 
 Json = dict[str, Any]
@@ -125,13 +126,13 @@ def _add(
     if schema.get("airbyte_secret"):
         variable = variable_name([str(step) for step in place], required.variables)
         config[name] = {"env": variable}
-        required.variables[variable] = (place, _example(schema))
+        required.variables[variable] = (place, as_literal(_example(schema)))
     elif constant is not None:
-        config[name] = copy.deepcopy(constant)
+        config[name] = as_literal(copy.deepcopy(constant))
     elif _is_object(schema):
         config[name] = {}
     else:
-        config[name] = _example(schema)
+        config[name] = as_literal(_example(schema))
         required.examples.append(place)
         notes.append("replace this example")
     required.notes[place] = "; ".join(filter(None, notes))
