@@ -28,6 +28,9 @@ from tests.project import BIN, Project
 TEXT = DOCUMENT.read_text()
 
 
+Json = dict[str, Any]
+
+
 @pytest.fixture
 def api() -> Iterator[JsonApi]:
     with shop_api() as served:
@@ -172,13 +175,13 @@ def test_no_default_of_a_specification_is_a_reference(
     monkeypatch.setenv("CANARY", "a-secret-of-another")
     file = own.root / "canary"
     file.write_text("a-secret-of-another")
-    texts = {
+    texts: dict[str, Json] = {
         "constant": {"const": "{{ env.CANARY }}"},
         "default": {"default": "{{ env('CANARY') }}"},
         "example": {"examples": ["x-{{ env.CANARY }}"]},
         "choice": {"enum": ["{{ context.project_root }}"]},
     }
-    values = {
+    values: dict[str, Json] = {
         "variable": {"default": {"env": "CANARY"}},
         "file": {"default": {"file": str(file)}},
         "secret": {"const": {"secret": "CANARY"}},
