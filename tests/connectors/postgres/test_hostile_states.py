@@ -25,7 +25,7 @@ GOOD: dict[str, Any] = {
 SNAPSHOT = Snapshot("s", 700, 705, "700:705:", 1, 0.0, 160000, 8192, "7123:16")
 
 
-def changed(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def change_state(path: tuple[str, ...], value: Any) -> dict[str, Any]:
     state = copy.deepcopy(GOOD)
     inner = state
     for name in path[:-1]:
@@ -42,7 +42,7 @@ def test_a_state_of_this_source_is_loaded() -> None:
 @pytest.mark.parametrize("path", [("xmin",), ("files", "16384"), ("pages", "16384")])
 def test_a_part_that_is_no_number_is_refused(path: tuple[str, ...], value: Any) -> None:
     with pytest.raises(ConfigError, match="not of this source") as refused:
-        load_position(changed(path, value), SNAPSHOT)
+        load_position(change_state(path, value), SNAPSHOT)
     assert "pg_sleep" not in str(refused.value)
 
 
@@ -50,17 +50,17 @@ def test_a_part_that_is_no_number_is_refused(path: tuple[str, ...], value: Any) 
 @pytest.mark.parametrize("path", [("system",), ("cursor", "field"), ("cursor", "value")])
 def test_a_part_that_is_no_text_is_refused(path: tuple[str, ...], value: Any) -> None:
     with pytest.raises(ConfigError, match="not of this source"):
-        load_position(changed(path, value), SNAPSHOT)
+        load_position(change_state(path, value), SNAPSHOT)
 
 
 @pytest.mark.parametrize("place", ["files", "pages"])
 @pytest.mark.parametrize("name", [SQL, "", "1.5"])
 def test_a_table_that_is_no_number_is_refused(place: str, name: str) -> None:
     with pytest.raises(ConfigError, match="not of this source"):
-        load_position(changed((place,), {name: 1}), SNAPSHOT)
+        load_position(change_state((place,), {name: 1}), SNAPSHOT)
 
 
 def test_a_text_of_a_state_is_a_literal() -> None:
-    position = load_position(changed(("cursor", "value"), SQL + "\\' $$"), SNAPSHOT)
+    position = load_position(change_state(("cursor", "value"), SQL + "\\' $$"), SNAPSHOT)
     assert quote_text(str(position.cursor)) == r"E'0)''::tid OR pg_sleep(9) IS NULL --\\'' $$'"
     assert "7" in build_new_rows_condition(position.least, SNAPSHOT)
