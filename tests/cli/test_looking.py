@@ -138,7 +138,7 @@ if verb == "read": say("RECORD", record={"stream": streams[0]["name"], "data": d
 def test_control_characters_of_a_connector_are_escaped_on_the_terminal(
     own: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = {"command": [program(own.root, HOSTILE)]}
+    source = {"command": [program(own.root, HOSTILE)], "environment": ["MUTE"]}
     own.connection("hostile", source=source, streams=[{"name": "s\x1b[5m"}])
     outputs: list[str] = []
     for code, *words in (
