@@ -57,11 +57,12 @@ def put_links_that_multiply(folder: Path) -> None:
     (folder / "first").symlink_to(folder.parent / "0")
 
 
-def put_linked_folder(folder: Path) -> None:
-    (folder.parent / "other").mkdir()
-    (folder.parent / "other" / "x.jsonl").write_text(ROW)
+def put_linked_folder(folder: Path, parent: str = ".") -> None:
+    other = folder / parent / "other"
+    other.mkdir()
+    (other / "x.jsonl").write_text(ROW)
     for name in "ab":
-        (folder / name).symlink_to(folder.parent / "other")
+        (folder / name).symlink_to(other)
 
 
 ATTACKS: Mapping[str, Attack] = {
@@ -79,5 +80,12 @@ ATTACKS: Mapping[str, Attack] = {
     "links_that_multiply": Attack(
         put_links_that_multiply, error="more than 1,000 folders below links"
     ),
-    "linked_folder": Attack(put_linked_folder, rows=2),
+    "linked_folder": Attack(put_linked_folder, rows=3),
+    "linked_folder_elsewhere": Attack(
+        lambda folder: put_linked_folder(folder, ".."), error=r"/x\.jsonl is a link that leaves"
+    ),
+    "link_to_a_file_elsewhere": Attack(
+        lambda folder: (folder / "x.jsonl").symlink_to("/etc/passwd"),
+        error=r"x\.jsonl is a link that leaves",
+    ),
 }

@@ -19,7 +19,8 @@ from tests.connectors.support import call, errors, records
 def drop(tmp_path: Path) -> Path:
     """A folder, beside which is a file that nobody should read."""
     (tmp_path / "drop" / "deep").mkdir(parents=True)
-    (tmp_path / "secret.jsonl").write_text('{"key": "hunter2"}\n')
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "secret.jsonl").write_text('{"key": "hunter2"}\n')
     (tmp_path / "drop" / "real.jsonl").write_text('{"key": "open"}\n')
     return tmp_path / "drop"
 
@@ -36,7 +37,7 @@ def read(folder: Path, **more: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("link", ["a.jsonl", "deep/a.jsonl", "folder"])
 def test_a_link_out_of_the_folder_is_an_error_by_its_name(drop: Path, link: str) -> None:
-    target = drop.parent if link == "folder" else drop.parent / "secret.jsonl"
+    target = drop.parent / ("own" if link == "folder" else "own/secret.jsonl")
     (drop / link).symlink_to(os.path.relpath(target, (drop / link).parent))
     messages = read(drop)
     (error,) = errors(messages)
@@ -57,7 +58,7 @@ def test_a_file_that_becomes_a_link_after_it_was_checked_is_not_read(drop: Path)
     source = Files()
     storage = source.open_storage(source.parse({"location": str(drop), "streams": streams}))
     (drop / "real.jsonl").unlink()
-    (drop / "real.jsonl").symlink_to("../secret.jsonl")
+    (drop / "real.jsonl").symlink_to("../own/secret.jsonl")
     for open_it in (storage.open_file, lambda file: storage.open_stream(file, "none")):
         with pytest.raises(ConfigError, match="leaves the location"):
             open_it(FileVersion(0, "real.jsonl", 19))
