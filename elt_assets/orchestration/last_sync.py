@@ -15,6 +15,7 @@ from typing import Literal
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance
 
+from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration.assets.checks import check_specs
 from elt_assets.orchestration.events.metadata import RECORDS_READ, figures_of
 from elt_assets.orchestration.events.table_events import TableEvent, TableEvents
@@ -22,7 +23,6 @@ from elt_assets.orchestration.runs.liveness import DIED, has_died
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.sync_result import is_blocked, message_of
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.storage.location import Location
 
 Result = Literal["complete", "failed", "running", "queued", "never", "unknown"]
 """`unknown`: the table was synced, but Dagster has no event of it: it has another name, or another home."""
@@ -71,9 +71,9 @@ class LastSync:
     failure: SyncFailure | None = None
 
 
-def find_last_sync(asset: StreamAsset, lake: Location | str, instance: DagsterInstance) -> LastSync:
-    """Return the last sync of a stream into its table of a lake."""
-    event = _find_event(asset, lake, instance)
+def find_last_sync(asset: StreamAsset, table: Table | None, instance: DagsterInstance) -> LastSync:
+    """Return the last sync of a stream into a table; None: into any, because it cannot be opened."""
+    event = _find_event(asset, table, instance)
     done = LastSync("never") if event is None else _describe(event)
     planned = instance.event_log_storage.get_latest_planned_materialization_info(asset.key)
     run = None if planned is None else instance.get_run_by_id(planned.run_id)
@@ -124,10 +124,10 @@ def count_partitions(asset: StreamAsset, instance: DagsterInstance) -> Mapping[s
 
 
 def _find_event(
-    asset: StreamAsset, lake: Location | str, instance: DagsterInstance
+    asset: StreamAsset, table: Table | None, instance: DagsterInstance
 ) -> TableEvent | None:
     """Return the event of the last complete sync; those without figures are of no sync."""
-    events = TableEvents(instance, asset.key, asset.tables(lake).main)
+    events = TableEvents(instance, asset.key, table)
     return events.newest_materialization(RECORDS_READ)
 
 

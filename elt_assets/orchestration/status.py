@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import dagster as dg
 
 from elt_assets.errors import EltError
+from elt_assets.lake.delta.table import Table
 from elt_assets.machine_faults import translated
 from elt_assets.orchestration.events.metadata import figures_of
 from elt_assets.orchestration.events.table_events import TableEvents
@@ -74,14 +75,16 @@ def stream_statuses(
 def _status(
     asset: StreamAsset, name: str, lake: Location | str, instance: dg.DagsterInstance
 ) -> StreamStatus:
-    sync = find_last_sync(asset, lake, instance)
+    main: Table | None = None
     table: TableStatus | None = None
     error: EltError | None = None
     try:
         with translated():
-            table = _read_table(asset, lake, instance)
+            main = asset.tables(lake).main
+            table = _read_table(asset, main, instance)
     except EltError as failure:
         error = failure
+    sync = find_last_sync(asset, main, instance)
     result, complete = sync.result, sync.complete
     if result == "never" and table is not None and table.exists:
         result, complete = "unknown", table.committed
@@ -98,14 +101,11 @@ def _status(
     )
 
 
-def _read_table(
-    asset: StreamAsset, lake: Location | str, instance: dg.DagsterInstance
-) -> TableStatus:
-    table, destination = asset.tables(lake).main, asset.connection.destination
+def _read_table(asset: StreamAsset, table: Table, instance: dg.DagsterInstance) -> TableStatus:
+    destination = asset.connection.destination
+    events = TableEvents(instance, asset.key, table)
     return TableStatus(
-        rows=table.records
-        if destination is None
-        else _count_committed(TableEvents(instance, asset.key, table)),
+        rows=table.records if destination is None else _count_committed(events),
         state=source_state(table.metadata.state),
         path=table.uri,
         exists=table.exists,

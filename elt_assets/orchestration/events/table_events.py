@@ -62,13 +62,16 @@ class TableEvent:
 
 
 class TableEvents:
-    """The events of the table of an asset, or of one partition of the asset."""
+    """The events of the table of an asset, or of one partition of the asset.
+
+    `table`: None if it cannot be opened; then the events of all tables of the asset.
+    """
 
     def __init__(
         self,
         instance: dg.DagsterInstance,
         key: dg.AssetKey,
-        table: Table,
+        table: Table | None,
         partition: str | None = None,
     ):
         self._instance = instance
@@ -116,7 +119,9 @@ class TableEvents:
             if event is None:
                 continue
             named = unwrap(event.metadata.get(TABLE)) or {}
-            relation = find_relation(named, self._table)
+            relation = Relation.SAME_PLACE
+            if self._table is not None:
+                relation = find_relation(named, self._table)
             if relation is not Relation.OTHER:
                 yield TableEvent(
                     event.metadata,
