@@ -115,7 +115,7 @@ _FAULTS: Sequence[_Fault] = (
         "no further process or thread can be started",
         "end other programs, run fewer syncs at the same time, or raise the limit of processes (`ulimit -u`, "
         "TasksMax of the service, the limit of pids of the container)",
-        rf"{_NO_THREAD}|unable to create native thread",
+        rf"{_NO_THREAD}|unable to create native thread|Resource temporarily unavailable",
         (errno.EAGAIN,),
     ),
     _Fault(

@@ -78,7 +78,7 @@ def test_syncs_run_on_both_workers_and_need_no_file_system_that_they_share(
     cluster: Cluster, tmp_path: Path, syncs: int
 ) -> None:
     """The lake and staging are in a store. The folder of the project, with local staging, is empty for the
-    executors, if this user can hide it."""
+    executors, if this user can hide it. The asset beside the connection runs in a process of its own."""
     project = Project(cluster.hidden / tmp_path.name)
     configure(project, cluster, tmp_path)
     earlier = cluster.list_finished()
@@ -118,7 +118,7 @@ def test_syncs_run_on_both_workers_and_need_no_file_system_that_they_share(
             request.startswith("PUT ") and "/staging/" in request for request in store.requests()
         )
         assert not [name for name in store.objects() if "/staging/" in name]
-    check_work(cluster, earlier, syncs)
+    check_work(cluster, earlier, 2 * syncs)
 
 
 def _check_maintenance(remote: Project) -> None:

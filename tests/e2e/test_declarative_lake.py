@@ -38,7 +38,7 @@ def orders() -> Iterator[Orders]:
 def connect(project: Project, orders: Orders, **stream: Any) -> None:
     folder = project.connection(
         "shop",
-        source={"manifest": "manifest.yaml", "config": {}},
+        source={"manifest": "manifest.yaml", "config": {"url": orders.url}},
         streams=[{"name": "orders", "sync_mode": "incremental", **stream}],
         checkpoint={"rows": 20},
     )

@@ -65,7 +65,9 @@ def synced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Project, str]:
     """A project after a sync, and what the sync logged."""
     project = Project(tmp_path_factory.mktemp("synced"))
     script(project, [*LINES, status("COMPLETE")], **STREAM)
-    return project, project.sync("group:scripted")
+    done = project.elt("sync", "scripted", "--verbose")
+    assert done.returncode == 0, done.stderr
+    return project, done.stdout + done.stderr
 
 
 def _texts(folder: Path) -> Iterator[tuple[Path, str]]:

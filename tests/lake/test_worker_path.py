@@ -41,7 +41,12 @@ def test_a_task_leaves_the_working_directory_of_any_worker(tmp_path: Path, is_na
     done = subprocess.run(
         [sys.executable, "-m", "worker"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        # A process before it has left its own.
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(places),
+            "ELT_SAFE_PROCESS": str(os.getpid()),
+        },
         capture_output=True,
         text=True,
         check=True,

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 SECRET = "canary-secret-value"
 """The token that the client sends."""
-OK = b"HTTP/1.1 200 OK\r\n"
-LIMITED = b"HTTP/1.1 429 Too Many\r\nContent-Length: 0\r\nRetry-After: "
-REDIRECT = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: "
+_CLOSE = b"Connection: close\r\n"
+"""So that no client sends its next request to a connection that is being closed."""
+OK = b"HTTP/1.1 200 OK\r\n" + _CLOSE
+LIMITED = b"HTTP/1.1 429 Too Many\r\nContent-Length: 0\r\n" + _CLOSE + b"Retry-After: "
+REDIRECT = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n" + _CLOSE + b"Location: "
 BLOCK = b" " * 65_536
 
 

@@ -66,7 +66,9 @@ _INSTALL = (
     "install this project, with what the source needs, on the executors, which do not search the working "
     "directory; or write `slices: false`"
 )
-_IS_SAFE = "ELT_SAFE_PATH"
+_SAFE_PROCESS = "ELT_SAFE_PROCESS"
+"""A variable with the id of the process that has left its working directory. A worker runs many tasks, and
+PYTHONPATH may name that directory too, so only the first task leaves it; children leave theirs."""
 _MAX_TEXT, _MAX_STACK = 4_000, 40_000
 """Maximum characters of a text of an error, and of a stack trace. The driver masks what is cut, too."""
 
@@ -101,9 +103,10 @@ def leave_working_directory() -> None:
     writes there would be imported in place of a module with its name. The sessions of this project set
     PYTHONSAFEPATH for it, which Python knows from version 3.11 on; sessions of others need not.
     """
-    if getattr(sys.flags, "safe_path", False) or os.environ.get(_IS_SAFE):
+    process = str(os.getpid())
+    if getattr(sys.flags, "safe_path", False) or os.environ.get(_SAFE_PROCESS) == process:
         return
-    os.environ[_IS_SAFE] = "1"  # a worker runs many tasks: PYTHONPATH may name the folder, too
+    os.environ[_SAFE_PROCESS] = process
     if sys.path and sys.path[0] in ("", str(Path.cwd())):
         del sys.path[0]
 
