@@ -18,7 +18,11 @@ from dagster import DagsterEventType, DagsterInstance
 from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration.assets.checks import check_specs
 from elt_assets.orchestration.events.metadata import RECORDS_READ, figures_of
-from elt_assets.orchestration.events.table_events import TableEvent, TableEvents
+from elt_assets.orchestration.events.table_events import (
+    TableEvent,
+    TableEvents,
+    find_newest_run,
+)
 from elt_assets.orchestration.runs.liveness import DIED, has_died
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.sync_result import is_blocked, message_of
@@ -71,12 +75,17 @@ class LastSync:
     failure: SyncFailure | None = None
 
 
-def find_last_sync(asset: StreamAsset, table: Table | None, instance: DagsterInstance) -> LastSync:
-    """Return the last sync of a stream into a table; None: into any, because it cannot be opened."""
+def find_last_sync(
+    asset: StreamAsset, table: Table | None, lake: str, instance: DagsterInstance
+) -> LastSync:
+    """Return the last sync of a stream into a lake.
+
+    Args:
+        table: the stream's table; None if it cannot be opened, so that the events of any one count.
+    """
     event = _find_event(asset, table, instance)
     done = LastSync("never") if event is None else _describe(event)
-    planned = instance.event_log_storage.get_latest_planned_materialization_info(asset.key)
-    run = None if planned is None else instance.get_run_by_id(planned.run_id)
+    run = find_newest_run(instance, asset.key, lake)
     if run is None:
         return done
     result, failure = _judge(asset, run, done, instance)

@@ -84,7 +84,7 @@ def _status(
             table = _read_table(asset, main, instance)
     except EltError as failure:
         error = failure
-    sync = find_last_sync(asset, main, instance)
+    sync = find_last_sync(asset, main, str(lake), instance)
     result, complete = sync.result, sync.complete
     if result == "never" and table is not None and table.exists:
         result, complete = "unknown", table.committed

@@ -204,10 +204,15 @@ def sync(project: Project, number: int) -> str:
     return read_log(project, result)
 
 
-def read_status(capsys: pytest.CaptureFixture[str]) -> tuple[Any, int]:
+def read_stream(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capsys.readouterr()
     assert main(["status", "scripted", "--json"]) == 0
     (status,) = json.loads(capsys.readouterr().out)["streams"]
+    return dict(status)
+
+
+def read_status(capsys: pytest.CaptureFixture[str]) -> tuple[Any, int]:
+    status = read_stream(capsys)
     return status["figures"] and status["figures"]["committed"], status["rows"]
 
 
@@ -240,6 +245,23 @@ def test_environments_and_branches_do_not_see_each_others_syncs(
     monkeypatch.setenv("ELT_LAKE", str(own.root / "moved"))
     assert read_status(capsys) == (1, 4)
     assert [text for text in FALSE_ALARMS if text in sync(own, 6)] == []
+
+
+@pytest.mark.usefixtures("spark_provider")
+def test_a_failed_run_is_one_of_its_lake(
+    own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own.root / "pyproject.toml").write_text("[tool.elt]\nlake = 'dev'\n")
+    monkeypatch.setenv("ELT_PROJECT", str(own.root))
+    sync(own, 1)
+    with monkeypatch.context() as patch:
+        patch.setenv("ELT_LAKE", str(own.root / "other"))
+        script(own, ["!exit 1"], destination_sync_mode="append")
+        assert not materialize(own, 'key:"scripted/things"').success
+        assert read_stream(capsys)["result"] == "failed"
+    assert read_stream(capsys)["result"] == "complete"
+    assert not materialize(own, 'key:"scripted/things"').success
+    assert read_stream(capsys)["result"] == "failed"
 
 
 @pytest.mark.usefixtures("spark_provider")

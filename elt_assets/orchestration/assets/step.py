@@ -35,7 +35,7 @@ from elt_assets.orchestration.assets.read_events import (
 from elt_assets.orchestration.assets.run_config import SyncConfig, validate
 from elt_assets.orchestration.events.metadata import RECORDS_READ
 from elt_assets.orchestration.events.report import IN_RESULT, CompleteStream
-from elt_assets.orchestration.events.table_events import TableEvents
+from elt_assets.orchestration.events.table_events import TableEvents, name_lake
 from elt_assets.orchestration.io_manager import SparkIOManager
 from elt_assets.orchestration.resources import LakeResource, spark_provider
 from elt_assets.orchestration.source_partitions import MissingPartition, PartitionContexts
@@ -119,6 +119,7 @@ class SyncStep:
                 the failed ones are complete, their results are yielded first.
         """
         context = self._context
+        name_lake(context.run, self._lake.uri, context.instance)
         selected = [asset for asset in self._assets if asset.key in context.selected_asset_keys]
         log_unread([asset for asset in self._assets if asset not in selected], context)
         earlier = complete_refreshes(selected, self._lake, context)

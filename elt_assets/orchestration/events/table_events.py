@@ -10,6 +10,8 @@ event says of which table it is (`TABLE`), and is compared with no other one:
   copies go on apart, because the first event at the new place takes precedence from then on.
 - An event that names no table was reported by an earlier version, or by a person in the UI. It counts for
   every table.
+- A run names its lake by a tag (`LAKE_TAG`) as soon as a step of it starts. One without the tag, which waits
+  or was of an earlier version, counts for every table.
 
 Test: `tests/orchestration/test_shared_home.py`
 """
@@ -27,8 +29,12 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration.events.metadata import SEQUENCE, TABLE, unwrap
 from elt_assets.storage.location import Location
 
+LAKE_TAG = "elt/lake"
+"""The tag of a run with the URI of the lake that it syncs into."""
 MAX_EVENTS = 1000
 """Number of newest events of an asset, or of its partition, among which that of a table is looked for."""
+MAX_RUNS = 100
+"""Number of newest runs of an asset among which that of a lake is looked for."""
 _PAGES = (1, 20, 200)
 """Sizes of the first pages: most logs have the events of one table, so that the first event is one of it."""
 
@@ -149,6 +155,25 @@ def is_below(lake: Location, named: Mapping[str, Any]) -> bool:
     """Return whether the table that an event names is in a lake. An event without one may be of any."""
     place = named.get("uri")
     return place is None or _plain(place).startswith(f"{_plain(lake.uri)}/")
+
+
+def name_lake(run: dg.DagsterRun, lake: str, instance: dg.DagsterInstance) -> None:
+    """Let a run that has started name its lake. `lake`: a path or URI."""
+    if run.tags.get(LAKE_TAG) != lake:
+        instance.add_run_tags(run.run_id, {LAKE_TAG: lake})
+
+
+def find_newest_run(
+    instance: dg.DagsterInstance, key: dg.AssetKey, lake: str
+) -> dg.DagsterRun | None:
+    """Return the newest run that was to materialise an asset in a lake; None if there is none."""
+    planned = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, key)
+    for limit in (1, MAX_RUNS):  # most homes have one lake
+        for record in instance.event_log_storage.get_event_records(planned, limit):
+            run = instance.get_run_by_id(record.run_id)
+            if run is not None and _plain(run.tags.get(LAKE_TAG, lake)) == _plain(lake):
+                return run
+    return None
 
 
 def find_relation(named: Mapping[str, Any], table: Table) -> Relation:
