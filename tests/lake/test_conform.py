@@ -325,6 +325,29 @@ def test_changes_reported_by_the_source_come_first(conformer: Conformer) -> None
     assert changes(bad) == [own, {"field": "n", **TYPECAST}]
 
 
+NO_CHANGE = {"field": None, "change": None, "reason": "SOURCE_META_MALFORMED"}
+
+
+@pytest.mark.parametrize(
+    ("meta", "expected"),
+    [
+        ({"changes": [{"field": 1, "change": "NULLED", "reason": ["x"]}]}, [NO_CHANGE]),
+        ({"changes": [None, {"field": "n"}]}, [NO_CHANGE]),
+        ({"changes": "NULLED"}, [NO_CHANGE]),
+        ({"changes": 7}, [NO_CHANGE]),
+        ([{"changes": []}], [NO_CHANGE]),
+        ({"changes": [{}]}, [{"field": None, "change": None, "reason": None}]),
+        ({"changes": None, "more": 1}, []),
+        ({}, []),
+    ],
+)
+def test_a_malformed_meta_is_recorded_and_its_record_stored(
+    conformer: Conformer, meta: Any, expected: list[Any]
+) -> None:
+    [row] = conformer.rows({"n": INTEGER}, [{"n": 1}], meta=meta)
+    assert (row["n"], changes(row)) == (1, expected)
+
+
 @pytest.mark.spec("protocol.54")
 def test_any_field_name_is_read_and_recorded_as_the_source_writes_it(conformer: Conformer) -> None:
     names = ["", "a.b", "c`d", "e'f\"g", "h\ni", "größe"]

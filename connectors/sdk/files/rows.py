@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -19,6 +20,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UTC = pa.timestamp("us", "UTC")
 MAX_TEXT = 1 << 20
 """Maximum characters of a bad line that a rejected record has."""
+
+_MAX_NAMES = 200
+"""Maximum characters of the names of columns in an error."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,18 @@ class FileRows:
             text = text.decode("utf-8", "backslashreplace")
         line = {"file": self.file.path, unit: number, "error": reason, "text": text[:MAX_TEXT]}
         return encode([line])
+
+
+def refuse_doubles(file: FileVersion, columns: Iterable[str], guidance: str) -> None:
+    """Refuse a file with two columns of one name: a record has one value of each.
+
+    Raises:
+        ConfigError: there are two.
+    """
+    doubles = sorted(name for name, count in Counter(columns).items() if count > 1)
+    if doubles:
+        names = ", ".join(doubles)[:_MAX_NAMES]
+        raise make_file_error(file, f"it has a column twice: {names}", guidance)
 
 
 def describe_time(file: FileVersion) -> str:

@@ -122,6 +122,12 @@ BAD_FILES: list[tuple[str, Json, bytes, str]] = [
     ("a.csv", {"format": "csv"}, "a\né\n".encode("latin-1"), "csv.encoding"),
     ("a.csv", {"format": "csv"}, "a\né\n".encode("utf-16"), "csv.encoding: utf-16"),
     ("a.csv", {"format": "csv"}, b"a,b,a\n1,2,3\n", "a column twice: a"),
+    (
+        "a.csv",
+        {"format": "csv"},
+        ",".join(map(str, [*range(9_000), 7])).encode() + b"\n1\n",
+        "a column twice: 7",
+    ),
     ("a.csv", {"format": "csv", "csv": {"columns": ["x"]}}, b"a,b\n1,2\n", "has 2 columns"),
     (
         "a.csv",

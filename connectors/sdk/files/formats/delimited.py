@@ -25,7 +25,7 @@ from connectors.sdk.files.formats.file_format import (
 )
 from connectors.sdk.files.options import CsvOptions
 from connectors.sdk.files.read_files import FileVersion
-from connectors.sdk.files.rows import FileRows, make_file_error
+from connectors.sdk.files.rows import FileRows, make_file_error, refuse_doubles
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage, find_compression
 from connectors.sdk.files.texts import cast_texts, infer_kinds, json_value
@@ -241,13 +241,11 @@ class _Head:
                 f"its header has {len(first)} columns, and `columns` {len(chosen)}",
                 "correct `csv.columns`, or `csv.delimiter`",
             )
-        doubles = sorted({name for name in chosen if chosen.count(name) > 1})
-        if doubles:
-            raise make_file_error(
-                self.file,
-                f"its header has a column twice: {', '.join(doubles)[:200]}",
-                "name the columns with `csv.columns`; without a header, set `csv.header: false`",
-            )
+        refuse_doubles(
+            self.file,
+            chosen,
+            "name the columns with `csv.columns`; without a header, set `csv.header: false`",
+        )
         return chosen
 
 

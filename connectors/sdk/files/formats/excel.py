@@ -15,7 +15,7 @@ from connectors.sdk.files.formats.file_format import SAMPLE_ROWS, FilePart, esti
 from connectors.sdk.files.formats.workbooks import read_sheet
 from connectors.sdk.files.options import ExcelOptions
 from connectors.sdk.files.read_files import FileVersion
-from connectors.sdk.files.rows import FileRows, make_file_error
+from connectors.sdk.files.rows import FileRows, make_file_error, refuse_doubles
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage
 
@@ -82,13 +82,7 @@ class Excel:
                 f"its sheet has {len(first)} columns, and `columns` {len(names)}",
                 "correct `excel.columns`",
             )
-        doubles = sorted({name for name in names if names.count(name) > 1})
-        if doubles:
-            raise make_file_error(
-                file,
-                f"its header has a column twice: {doubles[0]}",
-                "name them with `excel.columns`",
-            )
+        refuse_doubles(file, names, "name them with `excel.columns`")
         return names
 
 

@@ -197,10 +197,7 @@ def _blocks(file: FileVersion, read: Any) -> Iterator[bytes]:
         cut = data.rfind(b"\n") + 1
         if not cut:
             rest += data
-            if len(rest) > _MAX_LINE:
-                raise make_file_error(
-                    file, f"a line has more than {_MAX_LINE:,} bytes", "write one object a line"
-                )
+            _limit_line(file, len(rest))
             continue
         yield rest + data[:cut]
         rest = data[cut:]
@@ -232,21 +229,29 @@ def _range_blocks(file: FileVersion, source: Any, first: int, end: int) -> Itera
             if left or not data or data.endswith(b"\n"):
                 return data
             left = -1
-            return data + _rest_of_line(source)
+            return data + _rest_of_line(file, source)
         return b""
 
     yield from _blocks(file, read)
 
 
-def _rest_of_line(source: Any) -> bytes:
+def _rest_of_line(file: FileVersion, source: Any) -> bytes:
     """Return the rest of a line, with its end."""
-    parts = []
+    rest = bytearray()
     while data := source.read(1 << 16):
         cut = data.find(b"\n") + 1
-        parts.append(data[:cut] if cut else data)
+        rest += data[:cut] if cut else data
         if cut:
             break
-    return b"".join(parts)
+        _limit_line(file, len(rest))
+    return bytes(rest)
+
+
+def _limit_line(file: FileVersion, size: int) -> None:
+    if size > _MAX_LINE:
+        raise make_file_error(
+            file, f"a line has more than {_MAX_LINE:,} bytes", "write one object a line"
+        )
 
 
 def _count_lines(source: Any, first: int) -> int:

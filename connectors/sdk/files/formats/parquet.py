@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from connectors.sdk.encoding import encode
 from connectors.sdk.files.formats.file_format import PART_BYTES, FilePart, estimate_rows
 from connectors.sdk.files.read_files import FileVersion
-from connectors.sdk.files.rows import FileRows, make_file_error
+from connectors.sdk.files.rows import FileRows, make_file_error, refuse_doubles
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage
 
@@ -58,11 +58,7 @@ class Parquet:
         with storage.open_file(rows.file) as source:
             reader = _open(rows.file, source)
             names = reader.schema_arrow.names
-            doubles = sorted({name for name in names if names.count(name) > 1})
-            if doubles:
-                raise make_file_error(
-                    rows.file, f"it has a column twice: {doubles[0]}", "write it with other names"
-                )
+            refuse_doubles(rows.file, names, "write it with other names")
             first, end = part.bounds or (0, reader.metadata.num_row_groups)
             if any(_count_bytes(reader, group) > PART_BYTES for group in range(first, end)):
                 reader = _open(rows.file, source, is_large=True)

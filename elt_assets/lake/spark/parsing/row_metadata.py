@@ -19,6 +19,9 @@ _UTC = pa.timestamp("us", "UTC")
 
 Entry = tuple[str | None, str | None, str | None]
 """A change: the field, the kind of the change and its reason."""
+_MALFORMED: Entry = (None, None, "SOURCE_META_MALFORMED")
+"""What stands for a change that cannot be read. Its values are not quoted: they may be those of fields that
+must not be stored."""
 
 
 def build_metadata_columns(
@@ -79,14 +82,20 @@ def _restore_ids(prefix: str, head: Heads, own: pa.Array) -> pa.Array:
 
 
 def read_reported_changes(meta: Any) -> list[Entry]:
-    """Return the changes that the source itself reports in a record's `meta`."""
+    """Return the changes that the source itself reports in a record's `meta`.
+
+    One that is not as in the protocol is a change of an unknown field, with the reason of `_MALFORMED`.
+    """
     try:
-        changes = msgspec.json.decode(meta)["changes"]
-        return [
-            (change.get("field"), change.get("change"), change.get("reason")) for change in changes
-        ]
-    except (msgspec.MsgspecError, TypeError, KeyError, AttributeError):
-        return []
+        changes = (msgspec.json.decode(meta) or {}).get("changes") or ()
+        entries = [(item.get("field"), item.get("change"), item.get("reason")) for item in changes]
+    except (msgspec.MsgspecError, TypeError, AttributeError, RecursionError):
+        return [_MALFORMED]
+    return [entry if _is_text(entry) else _MALFORMED for entry in entries]
+
+
+def _is_text(entry: tuple[Any, ...]) -> bool:
+    return all(text is None or isinstance(text, str) for text in entry)
 
 
 def _lists(
