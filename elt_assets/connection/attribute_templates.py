@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,6 +87,15 @@ def resolve_attributes(attributes: Json, file: Path, variables: Mapping[str, Any
             guidance="correct the template; docs/dagster.md describes what a template can do, and how to "
             "write two braces that are none",
         ) from None
+
+
+def write_literally(value: Any) -> Any:
+    """Return the attributes that evaluate to `value`, which somebody else wrote, such as a stream's name."""
+    if isinstance(value, str) and _MARK in value:
+        return f"{{{{ {json.dumps(value, ensure_ascii=False)} }}}}"
+    if isinstance(value, Mapping):
+        return {name: write_literally(part) for name, part in value.items()}
+    return list(map(write_literally, value)) if isinstance(value, list) else value
 
 
 def check_post_processing(value: Any, file: Path, place: str = "post_processing") -> None:

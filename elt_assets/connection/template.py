@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from elt_assets.connection.attribute_templates import write_literally
 from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.document_resolution import drop_undeclared
 from elt_assets.connection.places import COMPONENT
@@ -30,7 +31,10 @@ def attributes(name: str, source: Attributes, streams: Sequence[Attributes]) -> 
 
 def document(name: str, source: Attributes, streams: Sequence[Attributes]) -> Attributes:
     """Return the whole content of `defs.yaml`."""
-    return {"type": COMPONENT, "attributes": attributes(name, source, streams)}
+    return {
+        "type": COMPONENT,
+        "attributes": attributes(name, source, write_literally(list(streams))),
+    }
 
 
 def stream_attributes(stream: AirbyteStream, check: StreamCheck) -> Attributes | None:

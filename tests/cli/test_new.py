@@ -236,6 +236,14 @@ def test_an_existing_connection_is_not_overwritten(own: Project, elt: Elt) -> No
     assert "raw_crm" in refused
 
 
+@pytest.mark.parametrize("name", ["{{ env.HOME }}", '{{ a "quoted\\" }} {% x', "{{{#"])
+def test_a_name_with_braces_stays_a_name(own: Project, elt: Elt, name: str) -> None:
+    command = source(own, streams=[stream(name, source_defined_primary_key=[["id"]])])
+    elt("new", "braces", "--source", command)
+    (configured,) = load_connection(own.root / "defs" / "braces").streams
+    assert configured.name == name
+
+
 def test_a_source_without_streams_is_refused(own: Project, elt: Elt) -> None:
     command = source(own)
     (own.root / "a source" / "catalog.json").write_text('{"streams": []}')

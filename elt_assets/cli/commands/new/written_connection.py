@@ -20,7 +20,7 @@ from elt_assets.connection import (
     parse_connection,
     save_catalog,
 )
-from elt_assets.connection.template import attributes, document
+from elt_assets.connection.template import document
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.protocol.airbyte.catalog import Catalog
@@ -75,7 +75,8 @@ def write_connection(
     """
     name, path = folder.name, folder / DEFINITION_FILE
     current = {**source.attributes, source.kind: source.current, "config": config}
-    connection = parse_connection(attributes(name, current, streams), path, Connection)
+    written = document(name, current, streams)["attributes"]
+    connection = parse_connection(written, path, Connection)
     build_connection_assets(connection, catalog=catalog)
     text = _text(document(name, {**source.attributes, "config": None}, streams), config, notes)
     try:
