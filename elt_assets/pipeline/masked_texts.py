@@ -29,6 +29,7 @@ def mask_texts(events: Events, mask: Mask) -> Events:
 
     Raises:
         Exception: as `mask_error` returns it.
+        BaseException: an interruption, as it is; what it has interrupted is masked.
     """
     failure: Exception | None = None
     try:
@@ -39,6 +40,12 @@ def mask_texts(events: Events, mask: Mask) -> Events:
         failure = mask_error(error, mask)
         if failure is error:
             raise
+    except BaseException as interruption:
+        for name in ("__cause__", "__context__"):
+            link = getattr(interruption, name)
+            if isinstance(link, Exception):
+                setattr(interruption, name, mask_error(link, mask))
+        raise
     if failure is not None:
         raise failure  # here, where the error with the secret does not become its context
 

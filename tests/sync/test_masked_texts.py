@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Generator, Iterator
 from typing import Any
 
+import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,3 +105,17 @@ def test_events_and_the_error_of_a_read_are_masked(error: Exception) -> None:
     assert type(failure.value).__name__ == type(error).__name__
     assert failure.value.__context__ is None
     assert "in read" in "".join(traceback.format_exception(failure.value))  # where it was raised
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, dg.DagsterExecutionInterruptedError])
+def test_what_an_interruption_has_interrupted_is_masked(kind: type[BaseException]) -> None:
+    def read() -> Generator[SessionEvent, None, None]:
+        yield Logged("INFO", "begin")
+        try:
+            _ = {}[SECRET]
+        except KeyError:
+            raise kind from None
+
+    with pytest.raises(kind) as failure:
+        list(mask_texts(read(), MASKER))
+    assert SECRET not in "".join(list_texts(failure.value))
