@@ -22,11 +22,13 @@ from elt_assets.orchestration.events.table_events import (
     TableEvent,
     TableEvents,
     find_newest_run,
+    is_of_lake,
 )
 from elt_assets.orchestration.runs.liveness import DIED, has_died
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.sync_result import is_blocked, message_of
 from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.storage.location import Location
 
 Result = Literal["complete", "failed", "running", "queued", "never", "unknown"]
 """`unknown`: the table was synced, but Dagster has no event of it: it has another name, or another home."""
@@ -81,9 +83,10 @@ def find_last_sync(
     """Return the last sync of a stream into a lake.
 
     Args:
-        table: the stream's table; None if it cannot be opened, so that the events of any one count.
+        table: the stream's table; None if it cannot be opened.
     """
-    event = _find_event(asset, table, instance)
+    events = TableEvents(instance, asset.key, table or Location(lake))
+    event = events.newest_materialization(RECORDS_READ)  # one without figures is of no sync
     done = LastSync("never") if event is None else _describe(event)
     run = find_newest_run(instance, asset.key, lake)
     if run is None:
@@ -92,8 +95,10 @@ def find_last_sync(
     return LastSync(result, done.complete, done.run_id, done.figures, failure)
 
 
-def find_failed_checks(asset: StreamAsset, instance: DagsterInstance) -> Sequence[StoredCheck]:
-    """Return the checks of a stream whose latest result is a failure."""
+def find_failed_checks(
+    asset: StreamAsset, lake: str, instance: DagsterInstance
+) -> Sequence[StoredCheck]:
+    """Return the checks of a stream whose latest result is a failure, in a run of this lake."""
     keys = [dg.AssetCheckKey(asset.key, spec.name) for spec in check_specs(asset)]
     if not keys:
         return []
@@ -102,6 +107,7 @@ def find_failed_checks(asset: StreamAsset, instance: DagsterInstance) -> Sequenc
         record.event.dagster_event.asset_check_evaluation_data
         for key in keys
         if (record := records.get(key)) is not None
+        and ((run := instance.get_run_by_id(record.run_id)) is None or is_of_lake(run, lake))
         and record.event is not None
         and record.event.dagster_event is not None
         and record.event.dagster_event_type is DagsterEventType.ASSET_CHECK_EVALUATION
@@ -130,14 +136,6 @@ def count_partitions(asset: StreamAsset, instance: DagsterInstance) -> Mapping[s
         "failed": names.count("FAILED"),
         "running": names.count("IN_PROGRESS"),
     }
-
-
-def _find_event(
-    asset: StreamAsset, table: Table | None, instance: DagsterInstance
-) -> TableEvent | None:
-    """Return the event of the last complete sync; those without figures are of no sync."""
-    events = TableEvents(instance, asset.key, table)
-    return events.newest_materialization(RECORDS_READ)
 
 
 def _describe(event: TableEvent) -> LastSync:

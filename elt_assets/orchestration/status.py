@@ -94,7 +94,7 @@ def _status(
         sync=sync,
         result=result,
         complete=complete,
-        failed_checks=find_failed_checks(asset, instance),
+        failed_checks=find_failed_checks(asset, str(lake), instance),
         partitions=count_partitions(asset, instance),
         table=table,
         error=error,

@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.events import AssetMaterializationPlannedData
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,9 +24,9 @@ from elt_assets.lake.write.write_spec import make_declared_schema
 from elt_assets.orchestration import states
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.events import table_events
-from elt_assets.orchestration.events.metadata import SEQUENCE, TABLE
+from elt_assets.orchestration.events.metadata import RECORDS_READ, SEQUENCE, TABLE
 from elt_assets.orchestration.events.reconcile import reconcile
-from elt_assets.orchestration.events.table_events import TableEvents
+from elt_assets.orchestration.events.table_events import LAKE_TAG, TableEvents, find_newest_run
 from elt_assets.orchestration.status import stream_statuses
 from elt_assets.orchestration.streams import StreamAsset
 from tests.examples import few
@@ -38,6 +39,7 @@ from tests.project import Project
 
 THINGS = dg.AssetKey(["scripted", "things"])
 ROLLED_BACK, UNREPORTED, OLDER_COPY = "was rolled back or deleted", "the event log", "an older copy"
+KEYED: dict[str, Any] = {"primary_key": [["id"]]}
 FALSE_ALARMS = (ROLLED_BACK, UNREPORTED, OLDER_COPY, "restored")
 
 
@@ -259,7 +261,12 @@ def test_a_failed_run_is_one_of_its_lake(
         script(own, ["!exit 1"], destination_sync_mode="append")
         assert not materialize(own, 'key:"scripted/things"').success
         assert read_stream(capsys)["result"] == "failed"
-    assert read_stream(capsys)["result"] == "complete"
+        script(own, [record(id=None), state(1)], destination_sync_mode="append_dedup", **KEYED)
+        assert materialize(own, 'key:"scripted/things"').success
+        assert [check["check"] for check in read_stream(capsys)["failed_checks"]] == ["rejected"]
+    script(own, ["!exit 1"], destination_sync_mode="append")
+    status = read_stream(capsys)
+    assert (status["result"], status["failed_checks"]) == ("complete", [])
     assert not materialize(own, 'key:"scripted/things"').success
     assert read_stream(capsys)["result"] == "failed"
 
@@ -305,3 +312,36 @@ def test_a_process_that_lasts_keeps_nothing_of_each_commit_and_look(own: Project
             if number % 20 == 19:
                 counts.append(count_objects())
     assert counts[2] - counts[1] < 20  # less than one of each: the newest checkpoint is kept
+
+
+def test_an_event_of_another_lake_is_none_of_a_table_that_cannot_be_opened(own: Project) -> None:
+    asset, dev, prod = asset_of(own), str(own.root / "dev"), str(own.root / "prod")
+    with instance_of(own) as instance:
+        for lake in (dev, prod):
+            states.set_state(asset, lake, {"n": 1}, instance)
+        uri = asset.tables(dev).main.uri
+        metadata = {TABLE: {"uri": uri, "id": "x"}, RECORDS_READ: 1}
+        instance.report_runless_asset_event(dg.AssetMaterialization(THINGS, metadata=metadata))
+        for lake, result in ((dev, "complete"), (prod, "unknown")):
+            (status,) = stream_statuses([asset], lake, instance)
+            assert status.result == result
+            log = Path(asset.tables(lake).main.uri, "_delta_log")
+            min(log.glob("*.json")).write_text("damaged")
+            (status,) = stream_statuses([asset], lake, instance)
+            assert status.result == ("complete" if lake == dev else "never")
+            assert status.error is not None
+
+
+def test_the_newest_run_of_a_lake_is_behind_many_partitions_of_another(own: Project) -> None:
+    with instance_of(own) as instance:
+        for lake, count in (("/dev", 1), ("/prod", 300)):
+            run = dg.DagsterRun(job_name=lake[1:], tags={LAKE_TAG: lake})
+            instance.add_run(run)
+            for number in range(count):
+                data = AssetMaterializationPlannedData(THINGS, partition=str(number))
+                event = dg.DagsterEvent.build_asset_materialization_planned_event(
+                    run.job_name, "step", data
+                )
+                instance.report_dagster_event(event, run.run_id)
+        newest = [find_newest_run(instance, THINGS, lake) for lake in ("/dev", "/prod", "/other")]
+        assert [run and run.job_name for run in newest] == ["dev", "prod", None]

@@ -38,6 +38,9 @@ MAX_RUNS = 100
 _PAGES = (1, 20, 200)
 """Sizes of the first pages: most logs have the events of one table, so that the first event is one of it."""
 
+_PLANNED = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
+"""A run has one for each stream, or for each of its partitions."""
+
 T = TypeVar("T")
 _Fetch = Callable[..., dg.EventRecordsResult]
 
@@ -70,14 +73,14 @@ class TableEvent:
 class TableEvents:
     """The events of the table of an asset, or of one partition of the asset.
 
-    `table`: None if it cannot be opened; then the events of all tables of the asset.
+    `table`: its lake if it cannot be opened; then the events of all tables of the asset in that lake.
     """
 
     def __init__(
         self,
         instance: dg.DagsterInstance,
         key: dg.AssetKey,
-        table: Table | None,
+        table: Table | Location,
         partition: str | None = None,
     ):
         self._instance = instance
@@ -125,8 +128,10 @@ class TableEvents:
             if event is None:
                 continue
             named = unwrap(event.metadata.get(TABLE)) or {}
-            relation = Relation.SAME_PLACE
-            if self._table is not None:
+            if isinstance(self._table, Location):
+                is_here = is_below(self._table, named)
+                relation = Relation.SAME_PLACE if is_here else Relation.OTHER
+            else:
                 relation = find_relation(named, self._table)
             if relation is not Relation.OTHER:
                 yield TableEvent(
@@ -158,21 +163,35 @@ def is_below(lake: Location, named: Mapping[str, Any]) -> bool:
 
 
 def name_lake(run: dg.DagsterRun, lake: str, instance: dg.DagsterInstance) -> None:
-    """Let a run that has started name its lake. `lake`: a path or URI."""
-    if run.tags.get(LAKE_TAG) != lake:
+    """Let a run that has started name its lake, once for all its steps. `lake`: a path or URI."""
+    stored = instance.get_run_by_id(run.run_id)
+    if stored is not None and LAKE_TAG not in stored.tags:
         instance.add_run_tags(run.run_id, {LAKE_TAG: lake})
+
+
+def is_of_lake(run: dg.DagsterRun, lake: str) -> bool:
+    """Return whether a run syncs into a lake, or does not say into which."""
+    return _plain(run.tags.get(LAKE_TAG, lake)) == _plain(lake)
 
 
 def find_newest_run(
     instance: dg.DagsterInstance, key: dg.AssetKey, lake: str
 ) -> dg.DagsterRun | None:
     """Return the newest run that was to materialise an asset in a lake; None if there is none."""
-    planned = dg.EventRecordsFilter(dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, key)
-    for limit in (1, MAX_RUNS):  # most homes have one lake
-        for record in instance.event_log_storage.get_event_records(planned, limit):
-            run = instance.get_run_by_id(record.run_id)
-            if run is not None and _plain(run.tags.get(LAKE_TAG, lake)) == _plain(lake):
+    seen: set[str] = set()
+    before, sizes = None, iter(_PAGES)
+    while len(seen) < MAX_RUNS:
+        planned = dg.EventRecordsFilter(_PLANNED, key, before_cursor=before)
+        size = next(sizes, MAX_EVENTS)
+        records = instance.event_log_storage.get_event_records(planned, size)
+        for run_id in dict.fromkeys(record.run_id for record in records):
+            run = None if run_id in seen else instance.get_run_by_id(run_id)
+            if run is not None and is_of_lake(run, lake):
                 return run
+            seen.add(run_id)
+        if len(records) < size:
+            break
+        before = records[-1].storage_id
     return None
 
 
