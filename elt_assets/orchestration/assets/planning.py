@@ -28,6 +28,7 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.pipeline.read_plan import ReadPlan, plan_read, plan_shared_read
 from elt_assets.pipeline.stream_plan import StreamPlan, SyncRequest, plan_stream
+from elt_assets.runner.connector_log import LogFunction
 from elt_assets.storage.directories import make_private_lake
 
 
@@ -66,6 +67,7 @@ class ReadPlanner:
     def plan(
         self,
         assets: Sequence[StreamAsset],
+        on_log: LogFunction,
         partition: str | None = None,
         contexts: PartitionContexts | None = None,
     ) -> ReadPlan:
@@ -75,6 +77,7 @@ class ReadPlanner:
         state each, or from the beginning.
 
         Args:
+            on_log: receives the log lines of the connectors, except those of `read`, also during the read.
             partition: the partition to read, of a single stream.
             contexts: those of the run's partitions, if the source lists its partitions itself.
 
@@ -87,12 +90,11 @@ class ReadPlanner:
         of_source = None if contexts is None or partition is None else contexts.get(partition)
         reads = [self._plan_stream(asset, partition, of_source) for asset in assets]
         staging, log = self._lake.sync_staging, self._context.log
-        with connector_lines(log) as on_log:  # also of the commands that the plan starts later
-            if assets[0].connection.read_together:
-                state = self._config.state
-                return plan_shared_read(reads, staging, state, on_log=on_log, warn=log.warning)
-            source_config = _source_config(assets[0], self._config, partition)
-            return plan_read(reads[0], staging, source_config, on_log=on_log)
+        if assets[0].connection.read_together:
+            state = self._config.state
+            return plan_shared_read(reads, staging, state, on_log=on_log, warn=log.warning)
+        source_config = _source_config(assets[0], self._config, partition)
+        return plan_read(reads[0], staging, source_config, on_log=on_log)
 
     def _plan_stream(
         self, asset: StreamAsset, partition: str | None, of_source: Raw | None

@@ -33,6 +33,7 @@ from elt_assets.orchestration.assets.read_events import (
     log_unread,
 )
 from elt_assets.orchestration.assets.run_config import SyncConfig, validate
+from elt_assets.orchestration.events.connector_log import connector_lines
 from elt_assets.orchestration.events.metadata import RECORDS_READ
 from elt_assets.orchestration.events.report import IN_RESULT, CompleteStream
 from elt_assets.orchestration.events.table_events import TableEvents, name_lake
@@ -171,14 +172,15 @@ class SyncStep:
     def _read_whole(self, assets: Sequence[StreamAsset]) -> None:
         """Read streams without partitions in one process."""
         by_id = {asset.stream.id: asset for asset in assets}
-        plan = self._planner.plan(assets)
-        streams = self._io_manager.land(self._context, plan)
-        # A stream that is read alone is complete only if its source ends without an error.
-        for complete in streams if plan.shares_state else list(streams):
-            asset = by_id[complete.read.id]
-            reporter = ReadReporter(asset, self._source, self._context)
-            self._results[asset.key] = StreamResult(asset, reporter)
-            self._results[asset.key].add(complete)
+        with connector_lines(self._context.log) as on_log:
+            plan = self._planner.plan(assets, on_log)
+            streams = self._io_manager.land(self._context, plan)
+            # A stream that is read alone is complete only if its source ends without an error.
+            for complete in streams if plan.shares_state else list(streams):
+                asset = by_id[complete.read.id]
+                reporter = ReadReporter(asset, self._source, self._context)
+                self._results[asset.key] = StreamResult(asset, reporter)
+                self._results[asset.key].add(complete)
 
     def _read_partitions(self, asset: StreamAsset) -> None:
         """Read the partitions of a stream one after the other.
@@ -231,8 +233,9 @@ class SyncStep:
                     )
                     result.skip(read)
                     return None
-                plan = self._planner.plan([result.asset], partition, contexts)
-                streams = list(self._io_manager.land(self._context, plan))
+                with connector_lines(self._context.log) as on_log:
+                    plan = self._planner.plan([result.asset], on_log, partition, contexts)
+                    streams = list(self._io_manager.land(self._context, plan))
         except EltError as error:
             return error
         for complete in streams:  # reached only if the whole read succeeded

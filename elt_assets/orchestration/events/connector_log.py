@@ -16,7 +16,6 @@ from contextvars import ContextVar
 
 import dagster as dg
 
-from elt_assets.errors import EltError
 from elt_assets.runner.connector_log import LogFunction
 
 LAST_LINES = 30
@@ -48,7 +47,7 @@ def connector_lines(log: dg.DagsterLogManager) -> Iterator[LogFunction]:
 
     try:
         yield write
-    except EltError:
+    except Exception:  # also a fault of the machine, which becomes an error of this project later
         if last:
             log.warning("\n".join(["the last lines of the connector's log:", *last]))
         raise
