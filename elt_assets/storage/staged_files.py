@@ -41,17 +41,19 @@ class StagedFiles:
     """The files in a folder, which stays open as long as this object lives.
 
     Args:
-        folder: the folder. Create this object before the other program starts.
+        folder: the folder. Create this object before the other program starts, or with `follows_link` False.
         referrer: what names the files, for messages.
+        follows_link: whether the folder itself may be a link.
 
     Raises:
         OSError: there is no such folder, or it cannot be opened.
     """
 
-    def __init__(self, folder: Path, referrer: str = "a record"):
+    def __init__(self, folder: Path, referrer: str = "a record", *, follows_link: bool = True):
         self.folder = folder
         self._referrer = referrer
-        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        flags = os.O_RDONLY | os.O_DIRECTORY | (0 if follows_link else os.O_NOFOLLOW)
+        self._descriptor = os.open(folder, flags)
         weakref.finalize(self, os.close, self._descriptor)
         self._roots = [f"{str(root).rstrip('/')}/" for root in (folder, os.path.realpath(folder))]
 

@@ -206,6 +206,17 @@ def test_the_failure_of_a_connector_names_the_variables_that_it_may_lack(
     assert "hunter2" not in str(failure.value) and connector.notices() == []
 
 
+def test_a_container_lacks_what_the_program_that_starts_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:1")
+    environment = KINDS["image"].environment("acme/source:1", None)
+    assert "HTTP_PROXY" in (environment.hint("set HTTP_PROXY") or "")
+    assert "the connector gets only those" in (environment.hint("see the environment") or "")
+    passed_on = KINDS["image"].environment("acme/source:1", ["HTTP_PROXY"])
+    assert passed_on.hint("set HTTP_PROXY") is None
+
+
 def test_a_variable_that_is_declared_is_not_lacking(tmp_path: Path) -> None:
     """The remedy of the message: after it, the connector has the variable."""
     script = "import os\nif 'DBPASS' not in os.environ: fail('DBPASS'); exit(1)\n" + SHOW
@@ -326,7 +337,7 @@ def test_a_missing_variable_is_reported_when_the_connector_starts(tmp_path: Path
     connector = open_connector(
         "command", command, {}, tmp_path / "work", tmp_path, ConnectorOptions(environment=declared)
     )
-    with pytest.raises(ConfigError, match=r"source\.environment\.HOST refers to .* NOT_SET"):
+    with pytest.raises(ConfigError, match=r"environment\.HOST refers to .* NOT_SET"):
         connector.check()
 
 

@@ -129,6 +129,14 @@ def test_another_folder_of_its_path_is_not_read(staged: StagedFiles, way: str) -
     assert (folder / "secret").read_bytes() == SECRET
 
 
+def test_a_folder_that_became_a_link_is_not_opened(staged: StagedFiles) -> None:
+    folder = staged.folder
+    folder.rename(folder.parent / "elsewhere")
+    folder.symlink_to(folder.parent / "staging-2")
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        StagedFiles(folder, follows_link=False)
+
+
 def test_no_folder_stays_open(tmp_path: Path) -> None:
     for _ in range(100):
         with pytest.raises(SystemFailure):

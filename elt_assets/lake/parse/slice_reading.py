@@ -53,7 +53,7 @@ def read_slices(
             guidance="report it to the maintainer of the source: a slice may have many small parts",
         )
     makers = make_slice_runner, make_slice_batch_runner
-    files = StagedFiles(source.folder, "a slice")
+    files = StagedFiles(source.folder, "a slice", follows_link=False)
     with ExitStack() as stack:
 
         def share(path: str) -> SliceFile:

@@ -360,9 +360,14 @@ def _open_session(shared: SparkSession, config: Mapping[str, Any]) -> SparkSessi
         try:
             session.conf.set(key, value)
         except Exception as error:  # noqa: PERF203 - the error names the setting
+            if key not in own and key not in REQUIRED:
+                continue  # a default only makes syncs faster
+            guidance = f"correct the value, or remove {key} from the settings of Spark"
+            if key in REQUIRED:
+                guidance = "the lake needs it: let the Spark server accept it, or use another one"
             raise ConfigError(
                 f"the Spark session does not accept {key} = {value!r}",
-                guidance=f"correct the value, or remove {key} from the settings of Spark",
+                guidance=guidance,
                 detail=str(error),
             ) from error
     _keep_classes(session)

@@ -51,10 +51,13 @@ class Environment:
     Args:
         declared: the variables that the connection declares; None if it declares none.
         needs: matches the names of variables that this kind needs beside the base set.
+        of_container: whether these are the variables of the program that starts a container, to which it
+            passes on those that are declared.
     """
 
     declared: Declared | None = None
     needs: re.Pattern[str] = _NOTHING
+    of_container: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -89,27 +92,26 @@ class Environment:
         if names:
             return f"variables that are set, and not passed to the connector: {', '.join(names)}; {how}"
         if _SAYS_MISSING.search(text):
-            return f"the connector gets a base set of variables and those that are declared: {how}"
+            base = "only" if self.of_container else "a base set of variables and"
+            return f"the connector gets {base} those that are declared: {how}"
         return None
 
     def _may_lack(self, name: str, text: str) -> bool:
         if len(name) < _MIN_NAME or name not in text or RESERVED.fullmatch(name):
             return False
-        is_passed = name in self.names or name in dict(self._inherit())
+        is_passed = name in self.names or (not self.of_container and name in dict(self._inherit()))
         return not is_passed and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
     def _resolve_given(self) -> tuple[dict[str, str], list[str]]:
         values: Any = self.declared
         if not isinstance(self.declared, Mapping):
             for name in self.names:
-                refuse_reserved(name, "source.environment")
+                refuse_reserved(name, "environment")
             values = {name: os.environ.get(name) for name in self.names}
         strings: dict[str, str] = {}
         secrets: list[str] = []
         for name, value in values.items():
-            text, texts = resolve_references(
-                value, where=f"source.environment.{name}", schema=_TEXT
-            )
+            text, texts = resolve_references(value, where=f"environment.{name}", schema=_TEXT)
             strings[name] = str(text)
             secrets += texts
             if not _BASE.fullmatch(name) or CREDENTIAL.search(strings[name]):

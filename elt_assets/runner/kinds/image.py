@@ -28,7 +28,7 @@ class ImageKind(SourceKind):
         return lambda: [value], value
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
-        return Environment(declared, needs=_CLIENT)
+        return Environment(declared, needs=_CLIENT, of_container=True)
 
     def image(self, value: Value, options: ContainerOptions | None) -> Image | None:
         return Image(value, options or ContainerOptions())

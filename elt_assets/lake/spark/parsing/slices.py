@@ -128,7 +128,8 @@ class LocalFile:
     def open(self) -> AbstractContextManager[Any]:
         if not self.folder.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.folder))
-        return StagedFiles(self.folder, "a slice").open(f"{self.folder}/{self.path}")
+        staged = StagedFiles(self.folder, "a slice", follows_link=False)
+        return staged.open(f"{self.folder}/{self.path}")
 
 
 @dataclass(frozen=True)
