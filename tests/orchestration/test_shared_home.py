@@ -320,7 +320,7 @@ def test_an_event_of_another_lake_is_none_of_a_table_that_cannot_be_opened(own: 
         for lake in (dev, prod):
             states.set_state(asset, lake, {"n": 1}, instance)
         uri = asset.tables(dev).main.uri
-        metadata = {TABLE: {"uri": uri, "id": "x"}, RECORDS_READ: 1}
+        metadata: Any = {TABLE: {"uri": uri, "id": "x"}, RECORDS_READ: 1}
         instance.report_runless_asset_event(dg.AssetMaterialization(THINGS, metadata=metadata))
         for lake, result in ((dev, "complete"), (prod, "unknown")):
             (status,) = stream_statuses([asset], lake, instance)

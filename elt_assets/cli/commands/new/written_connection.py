@@ -75,8 +75,8 @@ def write_connection(
     """
     name, path = folder.name, folder / DEFINITION_FILE
     current = {**source.attributes, source.kind: source.current, "config": config}
-    written = document(name, current, streams)["attributes"]
-    connection = parse_connection(written, path, Connection)
+    literal = document(name, current, streams)["attributes"]
+    connection = parse_connection(literal, path, Connection)
     build_connection_assets(connection, catalog=catalog)
     text = _text(document(name, {**source.attributes, "config": None}, streams), config, notes)
     try:
