@@ -270,7 +270,6 @@ class _Composition:
         if len(unions) > 1 and prod(len(options) for _, options in unions) > _MAX_COMBINATIONS:
             return _ANYTHING
         beside = [shape] if _is_typed(shape) else []
-        adds_nothing = len(unions) == 1 and len({*_types(shape.get("type"))} - {"null"}) < 2
         described: list[Any] = []
         for options in itertools.product(*(map(_add_type, options) for _, options in unions)):
             parts = [*beside, *options]
@@ -278,9 +277,7 @@ class _Composition:
                 continue
             if not any(map(_is_typed, parts)):
                 return _ANYTHING
-            if adds_nothing and not all(map(_is_typed, options)):
-                described += options
-            elif len(parts) == 1:
+            if len(parts) == 1:
                 described.append(self._field(parts[0], steps + 1, is_copy=is_copy))
             else:
                 combined = self._field(_Merge(allOf=parts), steps + 1, is_copy=True)
