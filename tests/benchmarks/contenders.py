@@ -204,7 +204,11 @@ def project(
     }
     attributes = {
         "name": "bench",
-        "source": {"command": list(command), "config": {}},
+        "source": {
+            "command": list(command),
+            "config": {},
+            "environment": ["BENCH_MESSAGES", "BENCH_CATALOG", "BENCH_TIMES"],
+        },
         "streams": [stream],
     }
     defs = {"type": "elt_assets.ConnectionComponent", "attributes": attributes}
