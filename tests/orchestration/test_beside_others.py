@@ -3,6 +3,7 @@
 # No `from __future__ import annotations`: Dagster inspects the annotations of assets.
 
 import datetime as dt
+import gc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -112,3 +113,10 @@ def test_an_asset_downstream_computes_with_the_settings_of_elt_spark(own: Projec
     assert materialize(own, "*", [load, read]).success
     assert own.rows("load") == [{"id": 1, "at": MIDNIGHT, "hour": 0, "number": 7}]
     assert own.rows("read") == [{"id": 1, "at": MIDNIGHT, "hour": 19}]
+
+
+def test_the_collector_of_the_process_is_as_before(own: Project) -> None:
+    script(own, [record(id=1), state(1)], destination_sync_mode="append")
+    before = gc.get_freeze_count(), gc.isenabled(), gc.get_threshold()
+    assert materialize(own, 'key:"scripted/things"').success
+    assert (gc.get_freeze_count(), gc.isenabled(), gc.get_threshold()) == before

@@ -2,7 +2,9 @@
 
 # No `from __future__ import annotations`: Dagster inspects the annotations of the op.
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -258,11 +260,27 @@ def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDe
     )
     def sync(context):  # type: ignore[no-untyped-def] # Dagster would resolve annotations six times
         log_separate_processes(context)
-        with as_dagster_failure():
+        with _leave_out_loaded(), as_dagster_failure():
             yield from SyncStep(assets, source, context).execute()
             activate_shared_session()  # the next step in this thread may be somebody else's
 
     return sync
+
+
+@contextlib.contextmanager
+def _leave_out_loaded() -> Iterator[None]:
+    """Let Python's collector of unused objects leave out what is loaded, which takes long to search.
+
+    Afterwards the collector is as before: the next step of the process may be somebody else's.
+    """
+    is_left_out = gc.get_freeze_count() > 0
+    if not is_left_out:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if not is_left_out:
+            gc.unfreeze()
 
 
 def _retries(retry: Retry) -> dg.RetryPolicy | None:
