@@ -28,8 +28,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from elt_assets.errors import SystemFailure
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.spark.parsing.statistics import statistics
 from elt_assets.lake.spark.partitioned_files import read_values
+from elt_assets.lake.spark.statistics import select_logged, statistics
 from elt_assets.storage.clean_up import clean_up
 from elt_assets.storage.location import Location
 
@@ -72,7 +72,7 @@ class DataFile:
 
     def add(self, *, moved: bool = False) -> AddAction:
         """Return the log action that adds the file. `moved`: its rows were in the table before."""
-        stats = self.stats or json.dumps({"numRecords": self.records})
+        stats = select_logged(self.stats, self.records)
         return AddAction(self.path, self.size, dict(self.partition), _now(), not moved, stats)
 
     def remove(self, *, moved: bool = False) -> RemoveAction:

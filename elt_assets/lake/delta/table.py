@@ -43,6 +43,7 @@ from elt_assets.lake.delta.rollback import rollback, version_of
 from elt_assets.lake.spark import parquet_files
 from elt_assets.lake.spark.expressions import make_empty
 from elt_assets.lake.spark.session import STRICT_READ
+from elt_assets.lake.spark.statistics import MAX_BOUND_CHARS
 from elt_assets.storage.location import Location
 
 _FILES = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "num_records": pa.int64()})
@@ -607,7 +608,9 @@ def _describe_partitioning(columns: Sequence[str]) -> str:
 
 
 def _exact(value: object) -> bool:
-    return isinstance(value, int | str) and not isinstance(value, bool)
+    if isinstance(value, str):
+        return len(value) < MAX_BOUND_CHARS  # a longer one is cut
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @contextlib.contextmanager

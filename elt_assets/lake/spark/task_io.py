@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elt_assets.lake.spark.foreign_types import conform, open_file
+from elt_assets.lake.spark.statistics import Measure
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 RESULT = "task int, role string, name string"
@@ -144,6 +145,7 @@ class FileWriter:
         self._waiting_bytes = 0
         self._sink: Any = None
         self._writer: Any = None
+        self._measure = Measure()
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not len(batch):
@@ -162,8 +164,9 @@ class FileWriter:
     def close(self) -> None:
         if self._writer is not None:
             self.flush()
-            if self._key_values:
-                self._writer.add_key_value_metadata(self._key_values)
+            self._writer.add_key_value_metadata(
+                {**self._measure.key_values(), **(self._key_values or {})}
+            )
             self._writer.close()
             self.sizes.append(self._sink.tell())
             self._sink.close()
@@ -184,7 +187,9 @@ class FileWriter:
     def flush(self) -> None:
         """Write the rows that wait as a row group."""
         if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting))
+            rows = pa.Table.from_batches(self._waiting)
+            self._measure.add(rows)
+            self._writer.write_table(rows)
         self._waiting, self._waiting_bytes = [], 0
 
     def _open(self, schema: pa.Schema) -> None:
@@ -192,6 +197,7 @@ class FileWriter:
         if self._system.type_name == "local":  # a store of objects has no folders
             self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
         self.names.append(name)
+        self._measure = Measure()
         self._sink = self._system.open_output_stream(f"{self._root}/{name}")
         self._writer = pq.ParquetWriter(
             self._sink,

@@ -18,6 +18,7 @@ from elt_assets.lake.spark import (
     parsing,
     partitioned_files,
     split_tasks,
+    statistics,
     task_io,
     types,
     widening_tasks,
@@ -27,7 +28,7 @@ from elt_assets.protocol.airbyte.recovery import texts
 
 _OWN = (
     *(file_tasks, foreign_types, merge_tasks, parsing, partitioned_files),
-    *(split_tasks, task_io, types, wider_values, widening_tasks),
+    *(split_tasks, statistics, task_io, types, wider_values, widening_tasks),
 )
 for _module in (*_OWN, texts, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]

@@ -21,8 +21,8 @@ from elt_assets.lake.spark.parsing.job import (
     ParseTask,
     WrittenFile,
 )
-from elt_assets.lake.spark.parsing.statistics import statistics
 from elt_assets.lake.spark.partitioned_files import make_writer, read_values
+from elt_assets.lake.spark.statistics import statistics
 from elt_assets.lake.spark.task_io import FileWriter, discard_on_error
 
 BLOCK = 1 << 19
