@@ -15,6 +15,7 @@ from connectors.declarative.requests.failures.policy import may_lack_records, mu
 from connectors.declarative.requests.pages.paginator import LoopGuard, Paginator
 from connectors.declarative.requests.pages.view import View
 from connectors.declarative.requests.properties import Properties, merge
+from connectors.declarative.requests.records.extraction import DROPPED
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Added, Requester, SliceRequests
 from connectors.sdk.http import Response, is_ignored
@@ -132,10 +133,7 @@ class Retriever:
         for records in self._selector.extract(response):
             if page_records is not None:
                 yield page_records
-            view.extracted += len(records)
-            page_records = self._selector.select(records, {**variables, **page})
-            view.size += len(page_records)
-            view.last = page_records[-1] if page_records else view.last
+            page_records = self._select(records, {**variables, **page}, view)
         following = guard.check(response, page_records or [], later(view))
         del response, view, later  # the records are enough
         yield page_records or []
@@ -153,30 +151,41 @@ class Retriever:
         assert self._properties is not None
         merged: dict[Hashable, Record] = {}
         response: Response | None = None
-        extracted = 0
+        view: View | None = None
         for names in self._properties.chunks():
             page = {**_page_variables(token), "query_properties": names}
             response = self._send(requests, page, added, token)
-            extracted = 0
+            view = self._view(response, token)
             for records in () if self._has_nothing(response) else self._selector.extract(response):
-                extracted += len(records)
-                self._merge(self._selector.select(records, {**variables, **page}), merged)
+                self._merge(self._select(records, {**variables, **page}, view), merged)
         merged_records = list(merged.values())
         following = None
-        if response is not None and not self._has_nothing(response):
-            view = self._view(response, token)
+        if response is not None and view is not None and not self._has_nothing(response):
+            if self._properties.merges and view.last is not None:
+                view.last = merged.get(self._properties.key(view.last), view.last)
             view.is_changed = self._selector.changes_records
-            view.extracted, view.size = extracted, len(merged_records)
-            view.last = merged_records[-1] if merged_records else None
             later = self._paginator.strategy.plan(view)
             following = guard.check(response, merged_records, later(view))
-            del view, later
-        del response
+            del later
+        del response, view
         yield merged_records
         return following
 
     def _view(self, response: Response, token: Any) -> View:
         return View(self._requester.environment.config, response, self._decoder, token)
+
+    def _select(
+        self, records: list[Record], variables: Mapping[str, Any], view: View
+    ) -> list[Record]:
+        """Return the records that are left; count them all for the paginator."""
+        present = [record for record in records if record is not DROPPED]
+        view.extracted += len(records)
+        selected = self._selector.select(records, variables)
+        if len(selected) == len(present) and selected:
+            view.last = selected[-1]
+        elif present:
+            view.last = self._selector.transform_left_out(present[-1], variables)
+        return selected
 
     def _merge(self, records: list[Record], merged: dict[Hashable, Record]) -> None:
         """Add records to those that have the same key; a record without a key stays alone."""

@@ -73,7 +73,7 @@ class Cursor(Strategy):
     def _token(self, variables: Mapping[str, Any]) -> Any:
         """Return the token. A text that is a number in another form, such as 1e5 or 1_000, stays as the API
         has written it; the CDK makes another token of it."""
-        token = self._value.evaluate(variables)
+        token = self._value.evaluate_or(None, variables)  # the last page need not have its place
         if type(token) in (int, float):
             text = self._value.text_of(variables).strip()
             return token if text == str(token) else text

@@ -54,9 +54,9 @@ class View:
         response: the response.
         decoder: the decoder of the response.
         token: the token of the page; None for a first page without one.
-        extracted: the number of records in the response.
-        size: the number of records that are left after filters and transformations.
-        last: the last one of them; None if there is none.
+        extracted: the number of records in the response, before the filter: a page of which the filter leaves
+            nothing is not the last one.
+        last: the last one of them, transformed; None if there is none.
         is_changed: whether transformations have changed the decoded body.
     """
 
@@ -65,7 +65,6 @@ class View:
     decoder: Decoder
     token: Any
     extracted: int = 0
-    size: int = 0
     last: Record | None = None
     is_changed: bool = False
 
@@ -74,7 +73,7 @@ class View:
         values: dict[str, Any] = {
             "config": self.config,
             "last_record": self.last,
-            "last_page_size": self.size,
+            "last_page_size": self.extracted,
         }
         if "response" in names:
             values["response"] = self.decoder.shown(self.response, is_fresh=self.is_changed)

@@ -22,7 +22,7 @@ from connectors.declarative.requests.records.normalization import Convert, norma
 from connectors.declarative.requests.records.transformations import Transform, transformation
 from connectors.sdk.http import Response
 from connectors.sdk.items import Record
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 
 _RECORD = frozenset({"record"})
 LoadSchema = Callable[[], Mapping[str, Any]]
@@ -69,6 +69,7 @@ class Selector:
         if is_first is None:
             is_first = is_client_side
         self._steps = [*steps, *keep_record] if is_first else [*keep_record, *steps]
+        self._after_filter = [] if is_first else steps
         self._normalizes = _normalizes(component)
         self.changes_records |= self._normalizes
 
@@ -98,6 +99,21 @@ class Selector:
         if self._normalizes and self._normalizer is not None:
             records[:] = map(self._normalizer, records)
         return records
+
+    def transform_left_out(self, record: Record, variables: Variables) -> Record:
+        """Return a record that the filter has left out as it would be with the others.
+
+        A paginator looks at the last record of a page, whether it is kept or not.
+        """
+        records = [record]
+        try:
+            for step in self._after_filter:
+                step(records, variables)
+            if self._normalizes and self._normalizer is not None:
+                records = [self._normalizer(record)]
+        except EltError:  # a transformation need not fit what is left out
+            return record
+        return records[0] if records else record
 
     @cached_property
     def _normalizer(self) -> Convert | None:

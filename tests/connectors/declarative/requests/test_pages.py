@@ -415,11 +415,11 @@ def test_a_page_size_that_is_missing_or_none_is_an_error(
     assert message in error.message
 
 
-def test_a_cursor_in_something_that_is_missing_is_an_error_unless_the_pages_stop_before(
+def test_a_cursor_that_cannot_be_evaluated_is_an_error_unless_the_pages_stop_before(
     reading: Reading,
 ) -> None:
     reading.answer({"data": rows(1)})
-    written = CURSOR.replace("response.next", "response.links.next")
+    written = CURSOR.replace("response.next", "response.data + 1")
     assert "cursor_value cannot be evaluated" in reading.error(written).message
     stopped = written.replace(
         "CursorPagination,", 'CursorPagination, stop_condition: "{{ not response.links }}",'
@@ -483,3 +483,52 @@ def test_headers_are_found_in_any_case_and_link_is_parsed() -> None:
     assert (found["x-next"], found["X-Next"], found.get("X-NEXT")) == ("5", "5", "5")
     assert (found["Link"], found["link"]["next"]["url"]) == ("<https://a>; rel=next", "https://a")
     assert "x-NEXT" in found and "other" not in found and found.get("other", 1) == 1
+
+
+CHOSEN = """
+    record_selector: {record_filter: {condition: "{{ record['id'] in config['chosen'] }}"}}
+    transformations:
+      - type: AddFields
+        fields: [{path: [seen], value: "{{ record['id'] + 1 }}", value_type: integer}]
+    """
+STOPS = ', stop_condition: "{{ last_page_size < 2 }}"'
+
+
+@settings(
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    number=st.integers(0, 7),
+    chosen=st.sets(st.integers(0, 6)),
+    token=st.sampled_from(
+        [
+            '"{{ response.begin + 2 }}"' + STOPS,
+            """"{{ last_record['id'] + 1 }}\"""" + STOPS,
+            """"{{ last_record['seen'] }}\"""" + STOPS,
+            """"{{ last_record['seen'] if last_page_size == 2 else '' }}\"""",
+            '"{{ response.paging.next.after }}"',
+            """"{{ headers['link']['next']['after'] }}\"""",
+        ]
+    ),
+)
+def test_a_filter_decides_nothing_about_the_pages(
+    reading: Reading, number: int, chosen: set[int], token: str
+) -> None:
+    """Nor does the last page need a place for a token."""
+
+    def script(request: Received) -> Any:
+        begin = int(request.params.get("after", 0))
+        page = {"data": rows(number)[begin : begin + 2], "begin": begin}
+        if begin + 2 >= number:
+            return page
+        link = f'<{reading.api.url}>; rel="next"; after="{begin + 2}"'
+        body = {**page, "paging": {"next": {"after": begin + 2}}}
+        return Answer(body=body, headers={"Link": link})
+
+    reading.configure(chosen=sorted(chosen))
+    reading.answer(script)
+    description = together(CHOSEN, CURSOR.replace('"{{ response.next }}"', token))
+    expected = [{"id": n, "seen": n + 1} for n in range(number) if n in chosen]
+    assert reading.records(description) == expected
