@@ -21,6 +21,13 @@ _UTC = pa.timestamp("us", "UTC")
 MAX_TEXT = 1 << 20
 """Maximum characters of a bad line that a rejected record has."""
 
+_COMPRESSED = {
+    "gzip": b"\x1f\x8b",
+    "bz2": b"BZh",
+    "zstd": b"\x28\xb5\x2f\xfd",
+    "lz4": b"\x04\x22\x4d\x18",
+}
+"""The first bytes of compressed files."""
 _MAX_NAMES = 200
 """Maximum characters of the names of columns in an error."""
 
@@ -88,6 +95,21 @@ class FileRows:
             text = text.decode("utf-8", "backslashreplace")
         line = {"file": self.file.path, unit: number, "error": reason, "text": text[:MAX_TEXT]}
         return encode([line])
+
+
+def refuse_compressed(file: FileVersion, data: bytes) -> None:
+    """Refuse a file of text whose bytes are compressed although its name does not say so.
+
+    Raises:
+        ConfigError: they are.
+    """
+    for kind, mark in _COMPRESSED.items():
+        if data.startswith(mark):
+            raise make_file_error(
+                file,
+                f"it is compressed ({kind}), and neither its name nor the config says so",
+                f"set `compression: {kind}`, or give the file a name that ends in .csv.gz or such",
+            )
 
 
 def refuse_doubles(file: FileVersion, columns: Iterable[str], guidance: str) -> None:

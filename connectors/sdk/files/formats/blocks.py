@@ -6,7 +6,7 @@ rows of 16 MB, that is 512 MB.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Semaphore
 from typing import Any
@@ -22,12 +22,16 @@ class BlockStream:
     """The bytes of a stream, for a thread of pyarrow that reads them while another one uses them.
 
     Each use of the reader within `allow_reads` lets the thread read one more block.
+
+    Args:
+        check: gets each block, the last one empty; what it raises ends the read.
     """
 
     closed = False
 
-    def __init__(self, stream: Any):
+    def __init__(self, stream: Any, check: Callable[[bytes], None] | None = None):
         self._stream = stream
+        self._check = check
         self._blocks = Semaphore(_AHEAD)
         self._is_wanted = True
         self._has_ended = False
@@ -53,6 +57,8 @@ class BlockStream:
                 break
         block = self._stream.read_buffer(size)
         self._has_ended = block.size == 0
+        if self._check is not None:
+            self._check(bytes(block))
         return block
 
     def readable(self) -> bool:

@@ -23,9 +23,10 @@ from connectors.sdk.files.formats.file_format import (
     FilePart,
     estimate_rows,
 )
+from connectors.sdk.files.formats.quotes import BadQuote, Quotes
 from connectors.sdk.files.options import CsvOptions
 from connectors.sdk.files.read_files import FileVersion
-from connectors.sdk.files.rows import FileRows, make_file_error, refuse_doubles
+from connectors.sdk.files.rows import FileRows, make_file_error, refuse_compressed, refuse_doubles
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage, find_compression
 from connectors.sdk.files.texts import cast_texts, infer_kinds, json_value
@@ -36,6 +37,8 @@ _EMPTY = ("Empty CSV file", "Could not skip initial")
 """What pyarrow says of a file without rows."""
 _LARGE = 4 << 20
 """Size of a block in bytes from which the memory of each is given back: it costs time to get it again."""
+_MAX_HEAD = 64 << 20
+"""Bytes in which the header of a file must end."""
 _FEW_MISFITS = 50
 """A batch with more misfits becomes records as a whole; otherwise only their rows do."""
 
@@ -98,7 +101,11 @@ class Delimited:
 
         if options.encoding != "utf-8":  # here, so that each read of a block gives one
             stream = pa.transcoding_input_stream(stream, options.encoding, "utf-8")
-        blocks = BlockStream(stream)
+        check = None
+        if options.quote is not None:
+            skipped = head.skipped_lines
+            check = Quotes(options.delimiter, options.quote, options.escape, skipped).check
+        blocks = BlockStream(stream, check)
         try:
             reader = pacsv.open_csv(
                 pa.PythonFile(blocks, mode="r"),
@@ -131,6 +138,13 @@ class Delimited:
                     pa.default_memory_pool().release_unused()
         except StopIteration:
             return
+        except BadQuote as error:
+            raise make_file_error(
+                head.file,
+                str(error),
+                "correct the file, or load it whole; if its values have no quotes around them, set "
+                "`csv.quote: null`",
+            ) from None
         except pa.ArrowInvalid as error:
             if not any(mark in str(error) for mark in _EMPTY):
                 raise self._describe(error, head.file) from error
@@ -143,13 +157,15 @@ class Delimited:
                 f"a row has more than {self.options.max_row_bytes:,} bytes, or a quote has no end",
                 "correct the file, or set `csv.max_row_bytes` or `csv.quote`",
             )
-        if "UTF8" in text:
-            return make_file_error(
-                file,
-                f"its encoding is not {self.options.encoding}: {text}",
-                "set `csv.encoding`, such as `latin-1`, `cp1252` or `utf-16`",
-            )
-        return error
+        return self.describe_encoding(text, file) if "UTF8" in text else error
+
+    def describe_encoding(self, error: str, file: FileVersion) -> Exception:
+        """Return the error of a file that has another encoding."""
+        return make_file_error(
+            file,
+            f"its encoding is not {self.options.encoding}: {error}",
+            "set `csv.encoding`, such as `latin-1`, `cp1252` or `utf-16`",
+        )
 
 
 def _reject(rows: FileRows, row: pacsv.InvalidRow) -> bytes:
@@ -173,13 +189,36 @@ class _Head:
     names: list[str] = field(init=False)
     skipped_lines: int = field(init=False)
     _rows: Iterator[list[str]] = field(init=False, repr=False)
+    _first: list[str] | None = field(init=False, repr=False)
+    _header_lines: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         options = self.format.options
-        text, is_cut = self._read()
+        size = self.size
+        while not self._parse(*self._read(size)):
+            if size >= max(_MAX_HEAD, options.max_row_bytes):
+                raise make_file_error(
+                    self.file,
+                    f"its header does not end in its first {size:,} bytes",
+                    "correct the file, `csv.quote` or `csv.skip_rows`",
+                )
+            size *= 8
+        first = self._first
+        if first is None:
+            self.names = []
+            return
+        if options.header:
+            self.skipped_lines += self._header_lines
+        else:
+            self._rows = chain([first], self._rows)
+        self.names = self._name(first)
+
+    def _parse(self, text: str, is_cut: bool) -> bool:
+        """Find the first row; return whether it is whole: a line follows it, or the file ends."""
+        options = self.format.options
         lines = list(io.StringIO(text, newline=""))
-        if is_cut and len(lines) > 1:
-            del lines[-1]
+        if is_cut:
+            del lines[-1:]
         reader = self._rows = csv.reader(
             iter(lines[options.skip_rows :]),
             delimiter=options.delimiter,
@@ -189,19 +228,13 @@ class _Head:
         )
         self.skipped_lines = options.skip_rows
         try:
-            first = next((row for row in self._rows if row), None)
+            self._first = next((row for row in self._rows if row), None)
         except csv.Error as error:
             raise make_file_error(
                 self.file, f"its header: {error}", "correct `csv.quote`"
             ) from None
-        if first is None:
-            self.names = []
-            return
-        if options.header:
-            self.skipped_lines += reader.line_num
-        else:
-            self._rows = chain([first], self._rows)
-        self.names = self._name(first)
+        self._header_lines = reader.line_num
+        return not is_cut or options.skip_rows + reader.line_num < len(lines)
 
     def sample_rows(self) -> Iterator[list[str]]:
         """Yield some rows."""
@@ -210,10 +243,12 @@ class _Head:
         except csv.Error:  # a value is too long for this reader; that of all rows takes it
             return
 
-    def _read(self) -> tuple[str, bool]:
+    def _read(self, size: int) -> tuple[str, bool]:
+        """Return the text of the first bytes, and whether there are more."""
         encoding = self.format.options.encoding
         with self.storage.open_stream(self.file, self.format.compression) as stream:
-            data = stream.read(self.size)
+            data = stream.read(size)
+        refuse_compressed(self.file, data)
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and "16" not in encoding:
             raise make_file_error(self.file, "its encoding is UTF-16", "set `csv.encoding: utf-16`")
         if data.count(0) > len(data) // 4 and "16" not in encoding and "32" not in encoding:
@@ -222,10 +257,14 @@ class _Head:
                 "many of its bytes are zero",
                 "set `csv.encoding: utf-16`; or it is no text",
             )
-        text = io.IncrementalNewlineDecoder(
-            codecs.getincrementaldecoder(encoding)("replace"), translate=False
-        ).decode(data)
-        return text.removeprefix("\ufeff"), len(data) == self.size
+        is_cut = len(data) == size
+        try:
+            text = io.IncrementalNewlineDecoder(
+                codecs.getincrementaldecoder(encoding)(), translate=False
+            ).decode(data, final=not is_cut)
+        except UnicodeError as error:
+            raise self.format.describe_encoding(str(error), self.file) from None
+        return text.removeprefix("\ufeff"), is_cut
 
     def _name(self, first: Sequence[str]) -> list[str]:
         chosen = self.format.options.columns

@@ -22,7 +22,7 @@ from connectors.sdk.files.formats.file_format import (
 from connectors.sdk.files.formats.json_blocks import join_objects
 from connectors.sdk.files.options import JsonLinesOptions
 from connectors.sdk.files.read_files import FileVersion
-from connectors.sdk.files.rows import FileRows, make_file_error
+from connectors.sdk.files.rows import FileRows, make_file_error, refuse_compressed
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage, find_compression
 
@@ -51,10 +51,10 @@ class JsonLines:
     def sample(self, storage: Storage, file: FileVersion) -> Shapes:
         with self._open(storage, file) as stream:
             data = stream.read(SAMPLE_BYTES)
-        self._require_lines(file, data)
+            self._require_lines(file, data)
+            if len(data) == SAMPLE_BYTES:
+                data += _rest_of_line(file, stream)
         lines = data.splitlines()
-        if len(data) == SAMPLE_BYTES and len(lines) > 1:
-            del lines[-1]  # it may have been cut
         root = ColumnShape()
         for line in lines[:SAMPLE_ROWS]:
             value = _decode_object(line)
@@ -106,6 +106,7 @@ class JsonLines:
         Raises:
             ConfigError: it does not begin as JSON lines do.
         """
+        refuse_compressed(file, data)
         start = data.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise make_file_error(file, "its encoding is UTF-16", "set `jsonl.encoding: utf-16`")
