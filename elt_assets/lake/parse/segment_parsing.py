@@ -101,6 +101,7 @@ class SegmentParser:
         declared: all columns that the stream's schema declares.
         key: the columns of the key; one at least must not be null, and no object that has one.
         partition: the value of the column `_elt_partition`; None: the rows do not have it.
+        cursor: the column by which rows of a key are ordered; empty if there is none.
         keeps_undeclared: undeclared fields are kept, in the column `UNDECLARED`.
     """
 
@@ -113,9 +114,11 @@ class SegmentParser:
         sync_ids: SyncIds,
         key: Key = (),
         partition: str | None = None,
+        cursor: Sequence[str] = (),
         *,
         keeps_undeclared: bool = False,
     ):
+        order = [(cursor, "ordered")] if key and cursor else []
         dead, extra = rejections.table, UNDECLARED if keeps_undeclared else None
         self._table, self._dead = table, dead
         self._job = ParseJob(
@@ -143,6 +146,11 @@ class SegmentParser:
                 rejections.values,
             ),
             partition_by=table.partition_by,
+            nulled={
+                name: f"field {name!r} is null in place of a value that did not fit: rows are {use} by it"
+                for path, use in [*((part, "matched") for part in key), *order]
+                for name in _key_part(columns, path).fields
+            },
             dependent=DEPENDENT,
             keyless=TRUNCATED,
         )

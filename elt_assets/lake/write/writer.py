@@ -386,6 +386,7 @@ class TableWriter:
             # No record contains its partition.
             [list(part) for part in order.key if part != [metadata_columns.PARTITION]],
             spec.partition,
+            order.cursor,
             keeps_undeclared=spec.keeps_undeclared,
         )
         fields = [column.field for column in unstored]

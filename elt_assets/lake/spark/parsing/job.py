@@ -55,6 +55,8 @@ class ParseJob:
         root: pyarrow's file system, and the path in it of the table.
         folder: the folder in the table that gets the files.
         key: one part at least must not be null, and no object that has one.
+        nulled: the reasons to reject a record whose key or cursor is null in place of a value that did not
+            fit, by the paths of the source's names.
         strict_reasons: the reasons to reject a record for a change of a value, by the number of its field.
         sync_ids: the start of the rows' ids, the generation and the sync id.
         partition: the value of `_elt_partition`; None if the table has no partitions.
@@ -78,6 +80,7 @@ class ParseJob:
     extra: str | None
     dead_letter: DeadLetter
     partition_by: Sequence[str] = ()
+    nulled: Mapping[str, str] = field(default_factory=dict)
     dependent: Sequence[str] = ()
     keyless: str = ""
 

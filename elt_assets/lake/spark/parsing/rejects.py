@@ -1,8 +1,10 @@
 """Rejected records: the reasons for which a record has no row, and its row in the dead letter.
 
 A record is rejected if it is not readable; if it lacks all parts of its key, or an object that has one; or if
-a value in its key or in a strict column is not kept as it is. The dead letter has its data as received, and
-the whole line only if that cannot be read. A record that says that the table was truncated needs no key.
+a value in its key or in a strict column is not kept as it is. It is rejected, too, if its cursor or a part of
+its key is null in place of a value that did not fit, here or in the source: two values would be one, and the
+newest row would be the oldest, since null is the least. The dead letter has its data as received, and the
+whole line only if that cannot be read. A record that says that the table was truncated needs no key.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from msgspec import Raw
 
 from elt_assets.lake.spark.parsing.envelopes import Envelope
 from elt_assets.lake.spark.parsing.job import KeyPart, LineRange, ParseJob
-from elt_assets.lake.spark.types.changes import BlockChanges
+from elt_assets.lake.spark.types.changes import NULLED, BlockChanges
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS
 from elt_assets.protocol.airbyte.recovery.texts import read
 
@@ -34,10 +36,13 @@ def find_rejects(
     """
     if not job.key and not job.strict_reasons:
         return {}
-    reasons = _find_missing_keys(job.key, batch, positions)
-    if reasons:
-        for row in _find_keyless(job, batch):
-            reasons.pop(positions[row], None)
+    reported = _Reported(job, batch)
+    reasons = {positions[row]: reason for row, reason in reported.find_nulled().items()}
+    missing = _find_missing_keys(job.key, batch, positions)
+    if missing:
+        for row in reported.find_keyless():
+            missing.pop(positions[row], None)
+    reasons |= missing
     misfits = {path: part.misfit for part in reversed(job.key) for path in part.fields}
     for line, entries in changes.by_line.items():
         for entry in entries:
@@ -64,12 +69,39 @@ def _find_missing_keys(
     }
 
 
-def _find_keyless(job: ParseJob, batch: pa.RecordBatch) -> list[int]:
-    """Return the numbers of the rows that need no key."""
-    changes = pc.struct_field(batch.column(job.metadata.names[3]), "changes")
-    reasons = pc.struct_field(pc.list_flatten(changes), "reason")
-    owners = pc.list_parent_indices(changes)
-    return list(owners.filter(pc.equal(reasons, job.keyless)).to_pylist())
+class _Reported:
+    """The changes of the rows of a batch: those that the source reports, and those that were made here."""
+
+    def __init__(self, job: ParseJob, batch: pa.RecordBatch):
+        self._job = job
+        changes = pc.struct_field(batch.column(job.metadata.names[3]), "changes")
+        self._owners = pc.list_parent_indices(changes)
+        self._entries = pc.list_flatten(changes)
+
+    def find_keyless(self) -> list[int]:
+        """Return the numbers of the rows that need no key."""
+        reasons = pc.struct_field(self._entries, "reason")
+        return list(self._owners.filter(pc.equal(reasons, self._job.keyless)).to_pylist())
+
+    def find_nulled(self) -> dict[int, str]:
+        """Return the numbers of the rows with such a null in their key or cursor, and the reasons."""
+        if not len(self._entries):
+            return {}
+        fields, kinds, reasons = (
+            pc.struct_field(self._entries, name) for name in ("field", "change", "reason")
+        )
+        names_of_order, left_out = (
+            pa.array(list(texts), pa.string()) for texts in (self._job.nulled, self._job.dependent)
+        )
+        nulled = pc.and_(pc.equal(kinds, NULLED), pc.is_in(fields, names_of_order))
+        # A value that is left out because it has not changed is that of the row before.
+        is_left_out = pc.is_in(reasons, left_out)
+        chosen = pc.fill_null(pc.and_not(nulled, is_left_out), False)
+        rows, names = self._owners.filter(chosen), fields.filter(chosen)
+        return {
+            row: self._job.nulled[name]
+            for row, name in zip(rows.to_pylist(), names.to_pylist(), strict=True)
+        }
 
 
 def _column(batch: pa.RecordBatch, path: Sequence[str]) -> Any:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-MISFIT = ("NULLED", "DESTINATION_TYPECAST_ERROR")
+NULLED = "NULLED"
+"""The change of a value that became null."""
+MISFIT = (NULLED, "DESTINATION_TYPECAST_ERROR")
 """A value of another type or form, or out of range."""
-OVERSIZE = ("NULLED", "DESTINATION_FIELD_SIZE_LIMITATION")
+OVERSIZE = (NULLED, "DESTINATION_FIELD_SIZE_LIMITATION")
 """A value beyond a limit of size, depth or digits."""
 ROUNDED = ("TRUNCATED", "DESTINATION_FIELD_SIZE_LIMITATION")
 """A value of which the column keeps a part: a rounded number, a time cut to microseconds."""
