@@ -104,18 +104,18 @@ def find_failed_checks(
         return []
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
     evaluations = [
-        record.event.dagster_event.asset_check_evaluation_data
+        (record.run_id, record.event.dagster_event.asset_check_evaluation_data)
         for key in keys
         if (record := records.get(key)) is not None
-        and ((run := instance.get_run_by_id(record.run_id)) is None or is_of_lake(run, lake))
         and record.event is not None
         and record.event.dagster_event is not None
         and record.event.dagster_event_type is DagsterEventType.ASSET_CHECK_EVALUATION
     ]
     return [
         StoredCheck(evaluation.check_name, str(evaluation.severity.value))
-        for evaluation in evaluations
+        for run_id, evaluation in evaluations
         if not evaluation.passed
+        and ((run := instance.get_run_by_id(run_id)) is None or is_of_lake(run, lake))
     ]
 
 
