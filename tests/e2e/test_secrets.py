@@ -125,7 +125,5 @@ def test_a_missing_file_and_a_missing_secret_are_reported_when_a_connector_start
     assert "config.nested[0].key_json refers to the secret erp, and acme.vault:read" in checked
     (team.folder / "secrets" / "token").unlink()
     checked = " ".join(team.elt("check", "crm").stderr.split())
-    assert (
-        "source.environment.CRM_TOKEN refers to the file" in checked and "No such file" in checked
-    )
+    assert "environment.CRM_TOKEN refers to the file" in checked and "No such file" in checked
     assert "hunter" not in checked and not team.witness.exists()

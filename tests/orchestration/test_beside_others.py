@@ -117,6 +117,7 @@ def test_an_asset_downstream_computes_with_the_settings_of_elt_spark(own: Projec
 
 def test_the_collector_of_the_process_is_as_before(own: Project) -> None:
     script(own, [record(id=1), state(1)], destination_sync_mode="append")
-    before = gc.get_freeze_count(), gc.isenabled(), gc.get_threshold()
+    left_out, before = gc.get_freeze_count(), (gc.isenabled(), gc.get_threshold())
     assert materialize(own, 'key:"scripted/things"').success
-    assert (gc.get_freeze_count(), gc.isenabled(), gc.get_threshold()) == before
+    assert (gc.isenabled(), gc.get_threshold()) == before
+    assert gc.get_freeze_count() <= left_out  # what others left out may have ended since
