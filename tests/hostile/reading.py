@@ -1,6 +1,6 @@
 """Runs every attack of a connector in this process, and prints what came of each, and the memory it took.
 
-`python -m tests.hostile.reading FOLDER SCALE`: one line of JSON for each.
+`python -m tests.hostile.reading FOLDER SCALE [NAME …]`: one line of JSON for each, or for each that is named.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def measure_peak() -> int:
     return int(match[1]) >> 10
 
 
-def main(top: Path, scale: int) -> None:
-    for name, attack in ATTACKS.items():
+def main(top: Path, scale: int, *names: str) -> None:
+    for name in names or ATTACKS:
+        attack = ATTACKS[name]
         folder = top / name
         folder.mkdir()
         begun = time.monotonic()
@@ -77,4 +78,4 @@ def main(top: Path, scale: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])
