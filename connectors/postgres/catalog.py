@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.cdc.fields import UPDATED_AT
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_texts
 from connectors.postgres.types import ColumnType, ServerType, column_type, json_schema
 from connectors.sdk.items import Warn
-from connectors.sdk.log_fields import UPDATED_AT
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 
 TABLE, PARTITIONED, VIEW, MATERIALIZED, FOREIGN = "r", "p", "v", "m", "f"
@@ -36,6 +36,12 @@ SELECT a.attrelid::int8 AS oid, a.attname::text AS name, b.modifier, t.typtype =
   a.attgenerated <> '' AS is_generated,
   CASE WHEN t.typnamespace = 'pg_catalog'::regnamespace THEN t.typname::text ELSE '' END AS type,
   t.typcategory = 'A' AND t.typelem <> 0 AND t.oid NOT IN (22, 30) AS is_array,
+  t.typcategory = 'A' AND EXISTS (
+    WITH RECURSIVE element AS (
+      SELECT t.typelem AS oid
+      UNION ALL
+      SELECT d.typbasetype FROM element JOIN pg_catalog.pg_type d ON d.oid = element.oid AND d.typtype = 'd')
+    SELECT FROM element JOIN pg_catalog.pg_type e ON e.oid = element.oid WHERE e.typtype = 'e') AS has_labels,
   format_type(a.atttypid, a.atttypmod) AS declared, col_description(a.attrelid, a.attnum) AS description
 FROM pg_catalog.pg_attribute a
 CROSS JOIN LATERAL (
@@ -63,13 +69,14 @@ ORDER BY 1, k.position
 @dataclass(frozen=True)
 class Column:
     """A column of a table. `declared`: its type, as the server names it. `is_generated`: the server computes
-    its values."""
+    its values. `has_labels`: it is an array of an enum."""
 
     name: str
     kind: ColumnType
     declared: str
     description: str | None
     is_generated: bool = False
+    has_labels: bool = False
 
     @property
     def expression(self) -> str:
@@ -106,11 +113,19 @@ class Relation:
 
 @dataclass(frozen=True)
 class Table:
-    """A table or view with the columns that the user may read. `key`: the names of its primary key."""
+    """A table or view with the columns that the user may read.
+
+    Attributes:
+        key: the names of its primary key.
+        condition: which of its rows are read, as SQL; empty for all.
+        is_alone: whether the rows of tables that inherit from it are not read as its own.
+    """
 
     relation: Relation
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+    condition: str = ""
+    is_alone: bool = False
 
     @property
     def is_lockable(self) -> bool:
@@ -166,7 +181,14 @@ def describe_tables(session: Session, relations: Sequence[Relation], version: in
             row["type"], row["modifier"], row["is_array"], row["is_composite"], version
         )
         kind = column_type(server_type)
-        column = Column(row["name"], kind, row["declared"], row["description"], row["is_generated"])
+        column = Column(
+            row["name"],
+            kind,
+            row["declared"],
+            row["description"],
+            row["is_generated"],
+            row["has_labels"],
+        )
         columns.setdefault(row["oid"], []).append(column)
     keys: dict[int, list[str]] = {}
     for row in session.rows(_KEYS.format(oids=oids)):

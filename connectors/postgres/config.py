@@ -47,6 +47,12 @@ class PostgresConfig(BaseModel):
     window_megabytes: int = Field(
         256, title="Megabytes of the log that are read and committed at a time", ge=1, le=65536
     )
+    wait_seconds: int = Field(
+        60,
+        title="Seconds to wait for other sessions: for their locks, and for their open transactions",
+        ge=1,
+        le=86_400,
+    )
     lookback: str | None = Field(
         None,
         title="How far below the last value of the cursor late rows are read",

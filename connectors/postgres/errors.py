@@ -1,4 +1,13 @@
-"""Errors of the server and of the connection, by who must act."""
+"""Errors of the server and of the connection, by who must act.
+
+The server's texts are in its own language (`lc_messages`). Of a query there is an SQLSTATE, which tells what
+it is. Of a connection that cannot be opened there is only a text: those of the client are English, since no
+program here sets another language for it, and are all listed. Any other text is an answer of the server. It
+is quoted, with the advice that fits it if it is English; what helps against it is a change of the config,
+unless it is one of those that pass by themselves.
+
+Test: `tests/connectors/postgres/test_languages.py`
+"""
 
 from __future__ import annotations
 
@@ -10,7 +19,7 @@ _QUERY = re.compile(r"\s*Query was:.*", re.DOTALL)
 _STATE = re.compile(r"\. SQLSTATE: \w{5}\s*$")
 _PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(Failed to [a-z ]+: )?(ERROR:\s*)?")
 _CONNECTION = re.compile(
-    r'^connection to server at "[^"]*"( \([^)]*\))?, port \d+ failed: (FATAL:\s*)?'
+    r'^connection to server at "[^"]*"( \([^)]*\))?, port \d+ failed: (FATAL ?:\s*)?'
 )
 
 _PERMANENT = (
@@ -44,10 +53,22 @@ _PERMANENT = (
 )
 """Parts of messages about a connection that a retry does not help, and what does."""
 
+_PASSING = re.compile(
+    "refused|timeout|timed out|unreachable|no route|is down|closed the connection|connection reset|broken "
+    "pipe|could not (receive|send|create socket|connect)|ssl syscall|eof detected|temporary failure|try again"
+    "|resource temporarily|terminating connection|server conn|login has been failing"  # a pool of connections
+    "|the database system is|too many|remaining connection slots|no more connections",  # an English server
+    re.IGNORECASE,
+)
+"""Texts of the client, of a pool, and of an English server that a later run may not meet."""
+
 _TRANSIENT = ("08", "53", "57P", "58", "40", "55P03", "55006", "25P03", "25P04", "25006")
 """Beginnings of SQLSTATE for what a later run may not meet: connections, resources, shutdowns, locks."""
 _GUIDANCE = {
     "42501": "grant the right: `elt check` prints the SQL",
+    "42704": "the slot or the publication is not there, or was made after the log that is to be read: "
+    "compare them with the config; if they were made again, reset the streams of the connection (`elt "
+    "reset`)",
     "42P01": "the table is gone: run `elt discover`, and remove the stream",
     "42703": "a column is gone: run `elt discover`",
     "3F000": "correct `schemas`",
@@ -63,7 +84,14 @@ def connection_error(error: Exception, place: str) -> EltError:
     for part, guidance in _PERMANENT:
         if part in text:
             return ConfigError(message, guidance=guidance)
-    return TransientError(message, guidance="check that the server runs and can be reached")
+    if _PASSING.search(text) or not text:
+        return TransientError(message, guidance="check that the server runs and can be reached")
+    return ConfigError(
+        f"PostgreSQL at {place} refuses the connection: {text}",
+        guidance="this is the answer of the server, in its language: correct `user`, `password`, "
+        "`database` or "
+        "`ssl_mode` as it says; run it again if it says that the server starts or is full",
+    )
 
 
 def query_error(error: Exception, purpose: str) -> EltError:
@@ -71,15 +99,10 @@ def query_error(error: Exception, purpose: str) -> EltError:
     state = getattr(error, "sqlstate", None) or ""
     text = _tidy(error)
     message = f"{purpose}: {text}"
-    if "invalid snapshot identifier" in text or ("snapshot" in text and "does not exist" in text):
-        return TransientError(
-            f"{purpose}: the session that keeps the snapshot has ended",
-            guidance="run it again; it ends when the server restarts, or its connection is cut",
-        )
     if state in _GUIDANCE:
         return ConfigError(message, guidance=_GUIDANCE[state])
     if state.startswith(_TRANSIENT):
-        return TransientError(message, guidance="run it again")
+        return TransientError(message, guidance="run it again", detail=state)
     if not state and re.search("server closed|connection|SSL SYSCALL|no COPY in progress", text):
         return TransientError(message, guidance="the connection was cut: run it again")
     return SystemFailure(

@@ -45,6 +45,7 @@ class Position:
     Attributes:
         least: the oldest running transaction of the snapshot; before this one, all is read.
         identity: of the server; empty if it is unknown.
+        timeline: of the server's log; 0 if it is unknown.
         is_complete: whether all was read.
         files: the file of each table or part that was read, by its oid.
         pages: of a read that is not complete: the pages that were read of each part; None for all.
@@ -54,6 +55,7 @@ class Position:
     least: int
     identity: str = ""
     is_complete: bool = True
+    timeline: int = 0
     files: dict[int, int] = field(default_factory=dict)
     pages: dict[int, int | None] = field(default_factory=dict)
     cursor_field: str | None = None
@@ -65,6 +67,8 @@ class Position:
         state["files"] = {str(oid): number for oid, number in self.files.items()}
         if self.identity:
             state["system"] = self.identity
+        if self.timeline:
+            state["timeline"] = self.timeline
         if not self.is_complete:
             state["pages"] = {str(oid): number for oid, number in self.pages.items()}
         if self.cursor_field is not None:
@@ -88,6 +92,13 @@ def load_position(state: dict[str, Any], snapshot: Snapshot) -> Position:
         raise ConfigError(
             f"the state is of the server {position.identity}, and this one is {snapshot.identity}",
             guidance="if the database has moved, reset the stream (`elt reset`), so that it is read in full",
+        )
+    if position.timeline and snapshot.timeline and position.timeline != snapshot.timeline:
+        raise ConfigError(
+            f"the log of the server has the timeline {snapshot.timeline}, and the state is of "
+            f"{position.timeline}: it was restored from a backup, or failed over, and may give the numbers "
+            "of transactions again",
+            guidance="rows may be missing: reset the stream (`elt reset`), so that it is read in full",
         )
     if position.least > snapshot.end:
         raise ConfigError(
@@ -113,6 +124,7 @@ def _parse(state: dict[str, Any]) -> Position:
         _number(state["xmin"], 1 << 64),
         _text(state.get("system", "")),
         bool(state["complete"]),
+        _number(state.get("timeline", 0), _TURN),
         {int(oid): _number(number, _TURN) for oid, number in state["files"].items()},
         {int(oid): None if end is None else _number(end, _TURN) for oid, end in pages},
         None if cursor["field"] is None else _text(cursor["field"]),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from connectors.postgres.catalog import Column, Table
@@ -34,18 +35,25 @@ class TableRead:
 
     Args:
         holder: the session; it stays open until the slices are read.
+        left_out: the quoted names of partitions that are not read.
 
     Attributes:
         snapshot: that of the session.
     """
 
     def __init__(
-        self, config: PostgresConfig, table: Table, configured: ConfiguredStream, holder: Session
+        self,
+        config: PostgresConfig,
+        table: Table,
+        configured: ConfiguredStream,
+        holder: Session,
+        left_out: Collection[str] = (),
     ):
         self._config, self._table, self._configured = config, table, configured
         self._holder = holder
         self.snapshot = export_snapshot(holder)
-        self._parts, self._warning = list_parts(holder, table, self.snapshot.block)
+        parts, self._warning = list_parts(holder, table, self.snapshot.block)
+        self._parts = [part for part in parts if part.source not in left_out]
         self._cursor = self._find_cursor()
         self._columns = [column.name for column in table.choose_columns(configured)]
 
@@ -81,8 +89,29 @@ class TableRead:
         configured = self._configured
         return configured.resumable and configured.deduplicates and bool(self._table.key)
 
+    def list_slices_of(self, oids: Collection[int]) -> Iterator[Slice]:
+        """Yield the slices of some parts of the table.
+
+        Raises:
+            ConfigError: they cannot be read by themselves.
+        """
+        parts = [part for part in self._parts if part.oid in oids]
+        if len(parts) < len(oids):
+            raise ConfigError(
+                f"partitions of {self._table.relation.quoted} were attached, and cannot be read: "
+                f"{self._warning}",
+                guidance="grant it, or reset the stream (`elt reset`), so that it is read in full",
+            )
+        for part in parts:
+            yield from self._list_slices(part, 0, None, None)
+
+    def _begin(self) -> Position:
+        """Return the position of a read of this snapshot."""
+        snapshot = self.snapshot
+        return Position(snapshot.least, snapshot.identity, timeline=snapshot.timeline)
+
     def _final_position(self) -> Position:
-        position = Position(self.snapshot.least, self.snapshot.identity)
+        position = self._begin()
         position.files = {part.oid: part.filenode for part in self._parts}
         if self._cursor is not None:
             position.cursor_field = self._cursor.name
@@ -97,7 +126,7 @@ class TableRead:
                 "its destination does not deduplicate",
                 guidance="reset the stream: `elt reset`",
             )
-        position = last or Position(self.snapshot.least, self.snapshot.identity, is_complete=False)
+        position = last or replace(self._begin(), is_complete=False)
         for part in self._parts:
             first: int | None = 0
             if last is not None and part.oid in last.pages and self._is_same(part, last):
@@ -162,9 +191,12 @@ class TableRead:
 
     def _slice(self, part: TablePart, first: int, end: int | None, condition: str | None) -> Slice:
         rows = None
-        if condition is None and part.rows:
+        if not condition and part.rows:
             pages = part.pages or 1
             rows = part.rows * (min(end or pages, pages) - min(first, pages)) // pages
+        condition = " AND ".join(
+            f"({clause})" for clause in (self._table.condition, condition) if clause
+        )
         place = "" if not first and end is None else f" pages {first} to {end or 'the end'}"
         data = {
             "snapshot": self.snapshot.name,
@@ -173,7 +205,7 @@ class TableRead:
             "filenode": part.filenode,
             "first": first,
             "end": end,
-            "condition": condition,
+            "condition": condition or None,
             "columns": self._columns,
         }
         return Slice(f"{part.source.removeprefix('ONLY ')}{place}", data, rows=rows)

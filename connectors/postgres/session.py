@@ -9,14 +9,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.errors import connection_error, query_error
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError, TransientError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,15 +30,16 @@ _SETTINGS = {
     "bytea_output": "hex",
     "xmlbinary": "base64",
     "extra_float_digits": "1",
-    "statement_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
     "jit": "off",
 }
+_LIMITS = """
+SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings
+WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
+"""Lifts what may end a long transaction; the last one is new in version 17."""
 _MAY_BE_PLAIN = ("disable", "allow", "prefer")
 """Values of `sslmode` with which a connection may have no TLS. A server, or somebody between, gets no
 password in clear text then: libpq sends it by default to whoever asks for it."""
-_LOCK_TIMEOUT = "60s"
-"""How long a read waits for a table that is being changed: by ALTER TABLE, VACUUM FULL, or TRUNCATE."""
 
 
 class Session:
@@ -100,6 +101,7 @@ class Session:
         """
         settings = [f"set_config('{name}', '{value}', true)" for name, value in _SETTINGS.items()]
         self.execute(f"SELECT {', '.join(settings)}")
+        self.execute(_LIMITS)
 
 
 @contextmanager
@@ -120,27 +122,77 @@ def open_session(
         session = Session(connection, purpose)
         session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if snapshot is not None:
-            session.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-        session.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+            _take_snapshot(session, snapshot)
+        session.execute(f"SET LOCAL lock_timeout = '{config.wait_seconds}s'")
         if lock is not None:
             session.execute(f"LOCK TABLE {lock} IN ACCESS SHARE MODE")
         session.apply_settings()
         yield session
 
 
+class Answers:
+    """The answers of the server to queries of which it may refuse some: then it gets a new transaction.
+
+    The context that it is has one transaction, or none before the first query.
+    """
+
+    def __init__(self, config: PostgresConfig, purpose: str):
+        self._config, self._purpose = config, purpose
+        self._stack = ExitStack()
+        self._session: Session | None = None
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """Return the rows of a query.
+
+        Raises:
+            EltError: the server refuses it.
+        """
+        if self._session is None:
+            self._stack.close()
+            self._session = self._stack.enter_context(open_session(self._config, self._purpose))
+        try:
+            return self._session.rows(query)
+        except EltError:
+            self._session = None
+            raise
+
+
+def _take_snapshot(session: Session, name: str) -> None:
+    try:
+        session.execute(f"SET TRANSACTION SNAPSHOT '{name}'")
+    except TransientError:
+        raise
+    except EltError as error:
+        raise TransientError(
+            f"{session.purpose}: the session that keeps the snapshot has ended",
+            guidance="run it again; it ends when the server restarts, or its connection is cut",
+            detail=str(error),
+        ) from None
+
+
 @contextmanager
-def open_control(config: PostgresConfig, purpose: str) -> Iterator[Session]:
-    """Open a session that lasts until its end, and whose statements are transactions of their own.
+def open_watch(config: PostgresConfig, purpose: str) -> Iterator[Session]:
+    """Open a transaction that may last long and hinders nobody: between two statements it keeps no snapshot,
+    and each statement sees what is committed then.
 
     Raises:
         EltError: the server cannot be reached.
     """
-    with _connect(config, autocommit=True) as connection:
-        yield Session(connection, purpose)
+    with _connect(config) as connection:
+        session = Session(connection, purpose)
+        session.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ ONLY")
+        session.execute(_LIMITS)
+        yield session
 
 
 @contextmanager
-def _connect(config: PostgresConfig, *, autocommit: bool = False) -> Iterator[Any]:
+def _connect(config: PostgresConfig) -> Iterator[Any]:
     try:
         from adbc_driver_postgresql import dbapi  # noqa: PLC0415 - `spec` does not need it
     except ModuleNotFoundError as error:
@@ -150,7 +202,7 @@ def _connect(config: PostgresConfig, *, autocommit: bool = False) -> Iterator[An
         ) from None
     with _certificates(config) as files:
         try:
-            connection = dbapi.connect(_uri(config, files), autocommit=autocommit)
+            connection = dbapi.connect(_uri(config, files))
         except _driver_errors() as error:
             place = f"{config.host}:{config.port}/{config.database}"
             raise connection_error(error, place) from None

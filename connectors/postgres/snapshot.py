@@ -16,15 +16,20 @@ SELECT pg_export_snapshot() AS name, pg_snapshot_xmin(pg_current_snapshot())::te
   pg_snapshot_xmax(pg_current_snapshot())::text::int8 AS end, pg_current_snapshot()::text AS transactions,
   extract(epoch FROM now())::float8 AS time,
   CASE WHEN pg_is_in_recovery() THEN 0 ELSE pg_current_wal_insert_lsn() - '0/0'::pg_lsn END::int8 AS lsn,
+  CASE WHEN pg_is_in_recovery() THEN 0
+    ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int END AS timeline,
   current_setting('server_version_num')::int AS version, current_setting('block_size')::int AS block,
   has_function_privilege('pg_control_system()', 'EXECUTE') AS has_identity
 """
-_IDENTITY = "SELECT system_identifier::text AS identity FROM pg_control_system()"
+_IDENTITY = """
+SELECT system_identifier::text AS identity, (SELECT timeline_id FROM pg_control_checkpoint())::int AS timeline
+FROM pg_control_system()
+"""
 _PARTS = """
 WITH RECURSIVE tree AS (
   SELECT {oid}::oid AS oid
   UNION
-  SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid)
+  SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid{narrowed})
 SELECT c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
   coalesce(pg_relation_filenode(c.oid), 0)::int8 AS filenode,
   coalesce(pg_relation_size(c.oid) / {block}, 0)::int8 AS pages,
@@ -42,7 +47,8 @@ class Snapshot:
     """A snapshot that its session exports under `name`.
 
     `least`: all transactions before it have ended. `end`: the first one that had not begun. Both have 64
-    bits. `identity`: the server's system identifier, empty if the user may not read it.
+    bits. `identity`: the server's system identifier, empty if the user may not read it. `timeline`: that of
+    its log, which a restored backup and a promoted standby change; 0 if it is unknown.
     """
 
     name: str
@@ -54,6 +60,7 @@ class Snapshot:
     version: int
     block: int
     identity: str
+    timeline: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,10 @@ class TablePart:
 def export_snapshot(session: Session) -> Snapshot:
     """Return the snapshot of a session. It can be used until the session ends."""
     row = session.row(_SNAPSHOT)
-    identity = session.row(_IDENTITY)["identity"] if row.pop("has_identity") else ""
+    identity = ""
+    if row.pop("has_identity"):
+        control = session.row(_IDENTITY)
+        identity, row["timeline"] = control["identity"], row["timeline"] or control["timeline"]
     return Snapshot(**row, identity=identity)
 
 
@@ -93,10 +103,12 @@ def list_parts(session: Session, table: Table, block: int) -> tuple[list[TablePa
     If the user may read only the parent, or policies decide which rows are shown, it is read as a whole.
     """
     relation = table.relation
-    whole = TablePart(quote_name(relation.schema, relation.name), relation.oid, 0, None, 0)
+    only = "ONLY " if table.is_alone else ""
+    whole = TablePart(only + relation.quoted, relation.oid, 0, None, 0)
     if not table.is_lockable:
         return [whole], ""
-    rows = session.rows(_PARTS.format(oid=relation.oid, block=block))
+    narrowed = " AND false" if table.is_alone else ""
+    rows = session.rows(_PARTS.format(oid=relation.oid, block=block, narrowed=narrowed))
     closed = [row for row in rows if not row["is_open"]]
     if closed or relation.has_row_security:
         return [whole], _explain(closed, relation.has_row_security)

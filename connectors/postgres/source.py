@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from connectors.postgres.catalog import Relation, Table, describe_tables, list_relations
+from connectors.cdc.columns import describe_taken
+from connectors.cdc.fields import list_taken
+from connectors.postgres.catalog import (
+    LSN,
+    PARTITIONED,
+    Relation,
+    Table,
+    describe_tables,
+    list_relations,
+)
 from connectors.postgres.check import check_access, list_warnings, read_version
 from connectors.postgres.config import LOG, PostgresConfig
 from connectors.postgres.log.check import check_log, list_log_warnings
 from connectors.postgres.log.group import LogGroup
-from connectors.postgres.log.publication import PublishedTables, list_published
+from connectors.postgres.log.publication import PublishedTable, PublishedTables, list_published
 from connectors.postgres.log.slot import drop_slot, hold_slot
 from connectors.postgres.session import Session, open_session
+from connectors.postgres.sql import quote_name
 from connectors.postgres.stream import TableStream
 from connectors.sdk import Source, Stream
 from connectors.sdk.reports import report_warning
@@ -93,8 +103,29 @@ def make_streams(
     streams: list[Stream] = []
     for table in tables:
         part = published.get((table.relation.schema, table.relation.name))
-        if part is not None and table.is_lockable:
+        taken = list_taken((column.name for column in table.columns), LSN)
+        if part is not None and table.is_lockable and not taken:
             streams.append(group.add(part.narrow(table)))
-        else:
-            streams.append(TableStream(config, table))
+            continue
+        stream = TableStream(config, table)
+        if config.incremental == LOG:
+            stream.why_full_refresh = _explain(config, table, part, taken)
+        streams.append(stream)
     return streams
+
+
+def _explain(
+    config: PostgresConfig, table: Table, part: PublishedTable | None, taken: Sequence[str]
+) -> str:
+    """Return why a table is not read from the log, as the end of a sentence."""
+    if taken:
+        return f": {describe_taken(taken)}"
+    if part is None:
+        change = f"ALTER PUBLICATION {quote_name(config.publication or '')}"
+        roots = f" {change} SET (publish_via_partition_root = true);"
+        return (
+            f": it is not in the publication ({change} ADD TABLE {table.relation.quoted};"
+            f"{roots if table.relation.kind == PARTITIONED else ''})"
+        )
+    role = quote_name(config.user)
+    return f": the user may not lock it (GRANT SELECT ON {table.relation.quoted} TO {role};)"

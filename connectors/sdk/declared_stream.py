@@ -66,6 +66,8 @@ class DeclaredStream:
         parent_fields: the fields of the parent's record that the records get: their names by those of the
             parent.
         group: the streams with which this one shares a state, if it is read incrementally.
+        why_full_refresh: the end of the error of a stream that is only read in full, though others of its
+            source are read incrementally, such as ": it is a view".
         filters_records: whether the SDK leaves out the records before `start`, because `records` yields all.
         STATE_MSG_FREQUENCY: the number of records between two states.
         cursor_field, source_defined_cursor, supported_sync_modes: as the catalog declares them. They follow
@@ -93,6 +95,7 @@ class DeclaredStream:
     only_changed_parents: bool = False
     parent_fields: Mapping[str, str] = MappingProxyType({})
     group: StreamGroup | None = None
+    why_full_refresh: str = ""
     filters_records: bool = False
     cursor_field: Sequence[str] = ()
     source_defined_cursor: bool = False

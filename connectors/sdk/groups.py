@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.sdk.items import Estimate, Measure, Page, Slice, Wait, Warn
+from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 
@@ -50,7 +51,18 @@ class GroupCheckpoint:
     state: GroupState
 
 
-GroupItem = StreamPart | GroupCheckpoint | Wait
+@dataclass(frozen=True)
+class StreamFailure:
+    """The error that ends the read of one stream of a group, while the others go on.
+
+    The states that follow have of the stream what the last one before it had.
+    """
+
+    stream: StreamId
+    error: EltError
+
+
+GroupItem = StreamPart | StreamFailure | GroupCheckpoint | Wait
 
 
 class StreamGroup(ABC):
@@ -66,7 +78,7 @@ class StreamGroup(ABC):
     ) -> Iterator[GroupItem]:
         """Yield the items of the streams, and a `GroupCheckpoint` wherever a later read can go on.
 
-        An error ends the read of all streams.
+        An error that is raised ends the read of all streams; a `StreamFailure` that of one.
 
         Args:
             members: the streams to read.

@@ -8,7 +8,13 @@ from typing import Any
 
 from msgspec import Raw
 
-from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamGroup, StreamPart
+from connectors.sdk.groups import (
+    GroupCheckpoint,
+    GroupState,
+    StreamFailure,
+    StreamGroup,
+    StreamPart,
+)
 from connectors.sdk.items import (
     Checkpoint,
     Estimate,
@@ -126,24 +132,25 @@ def _read_group(
     output: Callable[[ConfiguredStream], StreamOutput],
     shared: dict[str, Any] | None,
 ) -> int:
-    """Read the streams of a group; return the number of those that failed, which is all or none."""
+    """Read the streams of a group; return the number of those that failed."""
     outputs = {configured.id: output(configured) for _, configured, _ in jobs}
     for out in outputs.values():
         out.begin()
+    failed: set[StreamId] = set()
     try:
         for stream, configured, _ in jobs:
             _require_mode(stream, configured)
         with listen_to_waits(next(iter(outputs.values())).wait):
-            _copy_group(group, jobs, outputs, shared)
+            _copy_group(group, jobs, outputs, shared, failed)
     except OutputClosedError:
         raise
     except Exception as error:  # noqa: BLE001 - other streams are still read
-        for out in outputs.values():
-            out.fail(error)
+        for stream_id in outputs.keys() - failed:
+            outputs[stream_id].fail(error)
         return len(outputs)
-    for out in outputs.values():
-        out.complete()
-    return 0
+    for stream_id in outputs.keys() - failed:
+        outputs[stream_id].complete()
+    return len(failed)
 
 
 def _copy_group(
@@ -151,7 +158,9 @@ def _copy_group(
     jobs: Sequence[Job],
     outputs: Mapping[StreamId, StreamOutput],
     shared: dict[str, Any] | None,
+    failed: set[StreamId],
 ) -> None:
+    """Send the items of a group. `failed`: gets the streams whose read has ended with an error."""
     streams = {configured.id: stream for stream, configured, _ in jobs}
     own = {configured.id: state for _, configured, state in jobs if state is not None}
     state = None if shared is None and not own else GroupState(shared or {}, own)
@@ -160,6 +169,9 @@ def _copy_group(
     for item in group.read(members, state, is_acknowledged=bool(acknowledging)):
         if isinstance(item, GroupCheckpoint):
             next(iter(outputs.values())).group_state(item.state)
+        elif isinstance(item, StreamFailure):
+            failed.add(item.stream)
+            outputs[item.stream].fail(item.error)
         elif isinstance(item, StreamPart):
             out, part = outputs[item.stream], item.item
             if isinstance(part, Page):
@@ -218,7 +230,7 @@ def _read(job: Job, output: StreamOutput) -> bool:
 def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
     if configured.sync_mode == INCREMENTAL and INCREMENTAL not in stream.sync_modes:
         raise ConfigError(
-            f"stream {str(stream.id)!r} cannot be read incrementally",
+            f"stream {str(stream.id)!r} cannot be read incrementally{stream.why_full_refresh}",
             guidance="set `sync_mode: full_refresh`",
         )
 

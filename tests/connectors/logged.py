@@ -11,9 +11,10 @@ import msgspec
 
 from connectors.sdk import Estimate, Measure, Slice, SlicedStream, Wait, Warn
 from connectors.sdk.arrow_records import page_of
-from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamPart
+from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamFailure, StreamPart
 from connectors.sdk.slices import SliceReader
 from connectors.sdk.source import Source
+from elt_assets.errors import EltError
 from elt_assets.failpoints import Failpoint
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import TRUNCATED, UNCHANGED
@@ -86,16 +87,25 @@ class Table:
 
 @dataclass
 class Lake:
-    """Tables of a group of streams, and the last state of each. `source`: its module and class."""
+    """Tables of a group of streams, and the last state of each.
+
+    Attributes:
+        source: its module and class.
+        schemas: the JSON schemas of streams that were discovered before; the others have their present one.
+        told: the streams of which a warning or an error has said that a reset may be needed.
+    """
 
     source: str
     config: Json
     names: Sequence[str]
     mode: Json = field(default_factory=lambda: DEDUP)
+    schemas: dict[str, Json] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
     shared: Json | None = None
     states: dict[StreamId, Json] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    told: set[str] = field(default_factory=set)
+    failures: dict[str, EltError] = field(default_factory=dict)
     slices: list[Slice] = field(default_factory=list)
 
     def sync(self, on_item: Callable[[Any], Any] = lambda _: None) -> None:
@@ -103,7 +113,11 @@ class Lake:
 
         Args:
             on_item: called with each item before it is used.
+
+        Raises:
+            EltError: that of the first stream that fails, when the others are read.
         """
+        self.failures = {}
         source = self.open_source()
         source.selected = list(self.names)
         streams = [
@@ -111,7 +125,10 @@ class Lake:
             for stream in source.open(self.config)
             if isinstance(stream, SlicedStream) and stream.name in self.names
         ]
-        configured = {stream.id: configure(stream, self.mode) for stream in streams}
+        configured = {
+            stream.id: configure(stream, self.mode, self.schemas.get(stream.name))
+            for stream in streams
+        }
         group = streams[0].group
         assert group is not None and all(stream.group is group for stream in streams)
         state = None if self.shared is None else GroupState(self.shared, self.states)
@@ -129,8 +146,12 @@ class Lake:
                 elif isinstance(item, StreamPart):
                     if isinstance(item.item, Warn):
                         self.warnings.append(item.item.text)
+                        self._tell(item.stream.name, item.item.text)
                     else:
                         assert isinstance(item.item, Estimate | Measure)
+                elif isinstance(item, StreamFailure):
+                    self.failures[item.stream.name] = item.error
+                    self._tell(item.stream.name, str(item.error))
                 elif isinstance(item, GroupCheckpoint):
                     self._commit(waiting, item.state)
                     waiting = []
@@ -138,9 +159,16 @@ class Lake:
                     assert isinstance(item, Wait)
         finally:
             items.close()  # type: ignore[attr-defined]
+        for error in self.failures.values():
+            raise error
+
+    def _tell(self, name: str, text: str) -> None:
+        if "elt reset" in text:
+            self.told.add(name)
 
     def reset(self, name: str) -> None:
         """Let the next sync read a stream from the beginning; its rows stay."""
+        self.told.discard(name)
         self.states = {stream: part for stream, part in self.states.items() if stream.name != name}
 
     def open_source(self) -> Source:
@@ -192,8 +220,9 @@ class Lake:
         return [] if table is None else table.rows()
 
 
-def configure(stream: SlicedStream, mode: Json) -> ConfiguredStream:
+def configure(stream: SlicedStream, mode: Json, schema: Json | None = None) -> ConfiguredStream:
     described = msgspec.json.decode(stream.describe().to_json())
+    described["json_schema"] = schema or described["json_schema"]
     body = {"stream": described, "cursor_field": list(stream.cursor_field), **mode}
     body.setdefault("primary_key", [[name] for name in stream.primary_key])
     return ConfiguredStream.from_json(msgspec.json.encode(body))

@@ -2,7 +2,7 @@
 
 A change of a row's key is a delete of the old key, and the row under the new one. A column that the rows of
 the log do not have was added or renamed after they were written: it is null, and a warning says so. A table
-that was emptied is one row, which stands for the deletes of all rows (`connectors.sdk.truncations`).
+that was emptied is one row, which stands for the deletes of all rows (`connectors.cdc.truncations`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from connectors.cdc.columns import describe_absent
+from connectors.cdc.fields import UPDATED_AT
+from connectors.cdc.truncations import make_truncation
 from connectors.mysql import kinds
 from connectors.mysql.convert import make_batch
 from connectors.mysql.log import fields
@@ -27,9 +30,7 @@ from connectors.mysql.sql import quote_name
 from connectors.mysql.tables import Column
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Warn
-from connectors.sdk.log_fields import UPDATED_AT, describe_absent
 from connectors.sdk.slice_files import SliceFiles
-from connectors.sdk.truncations import make_truncation
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, StreamId
 

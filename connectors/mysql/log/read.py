@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from connectors.cdc.fields import make_truncation_slice
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.log.dump import Server, has_event, read_server, read_visible_position
 from connectors.mysql.log.state import RESET, LogState, Place, TableState, load_state
@@ -18,7 +19,6 @@ from connectors.mysql.log.windows import WindowReader
 from connectors.mysql.session import Session, open_session
 from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
-from connectors.sdk.log_fields import make_truncation_slice
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 

@@ -15,7 +15,7 @@ another. A read that is repeated from a position gives a change the same number.
 a later time, which is greater than all numbers before, unless it changed more than a million times a second.
 
 **A table that is read in full again**, after a reset, has rows in the lake that may be gone: a truncation
-comes after its snapshot, with a number less than those of its rows (`connectors.sdk.log_fields`).
+comes after its snapshot, with a number less than those of its rows (`connectors.cdc.fields`).
 
 Tests: `tests/connectors/mysql/test_log.py`, `tests/connectors/mysql/test_log_positions.py`
 """

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from connectors.cdc.fields import add_log_fields
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.stream import TableStream
 from connectors.mysql.tables import Column, Table
 from connectors.sdk.groups import StreamGroup
-from connectors.sdk.log_fields import add_log_fields
 from connectors.sdk.slices import Part
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CURSOR = "_ab_cdc_cursor"
-_CHANGES, _TRUNCATIONS = "connectors.mysql.log.changes", "connectors.sdk.truncations"
+_CHANGES, _TRUNCATIONS = "connectors.mysql.log.changes", "connectors.cdc.truncations"
 """The modules are imported with the first batch: pyarrow is slow to import."""
 
 

@@ -4,12 +4,14 @@ A change of a row's key is a delete of the old key, and the row under the new on
 change is not in the log: it is null, with the reason SOURCE_UNCHANGED, and the lake takes the value of the
 row's former version. After a change of the key there is none, and the value stays unknown and recorded,
 unless the table has the replica identity FULL: then the log has all values of before. A truncated table is
-one row, which stands for the deletes of all rows (`connectors.sdk.truncations`).
+one row, which stands for the deletes of all rows (`connectors.cdc.truncations`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.cdc.columns import describe_absent, describe_unstored
+from connectors.cdc.fields import UPDATED_AT
+from connectors.cdc.truncations import make_truncation
 from connectors.postgres.arrow_values import Converted
 from connectors.postgres.catalog import LSN, Column
 from connectors.postgres.log.messages import (
@@ -40,10 +45,8 @@ from connectors.postgres.sql import quote_name
 from connectors.sdk.arrow_records import list_changes, report_changes
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Warn
-from connectors.sdk.log_fields import UPDATED_AT, describe_absent
 from connectors.sdk.slice_files import SliceFiles
-from connectors.sdk.truncations import make_truncation
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte import messages
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
 
@@ -55,10 +58,14 @@ class ChangeFiles:
 
     Args:
         folder: gets the files.
-        streams: whose changes are wanted.
+        streams: whose changes are stored.
         members: these streams as they are configured: only columns that the catalog has are read.
         log: tells which changes are in the tables already.
         ask: lets the server convert values.
+
+    Attributes:
+        truncated: the streams of which all rows were removed.
+        failures: the streams whose changes cannot be read, and why: these have no files.
     """
 
     def __init__(
@@ -71,12 +78,15 @@ class ChangeFiles:
     ):
         self._log, self._ask = log, ask
         chosen = [streams[member.id] for member in members]
-        self._streams = {(stream.table.relation.schema, stream.name): stream for stream in chosen}
+        self._streams = {stream.table.relation.oid: stream for stream in chosen}
         self._columns = {
             member.id: streams[member.id].table.choose_columns(member) for member in members
         }
         self._keys = {member.id: member.key_columns for member in members}
         self._absent: dict[StreamId, set[str]] = {}
+        self._unstored: dict[StreamId, Counter[str]] = {}
+        self.truncated: set[StreamId] = set()
+        self.failures: dict[StreamId, EltError] = {}
         self._decoder = MessageDecoder(frozenset(self._streams))
         self._files = SliceFiles(folder)
 
@@ -84,15 +94,20 @@ class ChangeFiles:
         """Write the changes of a batch of messages.
 
         Raises:
-            EltError: the log has no key of a row, or the server does not know a value.
+            EltError: the batch cannot be read. What is an error of one stream is in `failures`: the log has
+                no key of a row, or the server does not know a value.
         """
         for part in self._decoder.decode(batch.column(0)):
-            names = (part.relation.schema, part.relation.name)
-            stream = self._streams[names]
-            if isinstance(part, Truncation):
-                self._write_truncation(stream, part)
-            else:
-                self._write_changes(stream, part)
+            stream = self._streams[part.relation.oid]
+            if stream.id in self.failures:
+                continue
+            try:
+                if isinstance(part, Truncation):
+                    self._write_truncation(stream, part)
+                else:
+                    self._write_changes(stream, part)
+            except ConfigError as error:
+                self.failures[stream.id] = error
 
     @property
     def begin(self) -> str:
@@ -103,7 +118,9 @@ class ChangeFiles:
         """Yield the files as slices of their streams, and warnings."""
         for stream, names in self._absent.items():
             yield StreamPart(stream, Warn(describe_absent(names)))
-        yield from self._files.close()
+        for stream, counts in self._unstored.items():
+            yield StreamPart(stream, Warn(describe_unstored(counts)))
+        yield from (part for part in self._files.close() if part.stream not in self.failures)
 
     def _write_truncation(self, stream: LogStream, truncation: Truncation) -> None:
         state = self._log.tables[stream.id]
@@ -111,6 +128,7 @@ class ChangeFiles:
             state.snapshots, np.array([truncation.transaction]), np.array([truncation.lsn])
         )
         if number >= 0 and truncation.lsn >= state.lsn:
+            self.truncated.add(stream.id)
             names = [column.name for column in self._columns[stream.id]]
             row = make_truncation(names, self._keys[stream.id], LSN, int(number), truncation.time)
             self._files.write(stream.id, row)
@@ -121,12 +139,25 @@ class ChangeFiles:
         chosen_rows = np.flatnonzero((numbers >= 0) & (changes.lsns >= state.lsn))
         if not len(chosen_rows):
             return
-        present = set(changes.relation.columns)
-        absent = {column.name for column in self._columns[stream.id]} - present
+        stored = {column.name for column in self._columns[stream.id]}
+        absent = stored.difference(changes.relation.columns)
         if absent:
             self._absent.setdefault(stream.id, set()).update(absent)
+        if state.form is not None:
+            self._count_unstored(stream.id, changes, chosen_rows, stored | state.form.left_out)
         rows = _Rows(self._columns[stream.id], self._keys[stream.id], changes, chosen_rows)
         self._files.write(stream.id, rows.build(numbers, self._ask))
+
+    def _count_unstored(
+        self, stream: StreamId, changes: Changes, chosen_rows: Numbers, others: AbstractSet[str]
+    ) -> None:
+        """Count the values of columns that came after the catalog. `others`: the names of the other
+        columns."""
+        for name, values in zip(changes.relation.columns, changes.new, strict=True):
+            if name not in others:
+                count = int((values.lengths[chosen_rows] >= 0).sum())
+                if count:
+                    self._unstored.setdefault(stream, Counter())[name] += count
 
 
 class _Rows:

@@ -44,7 +44,7 @@ def check_log(session: Session, config: PostgresConfig, relations: Sequence[Rela
     settings = session.row(_SETTINGS)
     problems.of(lambda: _check_server(settings, config))
     problems.of(lambda: _check_slot(session, config, settings))
-    problems.of(lambda: _check_publication(session, config, relations))
+    problems.of(lambda: check_publication(session, config, relations))
     problems.raise_all()
 
 
@@ -79,9 +79,14 @@ def _check_slot(session: Session, config: PostgresConfig, settings: Mapping[str,
         )
 
 
-def _check_publication(
+def check_publication(
     session: Session, config: PostgresConfig, relations: Sequence[Relation]
 ) -> None:
+    """Check that the log has all kinds of changes of tables, under the tables' names.
+
+    Raises:
+        ConfigError: with the SQL that mends it.
+    """
     name = config.publication or ""
     quoted = quote_name(name)
     rows = session.rows(_PUBLICATION.format(name=quote_text(name)))
@@ -122,8 +127,14 @@ def list_log_warnings(
     narrowed = [part.quoted for part, entry in pairs if entry is not None and entry.condition]
     if narrowed:
         yield (
-            f"the publication {name!r} has only some rows of {', '.join(narrowed)}: changes of the others do "
-            "not come, though a snapshot has them. Publish these tables without WHERE"
+            f"the publication {name!r} has only some rows of {', '.join(narrowed)} (WHERE): only these are "
+            "read"
+        )
+    hidden = [part.quoted for part, entry in pairs if entry is not None and part.has_row_security]
+    if hidden:
+        yield (
+            f"row security hides rows of {', '.join(hidden)} from this user, and the log has them: these "
+            f"tables are not read from it. ALTER ROLE {quote_name(config.user)} BYPASSRLS;"
         )
     rows = session.rows(_PUBLICATION.format(name=quote_text(name)))
     if rows and not rows[0]["has_truncations"]:

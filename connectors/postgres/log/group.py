@@ -9,7 +9,7 @@ from connectors.postgres.catalog import Table
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.slot import hold_slot
 from connectors.postgres.log.stream import LogStream
-from connectors.sdk.groups import GroupItem, GroupState, StreamGroup
+from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamGroup
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 _READ = "connectors.postgres.log.read"
@@ -38,5 +38,8 @@ class LogGroup(StreamGroup):
     ) -> Iterator[GroupItem]:
         read_type = import_module(_READ).LogRead
         read = read_type(self._config, self._streams, members, is_acknowledged=is_acknowledged)
-        with hold_slot(self._config, self._config.slot or ""):
-            yield from read.items(state)
+        with hold_slot(self._config, self._config.slot or "") as require_hold:
+            for item in read.items(state):
+                if isinstance(item, GroupCheckpoint):
+                    require_hold()
+                yield item

@@ -38,10 +38,12 @@ class Relation:
     """A table as the log describes it.
 
     Attributes:
+        oid: its number, which stays when it is renamed.
         columns: their names, as `types` are the numbers (OID) of their types.
         identity: the columns that the log has of a row before a change; all for the replica identity FULL.
     """
 
+    oid: int
     schema: str
     name: str
     columns: tuple[str, ...]
@@ -110,11 +112,12 @@ class MessageDecoder:
     """Decodes the batches of one read of a slot, in their order.
 
     Attributes:
-        tables: the schema and name of the tables whose changes are decoded.
+        tables: the numbers (OID) of the tables whose changes are decoded. A name may be that of another table
+            meanwhile.
         begin: the last message with which a transaction begins.
     """
 
-    tables: frozenset[tuple[str, str]]
+    tables: frozenset[int]
     _relations: dict[int, Relation] = field(default_factory=dict)
     begin: bytes = b""
 
@@ -170,7 +173,7 @@ class MessageDecoder:
         # The server writes no schema for pg_catalog.
         names = (schema.decode() or "pg_catalog", name.decode())
         self._relations[number] = Relation(
-            *names, tuple(columns), tuple(types), frozenset(identity)
+            number, *names, tuple(columns), tuple(types), frozenset(identity)
         )
 
     def _list_truncations(
@@ -180,9 +183,8 @@ class MessageDecoder:
         commit = int(head["transaction"]), int(head["lsn"]), int(head["time"]) + EPOCH
         numbers = np.frombuffer(message[6:], ">u4")
         for number in numbers:
-            relation = self._relations[int(number)]
-            if (relation.schema, relation.name) in self.tables:
-                yield Truncation(relation, *commit)
+            if int(number) in self.tables:
+                yield Truncation(self._relations[int(number)], *commit)
 
     def _decode_rows(
         self,
@@ -200,8 +202,8 @@ class MessageDecoder:
             return
         numbers = _read_numbers(data, starts[rows] + 1)
         for number in np.unique(numbers):
-            relation = self._relations[int(number)]
-            if (relation.schema, relation.name) in self.tables:
+            if int(number) in self.tables:
+                relation = self._relations[int(number)]
                 chosen = rows[numbers == number]
                 yield _decode_table(relation, data, starts[chosen], kinds[chosen], chosen, begins)
 

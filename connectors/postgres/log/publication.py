@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from connectors.postgres.catalog import Table
+from connectors.postgres.catalog import TABLE, Table
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_text
 
@@ -25,7 +25,8 @@ class PublishedTable:
     condition: str
 
     def narrow(self, table: Table) -> Table:
-        """Return a table with the columns that the log has: the server does not log generated ones."""
+        """Return a table with the columns and rows that the log has: the server does not log generated
+        columns, and changes of a table that inherits from this one are changes of that table."""
         columns = [
             column
             for column in table.columns
@@ -36,6 +37,8 @@ class PublishedTable:
             table,
             columns=tuple(columns),
             key=table.key if names.issuperset(table.key) else (),
+            condition=self.condition,
+            is_alone=table.relation.kind == TABLE,
         )
 
 

@@ -3,6 +3,9 @@
 The changes are read in windows. Those of a window are written as Arrow files, one for each table and form,
 which are the slices of its streams. When they are committed, with the position of the window's end, the slot
 is moved there. A read that is interrupted leaves the slot where it was, and its files are removed.
+
+A table that cannot be read is left out, and the others go on. It keeps its state, and the slot keeps the log
+for it, until it is read again, reset, or excluded.
 """
 
 from __future__ import annotations
@@ -12,8 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from connectors.postgres.catalog import TABLE
+from connectors.postgres.check import read_version
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.changes import ChangeFiles
+from connectors.postgres.log.check import check_publication
+from connectors.postgres.log.forms import TableForm, describe_rewritten, read_forms
 from connectors.postgres.log.lsn import format_lsn
 from connectors.postgres.log.slot import (
     Server,
@@ -24,15 +31,20 @@ from connectors.postgres.log.slot import (
     peek,
     read_server,
 )
-from connectors.postgres.log.state import RESET, LogState, TableState, load_state
+from connectors.postgres.log.start import TableStart
+from connectors.postgres.log.state import RESET, LogState, load_state
 from connectors.postgres.log.stream import LogStream
-from connectors.postgres.reading import TableRead
-from connectors.postgres.session import open_session
-from connectors.sdk import Checkpoint, Slice, Wait, Warn
-from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
-from connectors.sdk.log_fields import make_truncation_slice
+from connectors.postgres.session import Answers, open_session
+from connectors.sdk import Wait, Warn
+from connectors.sdk.groups import (
+    GroupCheckpoint,
+    GroupItem,
+    GroupState,
+    StreamFailure,
+    StreamPart,
+)
 from connectors.sdk.slice_files import find_slice_folder
-from elt_assets.errors import ConfigError, TransientError
+from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 QUIET_BYTES = 16 << 20
@@ -57,8 +69,9 @@ class LogRead:
         *,
         is_acknowledged: bool,
     ):
-        self._config, self._streams, self._members = config, streams, members
+        self._config, self._streams, self._members = config, streams, list(members)
         self._is_acknowledged = is_acknowledged
+        self._is_new_slot = False
         self._slot, self._publication = config.slot or "", config.publication or ""
 
     def items(self, state: GroupState | None) -> Iterator[GroupItem]:
@@ -72,21 +85,37 @@ class LogRead:
             yield StreamPart(self._members[0].id, Warn(text))
         for measure in slot.measures():
             yield StreamPart(self._members[0].id, measure)
-        for member in self._members:
+        forms = self._read_forms()
+        rewritten: dict[StreamId, list[str]] = {}
+        for member in list(self._members):
+            stream = self._streams[member.id]
+            form = forms[stream.table.relation.oid]
             table = log.tables.get(member.id)
-            oid = self._streams[member.id].table.relation.oid
-            if table is None:
-                yield from self._read_table(log, member, TableState(slot.confirmed, oid=oid))
-            elif not table.is_of(oid):
-                new = TableState(table.lsn, begin=table.begin, oid=oid)
-                yield from self._read_table(log, member, new, is_made_again=True)
-            elif not table.is_complete:
-                yield from self._read_table(log, member, replace(table, oid=oid))
-            else:
-                log.tables[member.id] = replace(table, oid=oid)
-                for warning in self._streams[member.id].table.list_warnings(member):
-                    yield StreamPart(member.id, warning)
-        yield from self._read_changes(log, slot.confirmed)
+            if table is not None and table.form is not None and stream.table.relation.kind != TABLE:
+                rewritten[member.id] = form.list_rewritten(table.form)
+            read = TableStart(self._config, stream, member, form, is_new_slot=self._is_new_slot)
+            try:
+                yield from read.items(log, slot.confirmed)
+            except EltError as error:
+                yield self._fail(member.id, error)
+        if self._members:
+            truncated: set[StreamId] = set()
+            yield from self._read_changes(log, slot.confirmed, truncated)
+            for member in self._members:
+                if rewritten.get(member.id) and member.id not in truncated:
+                    yield StreamPart(member.id, Warn(describe_rewritten(rewritten[member.id])))
+
+    def _fail(self, stream: StreamId, error: EltError) -> StreamFailure:
+        """Go on without a stream. Its state stays as it is, so the slot is not moved any more."""
+        self._members = [member for member in self._members if member.id != stream]
+        return StreamFailure(stream, error)
+
+    def _read_forms(self) -> dict[int, TableForm]:
+        """Return what the tables are now, before the end of the log is looked for."""
+        relations = [self._streams[member.id].table.relation for member in self._members]
+        with open_session(self._config, "the form of the tables is looked at") as session:
+            check_publication(session, self._config, relations)
+            return read_forms(session, relations, self._publication, read_version(session))
 
     def _open(self, state: GroupState | None) -> tuple[LogState, Slot]:
         """Return the state to go on from, and the slot."""
@@ -148,6 +177,7 @@ class LogRead:
             advance_slot(self._config, self._slot, server.lsn)
         else:
             create_slot(self._config, self._slot)
+            self._is_new_slot = True
         with open_session(self._config, f"the slot {self._slot!r} is looked at") as session:
             slot = find_slot(session, self._slot)
         if slot is None:
@@ -173,81 +203,43 @@ class LogRead:
         if shortage is not None:
             yield shortage
 
-    def _read_table(
-        self,
-        log: LogState,
-        member: ConfiguredStream,
-        table: TableState,
-        *,
-        is_made_again: bool = False,
+    def _read_changes(
+        self, log: LogState, confirmed: int, truncated: set[StreamId]
     ) -> Iterator[GroupItem]:
-        """Yield the slices of a table's snapshot, and states after which it can go on.
+        """Yield the changes up to the present end of the log, window by window.
 
         Args:
-            is_made_again: another table had its name when it was read.
+            truncated: gets the streams that were.
         """
-        stream = self._streams[member.id]
-        with stream.open_holder() as holder:
-            read = TableRead(self._config, stream.table, member, holder)
-            table = table.add_snapshot(read.snapshot.transactions, read.snapshot.lsn)
-            number = table.snapshots[-1].number
-            gone = make_truncation_slice(
-                table.snapshots[0].number - 1,
-                int(read.snapshot.time * 1_000_000),
-                member.key_columns,
-            )
-            if is_made_again:
-                warning = "the table was dropped and made again: it is read in full"
-                yield StreamPart(member.id, Warn(warning))
-                if not member.deduplicates:
-                    yield StreamPart(member.id, gone)
-            for part in read.slices(None if table.position is None else dict(table.position)):
-                if isinstance(part, Checkpoint):
-                    assert isinstance(part.state, dict)
-                    is_complete = bool(part.state["complete"])
-                    if is_complete and member.deduplicates:
-                        yield StreamPart(member.id, gone)
-                    position = None if is_complete else part.state
-                    table = replace(table, position=position, is_complete=is_complete)
-                    log.tables[member.id] = table
-                    yield GroupCheckpoint(log.to_state())
-                elif isinstance(part, Slice):
-                    data = {**part.data, "number": number, "time": read.snapshot.time}
-                    yield StreamPart(member.id, replace(part, data=data))
-                elif isinstance(part, Wait):
-                    yield part
-                else:
-                    yield StreamPart(member.id, part)
-
-    def _read_changes(self, log: LogState, confirmed: int) -> Iterator[GroupItem]:
-        """Yield the changes up to the present end of the log, window by window."""
         with open_session(self._config, "the end of the log is looked for") as session:
             end = read_server(session).lsn
-        moves = self._is_acknowledged and self._has_all(log)
-        step = self._config.window_megabytes << 20 if moves else end
         start = unmoved = confirmed
-        while start < end:
-            start = min(start + step, end)
+        while start < end and self._members:
+            moves = self._is_acknowledged and self._has_all(log)
+            start = min(start + (self._config.window_megabytes << 20), end) if moves else end
             with tempfile.TemporaryDirectory(
                 prefix="elt-pg-log-", dir=find_slice_folder()
             ) as folder:
-                slices, begin = self._list_changes(log, start, Path(folder))
-                if not slices and start - unmoved < QUIET_BYTES:
+                files = self._write_changes(log, start, Path(folder))
+                for stream, error in files.failures.items():
+                    yield self._fail(stream, error)
+                truncated |= files.truncated
+                slices = list(files.close())
+                if not slices and not files.failures and start - unmoved < QUIET_BYTES:
                     continue
                 yield from slices
                 for member in self._members:
-                    log.tables[member.id] = log.tables[member.id].move(start, begin)
+                    log.tables[member.id] = log.tables[member.id].move(start, files.begin)
                 yield GroupCheckpoint(log.to_state())
                 yield Wait()
-            if moves:
+            if moves and self._has_all(log):
                 advance_slot(self._config, self._slot, start)
                 unmoved = start
 
-    def _list_changes(self, log: LogState, end: int, folder: Path) -> tuple[list[StreamPart], str]:
-        """Return the changes of the transactions that were committed before a position, as slices whose files
-        are in a folder, and the beginning of the last transaction."""
-        with open_session(self._config, "values of the log are converted") as session:
-            files = ChangeFiles(folder, self._streams, self._members, log, session.rows)
+    def _write_changes(self, log: LogState, end: int, folder: Path) -> ChangeFiles:
+        """Return the changes of the transactions that were committed before a position, in a folder."""
+        with Answers(self._config, "values of the log are converted") as answers:
+            files = ChangeFiles(folder, self._streams, self._members, log, answers.rows)
             for batch in peek(self._config, self._slot, self._publication, end):
                 files.add(batch)
-        return list(files.close()), files.begin
+        return files

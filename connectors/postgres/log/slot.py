@@ -6,14 +6,15 @@ no table has. `peek` leaves it where it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.lsn import format_lsn, parse_lsn
-from connectors.postgres.session import Session, open_control, open_session
+from connectors.postgres.log.waits import LOCK_TIMEOUT, WRITERS_OF_SERVER, describe_wait
+from connectors.postgres.session import Session, open_session, open_watch
 from connectors.postgres.sql import quote_name, quote_text
 from connectors.sdk import Measure
 from elt_assets.errors import ConfigError, TransientError
@@ -124,11 +125,23 @@ def drop_sql(name: str) -> str:
 
 
 def create_slot(config: PostgresConfig, name: str) -> None:
-    """Create the slot. It gives all transactions that end after this; those that run now are waited for."""
-    with open_session(config, f"the slot {name!r} is created") as session:
-        session.row(
-            f"SELECT lsn::text AS lsn FROM pg_create_logical_replication_slot({quote_text(name)}, '{PLUGIN}')"
-        )
+    """Create the slot. It gives all transactions that end after this; those that run now are waited for.
+
+    Raises:
+        TransientError: one runs too long.
+    """
+    create = f"pg_create_logical_replication_slot({quote_text(name)}, '{PLUGIN}')"
+    try:
+        with open_session(config, f"the slot {name!r} is created") as session:
+            session.row(f"SELECT lsn::text AS lsn FROM {create}")
+    except TransientError as error:
+        if error.detail != LOCK_TIMEOUT:
+            raise
+        raise describe_wait(
+            config,
+            f"the slot {name!r} cannot be created while transactions of the server are open, in any database",
+            WRITERS_OF_SERVER,
+        ) from None
 
 
 def drop_slot(config: PostgresConfig, name: str) -> None:
@@ -161,17 +174,20 @@ def peek(config: PostgresConfig, slot: str, publication: str, end: int) -> Itera
 
 
 @contextmanager
-def hold_slot(config: PostgresConfig, name: str) -> Iterator[None]:
+def hold_slot(config: PostgresConfig, name: str) -> Iterator[Callable[[], object]]:
     """Keep other reads of this source from the slot, until the context ends.
 
+    The lock is that of a transaction: a pool of connections gives a session to others, but no transaction. It
+    gives a function that raises a TransientError if the transaction was ended, and the lock with it.
+
     Raises:
-        TransientError: one is under way.
+        TransientError: another read is under way.
     """
     number = f"hashtextextended({quote_text(f'elt slot {name}')}, 0)"
-    with open_control(config, f"the slot {name!r} is reserved") as session:
-        if not session.row(f"SELECT pg_try_advisory_lock({number}) AS is_free")["is_free"]:
+    with open_watch(config, f"the slot {name!r} is reserved") as session:
+        if not session.row(f"SELECT pg_try_advisory_xact_lock({number}) AS is_free")["is_free"]:
             raise TransientError(
                 f"another sync reads the slot {name!r}",
                 guidance="wait until it ends; each connection needs a `slot` of its own",
             )
-        yield
+        yield lambda: session.row("SELECT 1 AS number")

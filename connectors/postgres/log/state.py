@@ -19,9 +19,14 @@ column `_ab_cdc_lsn`, and the table keeps the row with the greatest. Rows of a s
 not less than those of all transactions that it shows; a transaction that it does not show gets a greater one
 (`number_changes`).
 
+**A partition that is new** may have come with rows, which are not in the log: it is read in a snapshot of its
+own, S3 (`connectors.postgres.log.forms`). Its rows have the number of S3; what S3 does not show gets a
+greater one, as above. A partition that was made empty has its rows in the log, too: they come twice, and the
+table that deduplicates has each once.
+
 **A table that is read in full again**, after a reset, or because another one has its name now (the log does
 not tell: it is known by its number, OID), has rows in the lake that may be gone: a truncation comes after its
-snapshot, with a number less than those of its rows (`connectors.sdk.log_fields`).
+snapshot, with a number less than those of its rows (`connectors.cdc.fields`).
 
 Tests: `tests/connectors/postgres/test_log_state.py`, `tests/connectors/postgres/test_log.py`,
 `tests/connectors/postgres/test_log_servers.py`
@@ -35,6 +40,7 @@ from typing import Any
 
 import numpy as np
 
+from connectors.postgres.log.forms import TableForm
 from connectors.postgres.log.lsn import format_lsn, parse_lsn
 from connectors.postgres.log.messages import Numbers
 from connectors.postgres.log.slot import Server
@@ -52,25 +58,26 @@ class TableSnapshot:
     """A snapshot in which rows of a table were read.
 
     `least`, `end`, `running`: as the server describes a snapshot, with numbers of 64 bits. `number`: that of
-    its rows in `_ab_cdc_lsn`.
+    its rows in `_ab_cdc_lsn`. `is_partial`: only new partitions were read in it.
     """
 
     least: int
     end: int
     running: frozenset[int]
     number: int
+    is_partial: bool = False
 
     @classmethod
-    def parse(cls, text: str, number: int) -> TableSnapshot:
+    def parse(cls, text: str, number: int, *, is_partial: bool = False) -> TableSnapshot:
         """Return the snapshot of a text such as `700:705:701,703`."""
-        least, end, running = text.split(":")
-        return cls(
-            int(least), int(end), frozenset(map(int, filter(None, running.split(",")))), number
-        )
+        least, end, numbers = text.split(":")
+        running = frozenset(map(int, filter(None, numbers.split(","))))
+        return cls(int(least), int(end), running, number, is_partial)
 
     def to_json(self) -> dict[str, Any]:
         running = ",".join(map(str, sorted(self.running)))
-        return {"transactions": f"{self.least}:{self.end}:{running}", "number": self.number}
+        json = {"transactions": f"{self.least}:{self.end}:{running}", "number": self.number}
+        return {**json, "partial": True} if self.is_partial else json
 
     def shows(self, transaction: int) -> bool:
         """Return whether a transaction had ended. `transaction`: the 32 bits of its number that a log has."""
@@ -91,6 +98,7 @@ class TableState:
         begin: the Begin message of the last transaction before the position, as hexadecimal digits: its
             position, time and number. Empty if none was read.
         oid: tells a table that was made again; 0 in states of former releases.
+        form: of the table before the log was read up to the position; None in states of former releases.
     """
 
     lsn: int
@@ -99,6 +107,7 @@ class TableState:
     is_complete: bool = False
     begin: str = ""
     oid: int = 0
+    form: TableForm | None = None
 
     def to_json(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -111,6 +120,8 @@ class TableState:
             state["begin"] = self.begin
         if self.oid:
             state["oid"] = self.oid
+        if self.form is not None:
+            state["form"] = self.form.to_json()
         if self.snapshots:
             state["snapshots"] = [snapshot.to_json() for snapshot in self.snapshots]
         return state
@@ -118,20 +129,24 @@ class TableState:
     @classmethod
     def parse(cls, state: Mapping[str, Any]) -> TableState:
         snapshots = [
-            TableSnapshot.parse(part["transactions"], int(part["number"]))
+            TableSnapshot.parse(
+                part["transactions"], int(part["number"]), is_partial=bool(part.get("partial"))
+            )
             for part in state.get("snapshots", ())
         ]
         lsn = parse_lsn(state["lsn"])
         is_complete, begin = bool(state["complete"]), str(state.get("begin", ""))
         oid = int(state.get("oid", 0))
-        return cls(lsn, state.get("position"), tuple(snapshots), is_complete, begin, oid)
+        form = TableForm.parse(state["form"]) if "form" in state else None
+        return cls(lsn, state.get("position"), tuple(snapshots), is_complete, begin, oid, form)
 
-    def add_snapshot(self, transactions: str, lsn: int) -> TableState:
+    def add_snapshot(self, transactions: str, lsn: int, *, is_partial: bool = False) -> TableState:
         """Return the state with a snapshot in which the table is read now. `lsn`: the log's end after it was
-        taken."""
+        taken. `is_partial`: only new partitions are read."""
         if self.snapshots:
             lsn = max(lsn, self.snapshots[-1].number + 2)
-        return replace(self, snapshots=(*self.snapshots, TableSnapshot.parse(transactions, lsn)))
+        added = TableSnapshot.parse(transactions, lsn, is_partial=is_partial)
+        return replace(self, snapshots=(*self.snapshots, added))
 
     def is_of(self, oid: int) -> bool:
         """Return whether the state is of a table, and not of one that had its name before."""
@@ -148,7 +163,7 @@ class TableState:
         """
         begin = begin or self.begin
         if self.is_complete and all(snapshot.number <= lsn for snapshot in self.snapshots):
-            return TableState(lsn, is_complete=True, begin=begin, oid=self.oid)
+            return replace(self, lsn=lsn, begin=begin, position=None, snapshots=())
         return replace(self, lsn=lsn, begin=begin)
 
 
@@ -170,7 +185,8 @@ def number_changes(
     )
     least = np.where(is_shown, 0, [snapshot.number + 1 for snapshot in snapshots]).max(axis=1)
     np.maximum(numbers, least[inverse], out=numbers)
-    numbers[is_shown[inverse, 0]] = -1
+    if not snapshots[0].is_partial:
+        numbers[is_shown[inverse, 0]] = -1
     return numbers
 
 

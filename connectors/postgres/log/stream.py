@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from connectors.cdc.fields import add_log_fields
 from connectors.postgres.catalog import LSN, Table
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.stream import TableStream
 from connectors.sdk.groups import StreamGroup
-from connectors.sdk.log_fields import add_log_fields
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_CHANGES, _TRUNCATIONS = "connectors.postgres.log.changes", "connectors.sdk.truncations"
+_CHANGES, _TRUNCATIONS = "connectors.postgres.log.changes", "connectors.cdc.truncations"
 """The modules are imported with the first batch: pyarrow is slow to import."""
 
 

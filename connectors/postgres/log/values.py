@@ -109,12 +109,14 @@ def _convert_by_server(texts: pa.StringArray, column: Column, ask: ConvertByServ
     """Return the JSON that a snapshot has of values."""
     encoded = texts.dictionary_encode()
     distinct: Sequence[str] = encoded.dictionary.to_pylist()
+    # A label may have another name by now; that of the log is right, and it is a text in JSON.
+    kind = "text[]" if column.has_labels else column.declared
     values: list[str] = []
     for start in range(0, len(distinct), _MANY):
         part = ", ".join(map(quote_text, distinct[start : start + _MANY]))
         try:
             rows = ask(
-                f"SELECT to_json(value::{column.declared})::text AS value "
+                f"SELECT to_json(value::{kind})::text AS value "
                 f"FROM unnest(ARRAY[{part}]::text[]) WITH ORDINALITY AS given (value, number) "
                 "ORDER BY number"
             )

@@ -18,7 +18,7 @@ from connectors.postgres.log.lsn import parse_lsn
 from connectors.postgres.log.slot import peek
 from connectors.postgres.log.state import LogState, TableState
 from connectors.postgres.log.stream import LogStream
-from connectors.postgres.session import open_session
+from connectors.postgres.session import Answers
 from connectors.sdk import Slice, Warn
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.slice_files import read_slice_file
@@ -87,10 +87,12 @@ class Log:
         members = [configure(stream, DEDUP) for stream in streams.values()]
         state = LogState(self.name, "", 1, {name: TableState(0) for name in streams})
         config = PostgresConfig.model_validate(self.config)
-        with open_session(config, "a test") as session:
-            files = ChangeFiles(folder, streams, members, state, session.rows)
+        with Answers(config, "a test") as answers:
+            files = ChangeFiles(folder, streams, members, state, answers.rows)
             for batch in batches if batches is not None else [make_batch(self.messages())]:
                 files.add(batch)
+        for error in files.failures.values():
+            raise error
         events: dict[str, list[Event]] = {stream.name: [] for stream in streams.values()}
         for part in files.close():
             if isinstance(part.item, Warn):

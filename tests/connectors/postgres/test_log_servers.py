@@ -13,8 +13,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.postgres.logged import Lake
-from tests.connectors.postgres.support import Database
-from tests.connectors.postgres.test_log import assert_equal
+from tests.connectors.postgres.support import Database, use_cursor
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
 from tests.postgres import Postgres, find_owner, run_postgres, run_standby
 
@@ -62,7 +61,7 @@ def run_crashes(lake: Lake, server: Postgres, seed: int) -> None:
             if server.process is None:
                 server.start()
     lake.sync()
-    assert_equal(lake)
+    lake.assert_equal()
 
 
 def test_a_server_that_crashes_is_read_on(lake: Lake, server: Postgres) -> None:
@@ -107,11 +106,24 @@ def test_a_standby_that_is_promoted_is_an_error(lake: Lake, server: Postgres) ->
     database = lake.database
     database.execute("INSERT INTO plain (id, name) VALUES (1, 'a')")
     lake.sync()
+    others = [
+        database.reader("plain", use_cursor("id"), incremental="cursor"),
+        database.reader("plain", use_cursor(None), incremental="xmin"),
+    ]
+    for reader in others:
+        reader.read()
     with run_standby(server) as standby:
         database.execute("INSERT INTO plain (id, name) VALUES (2, 'b')")
         server.stop()
         assert standby.execute("SELECT pg_promote()").strip() == "t"
         lake.config = {**lake.config, "port": standby.port}
+        promoted = Database(standby, database.schema)
+        for former, mode in zip(others, ("cursor", "xmin"), strict=True):
+            cursor = "id" if mode == "cursor" else None
+            reader = promoted.reader("plain", use_cursor(cursor), incremental=mode)
+            reader.state = former.state
+            with pytest.raises(ConfigError, match="has the timeline 2, and the state is of 1"):
+                reader.read()
         with pytest.raises(ConfigError, match="is gone: the changes since the last sync are lost"):
             lake.sync()
         standby.execute("SELECT pg_create_logical_replication_slot('p', 'pgoutput')")

@@ -387,10 +387,9 @@ def test_large_values_come_in_small_batches(database: Database) -> None:
     parts.close()  # type: ignore[attr-defined]
 
 
-def test_a_lock_is_waited_for(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.postgres.session._LOCK_TIMEOUT", "100ms")
+def test_a_lock_is_waited_for(database: Database) -> None:
     database.execute(LARGE)
-    reader = database.reader("t", FULL)
+    reader = database.reader("t", FULL, wait_seconds=1)
     transaction = start_transaction(database, "LOCK TABLE t;")
     begin = time.monotonic()
     with pytest.raises(TransientError, match="lock timeout"):

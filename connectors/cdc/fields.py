@@ -17,6 +17,12 @@ _TIME = {
 }
 
 
+def list_taken(columns: Iterable[str], cursor: str) -> list[str]:
+    """Return the columns of a table that have names of the fields of its changes, in any case of letters."""
+    names = {cursor, UPDATED_AT, DELETED_AT}
+    return sorted(name for name in columns if name.lower() in names)
+
+
 def add_log_fields(schema: Mapping[str, Any], cursor: str) -> dict[str, Any]:
     """Return the JSON schema of a table with the fields of its changes.
 
@@ -40,13 +46,4 @@ def make_truncation_slice(number: int, time: int, key: Sequence[str]) -> Slice:
     """
     return Slice(
         "rows that are gone", {"truncation": number, "time": time, "key": list(key)}, rows=1
-    )
-
-
-def describe_absent(columns: Iterable[str]) -> str:
-    """Return the warning about columns that rows of a log do not have."""
-    return (
-        f"the log has rows without the columns {', '.join(sorted(columns))}, which were added or renamed "
-        "after it was written: their values are null. To have them, reset the stream (`elt reset`), so that "
-        "it is read in full"
     )

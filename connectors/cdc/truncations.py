@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from connectors.cdc.fields import UPDATED_AT
 from connectors.sdk.arrow_records import list_changes, report_changes
-from connectors.sdk.log_fields import UPDATED_AT
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from elt_assets.protocol.airbyte.messages import TRUNCATED
 
@@ -34,5 +34,5 @@ def make_truncation(
 
 
 def read_truncation(columns: Sequence[str], cursor: str, data: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return the row of a slice that is a truncation. `data`: of `log_fields.make_truncation_slice`."""
+    """Return the row of a slice that is a truncation. `data`: of `fields.make_truncation_slice`."""
     return make_truncation(columns, data["key"], cursor, data["truncation"], data["time"])
