@@ -38,7 +38,8 @@ from connectors.postgres.log.messages import (
     Values,
     gather,
 )
-from connectors.postgres.log.state import LogState, number_changes
+from connectors.postgres.log.snapshots import number_changes
+from connectors.postgres.log.state import LogState
 from connectors.postgres.log.stream import LogStream
 from connectors.postgres.log.values import ConvertByServer, convert_texts
 from connectors.postgres.sql import quote_name

@@ -98,6 +98,8 @@ class LogRead:
                 yield from read.items(log, slot.confirmed)
             except EltError as error:
                 yield self._fail(member.id, error)
+        # One that is not complete, for the transactions of others, gets its changes after its next snapshot.
+        self._members = [member for member in self._members if log.tables[member.id].is_complete]
         if self._members:
             truncated: set[StreamId] = set()
             yield from self._read_changes(log, slot.confirmed, truncated)

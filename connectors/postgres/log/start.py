@@ -11,7 +11,7 @@ from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.forms import TableForm, compare
 from connectors.postgres.log.state import LogState, TableState
 from connectors.postgres.log.stream import LogStream
-from connectors.postgres.log.waits import await_writers
+from connectors.postgres.log.waits import Writers
 from connectors.postgres.reading import TableRead
 from connectors.postgres.snapshot import Snapshot
 from connectors.postgres.sql import quote_name
@@ -103,9 +103,7 @@ class TableStart:
                 f"rows of {', '.join(self._form.heirs)}, which inherit from it, are not read with it: the "
                 "log has their changes as their own, so publish and read each of these tables"
             )
-        if not self._is_new_slot and table.position is None:
-            oids = {self._oid, *self._form.parts}
-            await_writers(self._config, oids, self._stream.table.relation.quoted)
+        older = "" if self._is_new_slot else self._find_writers(table)
         with self._stream.open_holder() as holder:
             read = TableRead(
                 self._config, self._stream.table, self._member, holder, self._list_unread()
@@ -124,12 +122,35 @@ class TableStart:
                     continue
                 assert isinstance(part.state, dict)
                 is_complete = bool(part.state["complete"])
+                if is_complete and older:
+                    yield self._warn(
+                        "transactions are open that have written to it, perhaps before it was published, "
+                        f"and the next sync after their end reads what they have written: {older}"
+                    )
+                    log.tables[self._member.id] = table
+                    yield GroupCheckpoint(log.to_state())
+                    continue
                 if is_complete and self._member.deduplicates:
                     yield self._part(gone)
                 position = None if is_complete else part.state
                 table = replace(table, position=position, is_complete=is_complete)
                 log.tables[self._member.id] = table
                 yield GroupCheckpoint(log.to_state())
+
+    def _find_writers(self, table: TableState) -> str:
+        """Return which transactions may have written to the table before it was published, and are open: what
+        they have written is not in the log, and not in a snapshot that is taken before their end.
+
+        Raises:
+            TransientError: there are some, and the table cannot be read in a later snapshot again.
+        """
+        oids = {self._oid, *self._form.parts}
+        writers = Writers(self._config, oids, self._stream.table.relation.quoted)
+        member = self._member
+        if member.resumable and member.deduplicates and self._stream.table.key:
+            return writers.describe(table.snapshots[0] if table.snapshots else None)
+        writers.wait()
+        return ""
 
     def _read_parts(
         self, log: LogState, table: TableState, parts: Sequence[int]

@@ -17,7 +17,7 @@ again (see `connectors.postgres.position`). Only deletes are missing there: so t
 show are kept. A row that S2 has shown must not go back to an older version: each row has a number in the
 column `_ab_cdc_lsn`, and the table keeps the row with the greatest. Rows of a snapshot have a number that is
 not less than those of all transactions that it shows; a transaction that it does not show gets a greater one
-(`number_changes`).
+(`connectors.postgres.log.snapshots`).
 
 **A partition that is new** may have come with rows, which are not in the log: it is read in a snapshot of its
 own, S3 (`connectors.postgres.log.forms`). Its rows have the number of S3; what S3 does not show gets a
@@ -34,56 +34,20 @@ Tests: `tests/connectors/postgres/test_log_state.py`, `tests/connectors/postgres
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from connectors.postgres.log.forms import TableForm
 from connectors.postgres.log.lsn import format_lsn, parse_lsn
-from connectors.postgres.log.messages import Numbers
 from connectors.postgres.log.slot import Server
+from connectors.postgres.log.snapshots import TableSnapshot
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 
 _FORM = 1
-_TURN = 1 << 32
 RESET = "reset the streams of the connection (`elt reset`), so that they are read in full"
-
-
-@dataclass(frozen=True)
-class TableSnapshot:
-    """A snapshot in which rows of a table were read.
-
-    `least`, `end`, `running`: as the server describes a snapshot, with numbers of 64 bits. `number`: that of
-    its rows in `_ab_cdc_lsn`. `is_partial`: only new partitions were read in it.
-    """
-
-    least: int
-    end: int
-    running: frozenset[int]
-    number: int
-    is_partial: bool = False
-
-    @classmethod
-    def parse(cls, text: str, number: int, *, is_partial: bool = False) -> TableSnapshot:
-        """Return the snapshot of a text such as `700:705:701,703`."""
-        least, end, numbers = text.split(":")
-        running = frozenset(map(int, filter(None, numbers.split(","))))
-        return cls(int(least), int(end), running, number, is_partial)
-
-    def to_json(self) -> dict[str, Any]:
-        running = ",".join(map(str, sorted(self.running)))
-        json = {"transactions": f"{self.least}:{self.end}:{running}", "number": self.number}
-        return {**json, "partial": True} if self.is_partial else json
-
-    def shows(self, transaction: int) -> bool:
-        """Return whether a transaction had ended. `transaction`: the 32 bits of its number that a log has."""
-        distance = (transaction - self.end) % _TURN
-        number = self.end + (distance if distance < _TURN // 2 else distance - _TURN)
-        return number < self.least or (number < self.end and number not in self.running)
 
 
 @dataclass(frozen=True)
@@ -165,29 +129,6 @@ class TableState:
         if self.is_complete and all(snapshot.number <= lsn for snapshot in self.snapshots):
             return replace(self, lsn=lsn, begin=begin, position=None, snapshots=())
         return replace(self, lsn=lsn, begin=begin)
-
-
-def number_changes(
-    snapshots: Sequence[TableSnapshot], transactions: Numbers, lsns: Numbers
-) -> Numbers:
-    """Return the numbers of changes in `_ab_cdc_lsn`; -1 for those that the first snapshot has shown.
-
-    Args:
-        transactions: the number of each change's transaction.
-        lsns: the position of its commit.
-    """
-    numbers: Numbers = lsns.copy()
-    if not snapshots:
-        return numbers
-    distinct, inverse = np.unique(transactions, return_inverse=True)
-    is_shown = np.array(
-        [[snapshot.shows(int(number)) for snapshot in snapshots] for number in distinct]
-    )
-    least = np.where(is_shown, 0, [snapshot.number + 1 for snapshot in snapshots]).max(axis=1)
-    np.maximum(numbers, least[inverse], out=numbers)
-    if not snapshots[0].is_partial:
-        numbers[is_shown[inverse, 0]] = -1
-    return numbers
 
 
 @dataclass

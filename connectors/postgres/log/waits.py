@@ -4,14 +4,19 @@ The log of a slot begins where no transaction is open. And it has the changes of
 is
 published: what a transaction has written before that is nowhere in it, so the snapshot of a table has to show
 that transaction. It is known by the lock that it has on the table until its end.
+
+A table whose read can go on in a later snapshot is read at once, and again when these transactions have
+ended. Any other table waits for them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from connectors.postgres.config import PostgresConfig
+from connectors.postgres.log.snapshots import TableSnapshot
 from connectors.postgres.session import Session, open_watch
 from elt_assets.errors import TransientError
 
@@ -24,59 +29,91 @@ l.locktype = 'relation' AND l.relation IN ({oids}) AND l.mode ~ '^(Row|ShareRow)
   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
 """
 _TRANSACTIONS = """
-SELECT l.virtualtransaction AS transaction, coalesce(l.pid, 0)::int8 AS pid,
+SELECT coalesce(l.pid, 0)::int8 AS pid, o.number::int8 AS number,
   coalesce(a.datname, p.database, '')::text AS database, coalesce(a.usename, p.owner, '')::text AS role,
   coalesce(a.application_name, '')::text AS application, coalesce(p.gid, '')::text AS prepared,
   coalesce(a.state, '')::text AS state,
   coalesce(extract(epoch FROM now() - coalesce(a.xact_start, p.prepared)), -1)::float8 AS age
 FROM pg_catalog.pg_locks l
+JOIN (
+  SELECT virtualtransaction, transactionid::text::int8 AS number FROM pg_catalog.pg_locks
+  WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted
+) o ON o.virtualtransaction = l.virtualtransaction
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
-LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
+LEFT JOIN pg_catalog.pg_prepared_xacts p ON l.pid IS NULL AND p.transaction::text::int8 = o.number
 WHERE l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() AND {condition}
 ORDER BY age DESC
 """
+"""Transactions that have changed something. One that has not yet has no number; what it will change is
+new."""
 _PAUSE = 0.2
 _MAX_LISTED = 5
 
 
-def await_writers(config: PostgresConfig, oids: Collection[int], table: str) -> None:
-    """Wait until the transactions have ended that have written to a table, or to its partitions, until now.
+class Writers:
+    """The transactions that have changed a table, or its partitions, and are open.
 
-    Raises:
-        TransientError: one has not ended after `wait_seconds`.
+    Args:
+        oids: the numbers of the table and its partitions.
     """
-    condition = _WRITERS_OF_TABLES.format(oids=", ".join(map(str, oids)))
-    query = _TRANSACTIONS.format(condition=condition)
-    last = time.monotonic() + config.wait_seconds
-    with open_watch(config, f"the writers of {table} are looked for") as session:
-        open_ones = {row["transaction"] for row in session.rows(query)}
-        while open_ones:
-            if time.monotonic() > last:
-                raise describe_wait(
-                    config,
-                    f"{table} cannot be read for the first time while transactions are open that have "
-                    "written to it, perhaps before it was published",
-                    condition,
-                )
-            time.sleep(_PAUSE)
-            open_ones &= {row["transaction"] for row in session.rows(query)}
+
+    def __init__(self, config: PostgresConfig, oids: Collection[int], table: str):
+        self._config, self._table = config, table
+        self._condition = _WRITERS_OF_TABLES.format(oids=", ".join(map(str, oids)))
+
+    def describe(self, first: TableSnapshot | None = None) -> str:
+        """Return a text for some of them, empty if there are none.
+
+        Args:
+            first: a snapshot of the table. What began later is left out: the log has all of it.
+        """
+        with open_watch(self._config, f"the writers of {self._table} are looked for") as session:
+            return self._describe(session, first)
+
+    def wait(self) -> None:
+        """Wait until they have ended.
+
+        Raises:
+            TransientError: one has not ended after `wait_seconds`.
+        """
+        last = time.monotonic() + self._config.wait_seconds
+        with open_watch(self._config, f"the writers of {self._table} are looked for") as session:
+            numbers = self._list_numbers(session)
+            while numbers:
+                if time.monotonic() > last:
+                    raise describe_wait(
+                        self._config,
+                        f"{self._table} cannot be read for the first time while transactions are open that "
+                        "have written to it, perhaps before it was published",
+                        self._condition,
+                    )
+                time.sleep(_PAUSE)
+                numbers &= self._list_numbers(session)
+
+    def _list_numbers(self, session: Session) -> set[int]:
+        rows = session.rows(_TRANSACTIONS.format(condition=self._condition))
+        return {row["number"] for row in rows}
+
+    def _describe(self, session: Session, first: TableSnapshot | None) -> str:
+        rows = session.rows(_TRANSACTIONS.format(condition=self._condition))
+        return _describe_all(row for row in rows if first is None or first.has_begun(row["number"]))
 
 
 def describe_wait(config: PostgresConfig, problem: str, condition: str) -> TransientError:
     """Return the error of a wait that was too long, with the transactions that have some locks."""
     with open_watch(config, "open transactions are looked for") as session:
-        listed = _list_transactions(session, condition)
+        listed = _describe_all(session.rows(_TRANSACTIONS.format(condition=condition)))
     return TransientError(
-        f"{problem}; after {config.wait_seconds} s there are still: {'; '.join(listed) or 'none any more'}",
+        f"{problem}; after {config.wait_seconds} s there are still: {listed or 'none any more'}",
         guidance="let them end (COMMIT, ROLLBACK, ROLLBACK PREPARED), or end a session that was forgotten "
         "(SELECT pg_terminate_backend(PID);), and run it again; `wait_seconds` is the time to wait",
     )
 
 
-def _list_transactions(session: Session, condition: str) -> list[str]:
-    """Return a text for each transaction, the oldest first. What the user may not see is left out."""
+def _describe_all(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return a text of transactions, the oldest first. What the user may not see of them is left out."""
     texts = []
-    for row in session.rows(_TRANSACTIONS.format(condition=condition)):
+    for row in rows:
         who = (
             f"the prepared transaction {row['prepared']!r}"
             if row["prepared"]
@@ -87,4 +124,4 @@ def _list_transactions(session: Session, condition: str) -> list[str]:
         facts += [f"by {row['application']}" if row["application"] else "", row["state"]]
         facts += [f"open for {row['age']:.0f} s" if row["age"] >= 0 else ""]
         texts.append(", ".join(filter(None, [who, *facts])))
-    return list(dict.fromkeys(texts))[:_MAX_LISTED]
+    return "; ".join(list(dict.fromkeys(texts))[:_MAX_LISTED])

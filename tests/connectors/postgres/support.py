@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -116,3 +117,19 @@ class Reader:
         """The rows of a read from the beginning, as records."""
         items: Iterator[Any] = iter(self.stream.read(self.configured, None))
         return [row for item in items if isinstance(item, Page) for row in item.records]
+
+
+def start_transaction(database: Database, sql: str) -> subprocess.Popen[str]:
+    command = [*database.server._client("psql"), "-qAt", "postgres"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(f"SET search_path = {database.schema}; BEGIN; {sql} SELECT 'ready';\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def end_transaction(process: subprocess.Popen[str], sql: str) -> None:
+    process.communicate(f"{sql};\n")
+    assert process.returncode == 0

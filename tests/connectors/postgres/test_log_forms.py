@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,12 +14,9 @@ from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Slice
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.postgres.logged import Lake
-from tests.connectors.postgres.support import FULL, Database
+from tests.connectors.postgres.support import FULL, Database, end_transaction, start_transaction
 
 _NUMBERS = itertools.count()
-_TERMINATE = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'"
-)
 
 Start = Callable[..., Lake]
 
@@ -406,48 +401,53 @@ def test_columns_with_names_of_the_logs_fields_are_refused_for_the_log(start: St
 
 
 class Transaction:
-    """A transaction that another session keeps open."""
+    """A transaction of another session, which is rolled back unless it is ended before."""
 
     def __init__(self, database: Database, sql: str):
-        self._database = database
+        self._database, self._sql = database, sql
         self.name = f"other{next(_NUMBERS)}"
-        statement = (
-            f"SET application_name = '{self.name}'; BEGIN; {sql}; SELECT pg_sleep(60); COMMIT"
-        )
-        self._thread = threading.Thread(target=self._run, args=(statement,), daemon=True)
-
-    def _run(self, sql: str) -> None:
-        try:
-            self._database.execute(sql)
-        except AssertionError:  # it was terminated
-            return
 
     def __enter__(self) -> Transaction:
-        self._thread.start()
-        query = f"SELECT 1 FROM pg_stat_activity WHERE application_name = '{self.name}' AND query ~ 'sleep'"
-        while not self._database.lines(query):
-            time.sleep(0.05)
-        time.sleep(0.2)
+        name = f"SET application_name = '{self.name}';"
+        self._process = start_transaction(self._database, f"{name} {self._sql};")
         return self
 
+    def end(self) -> None:
+        end_transaction(self._process, "COMMIT")
+
     def __exit__(self, *error: object) -> None:
-        self._database.execute(_TERMINATE.format(name=self.name))
-        self._thread.join()
+        if self._process.returncode is None:
+            end_transaction(self._process, "ROLLBACK")
 
 
-def test_a_transaction_that_is_older_than_the_membership_is_waited_for(start: Start) -> None:
-    lake = start("CREATE TABLE b (id int PRIMARY KEY, v text);" + TABLE, "a", wait_seconds=1)
+def test_what_an_older_transaction_has_written_is_read_after_its_end(start: Start) -> None:
+    lake = start("CREATE TABLE b (id int PRIMARY KEY, v text);" + TABLE, "a")
+    lake.sync()
+    database = lake.database
+    with Transaction(database, "INSERT INTO b VALUES (1, 'before it was published')") as other:
+        database.execute(f"ALTER PUBLICATION {lake.config['publication']} ADD TABLE b")
+        database.execute("INSERT INTO b VALUES (2, 'x'), (3, 'y')")
+        lake.names = ("a", "b")
+        assert re.search(rf"transactions are open.*pid \d+, of elt.*{other.name}", sync(lake))
+        lake.assert_equal()
+        database.execute("UPDATE b SET v = 'z' WHERE id = 2; DELETE FROM b WHERE id = 3")
+        assert other.name in sync(lake)
+        other.end()
+    assert sync(lake) == ""
+    lake.assert_equal()
+    assert {row["id"] for row in lake.rows("b")} == {1, 2}
+
+
+def test_a_table_that_cannot_be_read_on_waits_for_older_transactions(start: Start) -> None:
+    lake = start("CREATE TABLE b (id int, v text);" + TABLE, "a", wait_seconds=1)
     lake.sync()
     with Transaction(lake.database, "INSERT INTO b VALUES (1, 'before it was published')") as other:
         lake.database.execute(f"ALTER PUBLICATION {lake.config['publication']} ADD TABLE b")
-        lake.names = ("a", "b")
-        with pytest.raises(
-            TransientError, match=rf"transactions are open.*pid \d+, of elt.*{other.name}"
-        ):
+        lake.names, lake.mode = ("a", "b"), {**lake.mode, "destination_sync_mode": "append"}
+        error = rf"transactions are open.*pid \d+, of elt.*{other.name}"
+        with pytest.raises(TransientError, match=error):
             lake.sync()
-        lake.assert_equal("a")
-    lake.sync()
-    lake.assert_equal()
+        assert list(lake.failures) == ["b"]
 
 
 def test_what_keeps_a_slot_from_being_created_is_named(start: Start) -> None:

@@ -7,13 +7,8 @@ import pytest
 
 from connectors.postgres.log.lsn import format_lsn, parse_lsn
 from connectors.postgres.log.slot import Server
-from connectors.postgres.log.state import (
-    LogState,
-    TableSnapshot,
-    TableState,
-    load_state,
-    number_changes,
-)
+from connectors.postgres.log.snapshots import TableSnapshot, number_changes
+from connectors.postgres.log.state import LogState, TableState, load_state
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId

@@ -20,6 +20,8 @@ from tests.connectors.postgres.support import (
     Database,
     Interrupted,
     Json,
+    end_transaction,
+    start_transaction,
     use_cursor,
 )
 
@@ -232,22 +234,6 @@ def test_a_late_commit(database: Database, config: Json, late: list[int]) -> Non
     assert [n for n in ids(reader.read()) if n in (2, 4, 5)] == late
     reader.read()
     assert reader.read() == []
-
-
-def start_transaction(database: Database, sql: str) -> subprocess.Popen[str]:
-    command = [*database.server._client("psql"), "-qAt", "postgres"]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(f"SET search_path = {database.schema}; BEGIN; {sql} SELECT 'ready';\n")
-    process.stdin.flush()
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
-def end_transaction(process: subprocess.Popen[str], sql: str) -> None:
-    process.communicate(f"{sql};\n")
-    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(
