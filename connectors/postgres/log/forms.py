@@ -95,7 +95,7 @@ class TableForm:
         columns: the number and the type of each column, by its name: of all, or of those that are read. A
             state also has those that were read and are gone, so that one that comes again is recognised.
         left_out: the names of the columns that the catalog of the stream did not have when it was made.
-        parts: the file of the table, or of each of its partitions; 0 for one that has none.
+        parts: the file of the table, or of each of its partitions; 0 if it is unknown.
         names: labels of enums and attributes of composite types, by their numbers.
         members: the entries of the catalog that make it a part of the publication.
         version: the transaction that changed the publication last.
@@ -164,17 +164,21 @@ class TableForm:
         return sorted(
             self.part_names[oid]
             for oid, file in self.parts.items()
-            if before.parts.get(oid, file) != file
+            if before.parts.get(oid, 0) not in (0, file)
         )
+
+    def forget_files(self) -> TableForm:
+        """Return the form of a table of which the log has told that its files were replaced."""
+        return replace(self, parts=dict.fromkeys(self.parts, 0))
 
 
 def describe_rewritten(parts: Sequence[str]) -> str:
-    """Return the warning about partitions that have other files, though the log has no TRUNCATE of the
-    table."""
+    """Return the warning about parts of a table that have other files, though the log has no TRUNCATE of
+    it."""
     return (
-        f"the partitions {', '.join(parts)} were truncated by themselves, or rewritten (VACUUM FULL, "
-        "CLUSTER): the log does not tell which. Rows that were truncated stay in the lake. To remove "
-        f"them, {RESET}"
+        f"{', '.join(parts)} was rewritten, and the log does not tell why. If it was by VACUUM FULL or "
+        "CLUSTER, nothing has changed. If a partition was truncated by itself, its rows stay in the lake; "
+        f"if ALTER TABLE has changed values of rows, the lake has the former ones: {RESET}"
     )
 
 

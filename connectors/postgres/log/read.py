@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from connectors.postgres.catalog import TABLE
 from connectors.postgres.check import read_version
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.changes import ChangeFiles
@@ -91,7 +90,7 @@ class LogRead:
             stream = self._streams[member.id]
             form = forms[stream.table.relation.oid]
             table = log.tables.get(member.id)
-            if table is not None and table.form is not None and stream.table.relation.kind != TABLE:
+            if table is not None and table.form is not None:
                 rewritten[member.id] = form.list_rewritten(table.form)
             read = TableStart(self._config, stream, member, form, is_new_slot=self._is_new_slot)
             try:
@@ -232,6 +231,8 @@ class LogRead:
                 yield from slices
                 for member in self._members:
                     log.tables[member.id] = log.tables[member.id].move(start, files.begin)
+                for stream in files.truncated - files.failures.keys():
+                    log.tables[stream] = log.tables[stream].forget_files()
                 yield GroupCheckpoint(log.to_state())
                 yield Wait()
             if moves and self._has_all(log):

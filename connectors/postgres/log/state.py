@@ -116,6 +116,10 @@ class TableState:
         """Return whether the state is of a table, and not of one that had its name before."""
         return self.oid in (0, oid)
 
+    def forget_files(self) -> TableState:
+        """Return the state of a table that was truncated."""
+        return self if self.form is None else replace(self, form=self.form.forget_files())
+
     def move(self, lsn: int, begin: str) -> TableState:
         """Return the state at a position of the log.
 
