@@ -58,7 +58,7 @@ def with_spark(theme: Theme, provider: SparkProvider) -> Theme:
 @pytest.mark.parametrize("name", [name for name in THEMES if name != "all"])
 def test_acknowledged_records_are_never_lost(name: str) -> None:
     with without_spark(SMALL_COMMITS):
-        run_state_machine_as_test(machine(THEMES[name]), settings=bounded(12, 10, repeats=True))
+        run_state_machine_as_test(machine(THEMES[name]), settings=bounded(8, 10, repeats=True))
 
 
 @pytest.mark.parametrize("name", ["keys", "companions"])

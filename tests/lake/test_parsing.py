@@ -61,7 +61,7 @@ RECORDS = st.lists(FIELD, max_size=6).map(lambda fields: b"{%b}" % b",".join(fie
 SCHEMAS = st.lists(schemas, min_size=FIELDS, max_size=FIELDS)
 
 
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(SCHEMAS, st.lists(RECORDS, min_size=1, max_size=40), st.randoms(use_true_random=False))
 def test_a_row_does_not_depend_on_its_neighbours(
     conformer: Conformer, schemas_: list[Any], records: list[bytes], chance: random.Random

@@ -136,7 +136,7 @@ def run_seed(own: Project, server: MariaDb, seed: int, rounds: int) -> None:
 
 
 def test_syncs_that_fail_anywhere_lose_and_double_nothing(logged: MariaDb, own: Project) -> None:
-    run_seed(own, logged, seed=7, rounds=3)
+    run_seed(own, logged, seed=7, rounds=2)
 
 
 @pytest.mark.long

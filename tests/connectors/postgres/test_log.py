@@ -70,13 +70,13 @@ def run_seed(lake: Lake, seed: int) -> None:
     lake.assert_equal()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 def test_tables_equal_the_servers_after_kills_and_a_workload(lake: Lake, seed: int) -> None:
     run_seed(lake, seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(2, 52))
+@pytest.mark.parametrize("seed", range(1, 52))
 def test_tables_equal_the_servers_for_many_seeds(lake: Lake, seed: int) -> None:
     run_seed(lake, seed)
 

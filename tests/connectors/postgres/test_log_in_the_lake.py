@@ -215,7 +215,7 @@ def test_histories_of_many_syncs_that_fail(published: Database, own: Project, se
 def test_syncs_that_fail_anywhere_lose_and_double_nothing(
     published: Database, own: Project
 ) -> None:
-    run_seed(own, published, seed=7, rounds=3)
+    run_seed(own, published, seed=7, rounds=2)
 
 
 @pytest.mark.long
