@@ -42,12 +42,17 @@ def check_log(session: Session, config: MySqlConfig) -> None:
         ConfigError: with the SQL that mends it.
     """
     problems = Problems()
-    problems.of(lambda: _check_settings(session))
+    problems.of(lambda: check_settings(session, config))
     problems.raise_all()
     _check_rights(session, config)
 
 
-def _check_settings(session: Session) -> None:
+def check_settings(session: Session, config: MySqlConfig) -> None:
+    """Check that the log has what is needed. A sync does so as well: else changes are lost without an error.
+
+    Raises:
+        ConfigError: with the SQL that mends it.
+    """
     settings = _read_settings(session, tuple(_NEEDED))
     oldest = ".".join(map(str, OLDEST[session.is_mariadb]))
     if "binlog_row_metadata" not in settings:
@@ -67,6 +72,28 @@ def _check_settings(session: Session) -> None:
             guidance="; ".join(mend.removesuffix(";") for _, _, mend in wrong)
             + "; and write the same into the server's configuration",
         )
+    _check_filters(session, config)
+
+
+def _check_filters(session: Session, config: MySqlConfig) -> None:
+    """Check that the server writes changes of all databases of the config into its log."""
+    name = "MASTER" if session.is_mariadb or session.version_number < _RENAMED else "BINARY LOG"
+    for row in session.rows(f"SHOW {name} STATUS"):
+        chosen, ignored = (set(str(text or "").split(",")) - {""} for text in row[2:4])
+        left_out = [
+            database
+            for database in config.databases
+            if database in ignored or (chosen and database not in chosen)
+        ]
+        if left_out:
+            raise ConfigError(
+                f"the server does not write changes of {', '.join(left_out)} into its log",
+                guidance="correct binlog_do_db and binlog_ignore_db in the server's configuration",
+            )
+
+
+_RENAMED = (8, 2)
+"""The version of MySQL from which the statement has another name."""
 
 
 def _check_rights(session: Session, config: MySqlConfig) -> None:

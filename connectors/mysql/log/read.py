@@ -11,8 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.log.dump import Server, has_event, read_server, read_visible_position
-from connectors.mysql.log.state import RESET, LogState, Place, TableState, load_state
+from connectors.mysql.log.check import check_settings
+from connectors.mysql.log.dump import (
+    Server,
+    is_replaced,
+    read_first_place,
+    read_server,
+    read_visible_position,
+)
+from connectors.mysql.log.state import RESET, LogState, TableState, load_state
 from connectors.mysql.log.stream import LogStream
 from connectors.mysql.log.windows import WindowReader
 from connectors.mysql.session import Session, open_session
@@ -42,12 +49,13 @@ class LogRead:
             EltError: the log or a table cannot be read, or changes are lost.
         """
         with open_session(self._config, "the log cannot be looked at") as session:
+            check_settings(session, self._config)
             server = read_server(session)
             log = LogState(server.is_mariadb)
             if state is not None:
                 log = load_state(state, is_mariadb=server.is_mariadb)
                 self._drop_tables(log)
-                check_log(self._config, session, server, log.tables)
+                check_position(self._config, session, server, log.tables)
         for stream in self._streams:
             table = log.tables.get(stream.id)
             if table is None or not table.is_complete:
@@ -68,8 +76,9 @@ class LogRead:
         """Yield the slices of a table's snapshot, and states after which it can go on."""
         if table is None:
             with open_session(self._config, f"{stream.id} cannot be read") as session:
-                position, time = read_visible_position(session), read_server(session).time
-            table = TableState(position, number=time, moved=time)
+                position, server = read_visible_position(session), read_server(session)
+                place = read_first_place(self._config, session, server)
+            table = TableState(position, number=server.time, moved=server.time, place=place)
         for part in stream.read_snapshot(table.progress):
             if isinstance(part, Checkpoint):
                 assert isinstance(part.state, dict)
@@ -119,7 +128,7 @@ class LogRead:
                 yield Wait()
 
 
-def check_log(
+def check_position(
     config: MySqlConfig, session: Session, server: Server, tables: Mapping[StreamId, TableState]
 ) -> None:
     """Check that the log goes on from a state.
@@ -131,8 +140,8 @@ def check_log(
         lost = None
         if not table.position.is_within(server.position):
             lost = f"the server does not have all transactions that {stream} has ({table.position})"
-        elif _is_replaced(config, session, server, table.place):
-            lost = f"the server has other transactions than {stream} has"
+        elif is_replaced(config, session, server, table.position, table.place):
+            lost = f"the server has another log than the one that {stream} was read from"
         if lost is not None:
             raise ConfigError(
                 f"{lost}: it was restored from a backup, or failed over to a server that is behind",
@@ -144,12 +153,3 @@ def check_log(
                 guidance=f"changes are lost: {RESET}, and let the server keep its log longer "
                 "(binlog_expire_logs_seconds)",
             )
-
-
-def _is_replaced(
-    config: MySqlConfig, session: Session, server: Server, place: Place | None
-) -> bool:
-    """Return whether a server has something else where its log had an event."""
-    if place is None or place.server != server.identity:
-        return False
-    return has_event(config, session, place) is False

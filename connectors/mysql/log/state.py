@@ -14,6 +14,11 @@ time at which the table was begun, in microseconds, and the changes have the num
 another. A read that is repeated from a position gives a change the same number. A table that is read anew has
 a later time, which is greater than all numbers before, unless it changed more than a million times a second.
 
+**The same log.** Transactions are named by numbers, which a server that was restored from a backup gives a
+second time, and MariaDB's name no server but by a number that people choose. So a position is proven by an
+event of the log: the server must have the same one at the same place. Of a table of which only a snapshot was
+read, this is the first event of the log's file, which has the time at which the file was made.
+
 **A table that is read in full again**, after a reset, has rows in the lake that may be gone: a truncation
 comes after its snapshot, with a number less than those of its rows (`connectors.sdk.log_fields`).
 
@@ -23,7 +28,7 @@ Tests: `tests/connectors/mysql/test_log.py`, `tests/connectors/mysql/test_log_po
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from connectors.mysql.log.position import Gtid, Position, find_common, parse_position
@@ -33,25 +38,26 @@ from elt_assets.protocol.airbyte.catalog import StreamId
 
 _FORM = 1
 _MARIADB, _MYSQL = "mariadb", "mysql"
+DROPPED, RENAMED = "dropped", "renamed"
 RESET = "reset the streams of the connection (`elt reset`), so that they are read in full"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server has the end of a transaction in its log. `checksum`: of the event at this place."""
+    """An event of a server's log, by which a later sync knows that the log is the same.
+
+    `server`: its identity; `checksum`: of the event at this place; `size`: that the file had at least, in
+    bytes.
+    """
 
     server: str
     file: str
     offset: int
     checksum: int
+    size: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "server": self.server,
-            "file": self.file,
-            "offset": self.offset,
-            "checksum": self.checksum,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ class TableState:
         number: the last one of `_ab_cdc_cursor`.
         moved: when the position was moved, in microseconds since 1970.
         progress: the state of its snapshot, if it is not complete.
-        place: of the last transaction; None if none was read.
+        place: of the last transaction; of the beginning of the log's file, if none was read.
+        absence: why there is no table of the name (DROPPED, RENAMED); empty if there is one.
     """
 
     position: Position
@@ -72,6 +79,7 @@ class TableState:
     progress: Mapping[str, Any] | None = None
     is_complete: bool = False
     place: Place | None = None
+    absence: str = ""
 
     def to_json(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -84,9 +92,13 @@ class TableState:
             state["progress"] = dict(self.progress)
         if self.place is not None:
             state["place"] = self.place.to_json()
+        if self.absence:
+            state["absence"] = self.absence
         return state
 
-    def move(self, position: Position, number: int, moved: int, place: Place | None) -> TableState:
+    def move(
+        self, position: Position, number: int, moved: int, place: Place | None, absence: str
+    ) -> TableState:
         """Return the state with the transactions of a position as well."""
         return replace(
             self,
@@ -94,6 +106,7 @@ class TableState:
             number=number,
             moved=moved,
             place=place or self.place,
+            absence=absence,
         )
 
 
@@ -163,4 +176,5 @@ def _parse_table(state: Mapping[str, Any], *, is_mariadb: bool) -> TableState:
         state.get("progress"),
         bool(state["complete"]),
         None if place is None else Place(**place),
+        str(state.get("absence", "")),
     )
