@@ -9,7 +9,7 @@ import random
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.errors import RefusedLog
@@ -29,6 +29,8 @@ _ABILITIES = (
 _NOT_BLOCKING, _THROUGH_GTID = 1, 4
 _START = 4
 """The place of the first event of a file."""
+_PROOF_BYTES = 1 << 16
+"""How much of the beginning of a file proves that it is the same."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ _SNAPSHOT = "SHOW STATUS LIKE 'binlog_snapshot_%'"
 
 
 def read_first_place(config: MySqlConfig, session: Session, server: Server) -> Place | None:
-    """Return the first event of the log's present file; None if the server has no log.
+    """Return how the log's present file begins; None if the server has no log.
 
     Raises:
         EltError: the server does not show its log.
@@ -96,9 +98,23 @@ def read_first_place(config: MySqlConfig, session: Session, server: Server) -> P
     if not files:
         return None
     file, size = list(files.items())[-1]
-    for event in _read_file(config, file, _START):
-        if event[4] not in (ROTATE, FORMAT):
-            return Place(server.identity, file, locate(event), zlib.crc32(event), size)
+    place = Place(server.identity, file, _START, 0, min(size, _START + _PROOF_BYTES), size)
+    return replace(place, checksum=_compute_checksum(config, place) or 0)
+
+
+def _compute_checksum(config: MySqlConfig, place: Place) -> int | None:
+    """Return the checksum of the events at a place; None if none begins there, or the file ends before."""
+    checksum = None
+    for event in _read_file(config, place.file, place.offset):
+        begin = locate(event)
+        # A FORMAT event is sent before the events at a place, too, and changes when the file is closed.
+        if begin < place.offset or event[4] == FORMAT:
+            continue
+        if checksum is None and place.offset not in (begin, _START):
+            return None
+        checksum = zlib.crc32(event, checksum or 0)
+        if begin + len(event) >= place.end:
+            return checksum
     return None
 
 
@@ -127,12 +143,9 @@ def is_replaced(
     if files[place.file] < place.size:
         return True
     try:
-        for event in _read_file(config, place.file, place.offset):
-            if event[4] not in (ROTATE, FORMAT) and locate(event) == place.offset:
-                return zlib.crc32(event) != place.checksum
+        return _compute_checksum(config, place) != place.checksum
     except RefusedLog:  # no event begins there
         return True
-    return True
 
 
 def _list_files(session: Session) -> dict[str, int]:

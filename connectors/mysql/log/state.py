@@ -15,9 +15,9 @@ another. A read that is repeated from a position gives a change the same number.
 a later time, which is greater than all numbers before, unless it changed more than a million times a second.
 
 **The same log.** Transactions are named by numbers, which a server that was restored from a backup gives a
-second time, and MariaDB's name no server but by a number that people choose. So a position is proven by an
-event of the log: the server must have the same one at the same place. Of a table of which only a snapshot was
-read, this is the first event of the log's file, which has the time at which the file was made.
+second time, and MariaDB's name no server but by a number that people choose. So a position is proven by
+events of the log, which have times: the server must have the same at the same place. This is the end of the
+last transaction; of a table of which only a snapshot was read, it is how the log's file begins.
 
 **A table that is read in full again**, after a reset, has rows in the lake that may be gone: a truncation
 comes after its snapshot, with a number less than those of its rows (`connectors.sdk.log_fields`).
@@ -44,16 +44,17 @@ RESET = "reset the streams of the connection (`elt reset`), so that they are rea
 
 @dataclass(frozen=True)
 class Place:
-    """An event of a server's log, by which a later sync knows that the log is the same.
+    """Events of a server's log, by which a later sync knows that the log is the same.
 
-    `server`: its identity; `checksum`: of the event at this place; `size`: that the file had at least, in
-    bytes.
+    `server`: its identity. `offset`, `end`: where the events begin in the file, and where the last one ends
+    or a place in it; 0 for one event. `checksum`: of them. `size`: that the file had at least, in bytes.
     """
 
     server: str
     file: str
     offset: int
     checksum: int
+    end: int = 0
     size: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +70,7 @@ class TableState:
         number: the last one of `_ab_cdc_cursor`.
         moved: when the position was moved, in microseconds since 1970.
         progress: the state of its snapshot, if it is not complete.
-        place: of the last transaction; of the beginning of the log's file, if none was read.
+        place: of the end of the last transaction; of the beginning of the log's file, if none was read.
         absence: why there is no table of the name (DROPPED, RENAMED); empty if there is one.
     """
 

@@ -21,6 +21,11 @@ INSERT INTO t VALUES (1, 'a'), (2, 'b'); INSERT INTO `a#b` SELECT * FROM t; INSE
 INSERT INTO `x -- y"z` SELECT * FROM t; INSERT INTO p VALUES (1, 'a'), (11, 'b');
 INSERT INTO other VALUES (1, 'other'), (22, 'other');
 """
+COPIES = {
+    "{gho}": "CREATE TABLE _t_gho LIKE t; INSERT INTO _t_gho SELECT * FROM t;",
+    "{new}": "CREATE TABLE _t_new LIKE t; INSERT INTO _t_new SELECT * FROM t;",
+}
+"""How tools for changes of schemas make a copy of a table."""
 NAMES = ("t", "a#b", 'x -- y"z', "é", "p")
 
 
@@ -30,6 +35,12 @@ def lake(logged: MariaDb) -> Lake:
     lake = make_lake(logged, *NAMES)
     lake.sync()
     return lake
+
+
+def run(server: MariaDb, sql: str) -> None:
+    for short, long in COPIES.items():
+        sql = sql.replace(short, long)
+    server.execute(sql)
 
 
 @pytest.mark.parametrize(
@@ -48,15 +59,15 @@ def lake(logged: MariaDb) -> Lake:
         "CREATE TABLE IF NOT EXISTS t LIKE other; INSERT INTO t VALUES (3, 'c')",
         "RENAME TABLE t TO x, x TO t; UPDATE t SET v = 'y'",
         # gh-ost, also in two steps, and pt-online-schema-change
-        "CREATE TABLE _t_gho LIKE t; INSERT INTO _t_gho SELECT * FROM t; RENAME TABLE t TO _t_del, _t_gho TO t",
-        "CREATE TABLE _t_gho LIKE t; INSERT INTO _t_gho SELECT * FROM t; RENAME TABLE t TO _t_del; RENAME TABLE _t_gho TO t",
-        "CREATE TABLE _t_new LIKE t; INSERT INTO _t_new SELECT * FROM t; RENAME TABLE t TO _t_old, _t_new TO t",
+        "{gho} RENAME TABLE t TO _t_del, _t_gho TO t",
+        "{gho} RENAME TABLE t TO _t_del; RENAME TABLE _t_gho TO t",
+        "{new} RENAME TABLE t TO _t_old, _t_new TO t",
         "ALTER TABLE p REORGANIZE PARTITION p1 INTO (PARTITION p2 VALUES LESS THAN (30))",
         "SET STATEMENT binlog_format = 'STATEMENT' FOR DELETE FROM mysql.help_topic WHERE help_topic_id < 0",
     ],
 )  # fmt: skip
 def test_what_is_understood_is_applied(lake: Lake, logged: MariaDb, sql: str) -> None:
-    logged.execute(sql)
+    run(logged, sql)
     lake.sync()
     assert_equal(lake)
 
@@ -67,7 +78,10 @@ def test_what_is_understood_is_applied(lake: Lake, logged: MariaDb, sql: str) ->
         ("ALTER TABLE p DROP PARTITION p1", "p: its rows were removed or replaced: ALTER TABLE p DROP"),
         ("ALTER TABLE p CONVERT PARTITION p1 TO TABLE x", "p: its rows were removed or replaced"),
         (
-            "DELETE FROM other WHERE id = 1; ALTER TABLE p CONVERT TABLE other TO PARTITION p9 VALUES LESS THAN (99)",
+            (
+                "DELETE FROM other WHERE id = 1; "
+                "ALTER TABLE p CONVERT TABLE other TO PARTITION p9 VALUES LESS THAN (99)"
+            ),
             "p: its rows were removed or replaced",
         ),
         (
@@ -81,13 +95,13 @@ def test_what_is_understood_is_applied(lake: Lake, logged: MariaDb, sql: str) ->
         ("RENAME TABLE t TO x; RENAME TABLE x TO t", "t: its rows were removed or replaced"),
         ("RENAME TABLE t TO x, é TO t, x TO é", "its rows were removed or replaced"),
         (
-            "CREATE TABLE _t_new LIKE t; INSERT INTO _t_new SELECT * FROM t; DROP TABLE t; RENAME TABLE _t_new TO t",
+            "{new} DROP TABLE t; RENAME TABLE _t_new TO t",
             "t: its copy was given its name",
         ),
         ("ALTER IGNORE TABLE t MODIFY v char(0), ADD UNIQUE (v)", "t: its rows were removed"),
         (
             (
-                "ALTER TABLE other DISCARD TABLESPACE; ALTER TABLE t DISCARD TABLESPACE; DROP TABLE t, other; "
+                "ALTER TABLE t DISCARD TABLESPACE; DROP TABLE t; "
                 "CREATE TABLE t (id int PRIMARY KEY, v varchar(20))"
             ),
             "t: its rows were removed or replaced",
@@ -112,7 +126,7 @@ def test_what_is_understood_is_applied(lake: Lake, logged: MariaDb, sql: str) ->
 def test_what_the_log_does_not_show_is_an_error_until_a_reset(
     lake: Lake, logged: MariaDb, sql: str, message: str
 ) -> None:
-    logged.execute(sql)
+    run(logged, sql)
     with pytest.raises(ConfigError, match=message) as error:
         lake.sync()
     assert "reset the stream (`elt reset`)" in (error.value.guidance or "")
