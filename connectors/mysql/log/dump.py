@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import random
 import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.errors import RefusedLog
 from connectors.mysql.log.position import MySqlPosition, Position, parse_position
-from connectors.mysql.log.state import Place
+from connectors.mysql.log.state import Place, compute_digest
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.sql import quote_text
 
@@ -98,24 +97,19 @@ def read_first_place(config: MySqlConfig, session: Session, server: Server) -> P
     if not files:
         return None
     file, size = list(files.items())[-1]
-    place = Place(server.identity, file, _START, 0, min(size, _START + _PROOF_BYTES), size)
-    return replace(place, checksum=_compute_checksum(config, place) or 0)
+    place = Place(server.identity, file, _START, "", min(size, _START + _PROOF_BYTES), size)
+    return replace(place, digest=compute_digest(_list_events(config, place)))
 
 
-def _compute_checksum(config: MySqlConfig, place: Place) -> int | None:
-    """Return the checksum of the events at a place; None if none begins there, or the file ends before."""
-    checksum = None
+def _list_events(config: MySqlConfig, place: Place) -> Iterator[bytes]:
+    """Yield the events at a place."""
     for event in _read_file(config, place.file, place.offset):
         begin = locate(event)
-        # A FORMAT event is sent before the events at a place, too, and changes when the file is closed.
-        if begin < place.offset or event[4] == FORMAT:
-            continue
-        if checksum is None and place.offset not in (begin, _START):
-            return None
-        checksum = zlib.crc32(event, checksum or 0)
-        if begin + len(event) >= place.end:
-            return checksum
-    return None
+        # Events that describe the file are sent before those at a place, and change when it is closed.
+        if begin >= place.offset and event[4] != FORMAT:
+            yield event
+            if begin + len(event) >= place.end:
+                return
 
 
 def is_replaced(
@@ -143,7 +137,7 @@ def is_replaced(
     if files[place.file] < place.size:
         return True
     try:
-        return _compute_checksum(config, place) != place.checksum
+        return compute_digest(_list_events(config, place)) != place.digest
     except RefusedLog:  # no event begins there
         return True
 

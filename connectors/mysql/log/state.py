@@ -27,8 +27,9 @@ Tests: `tests/connectors/mysql/test_log.py`, `tests/connectors/mysql/test_log_po
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
 from connectors.mysql.log.position import Gtid, Position, find_common, parse_position
@@ -47,13 +48,13 @@ class Place:
     """Events of a server's log, by which a later sync knows that the log is the same.
 
     `server`: its identity. `offset`, `end`: where the events begin in the file, and where the last one ends
-    or a place in it; 0 for one event. `checksum`: of them. `size`: that the file had at least, in bytes.
+    or a place in it; 0 for one event. `digest`: of them. `size`: that the file had at least, in bytes.
     """
 
     server: str
     file: str
     offset: int
-    checksum: int
+    digest: str
     end: int = 0
     size: int = 0
 
@@ -132,6 +133,17 @@ class LogState:
         shared = {"form": _FORM, "server": _MARIADB if self.is_mariadb else _MYSQL}
         tables = {name: table.to_json() for name, table in self.tables.items()}
         return GroupState(shared, tables, is_independent=True)
+
+
+def compute_digest(events: Iterable[bytes]) -> str:
+    """Return a short text that is another one for other events.
+
+    Events end with their CRC, so that the CRC of a whole event is the same for all.
+    """
+    digest = blake2b(digest_size=8)
+    for event in events:
+        digest.update(event)
+    return digest.hexdigest()
 
 
 def load_state(state: GroupState, *, is_mariadb: bool) -> LogState:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,15 @@ from connectors.mysql.log.events import Begin, End, EventDecoder, Rows, Statemen
 from connectors.mysql.log.forms import TableName, fold_name
 from connectors.mysql.log.position import Gtid, Position
 from connectors.mysql.log.rollbacks import read_savepoint
-from connectors.mysql.log.state import DROPPED, RENAMED, RESET, LogState, Place, TableState
+from connectors.mysql.log.state import (
+    DROPPED,
+    RENAMED,
+    RESET,
+    LogState,
+    Place,
+    TableState,
+    compute_digest,
+)
 from connectors.mysql.log.statements import Effect, describe, find_effects
 from connectors.mysql.log.stream import LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
@@ -164,7 +171,7 @@ class WindowReader:
 
     def _locate(self, event: bytes) -> Place:
         identity, file = self._server.identity, self._decoder.file
-        return Place(identity, file, locate(event), zlib.crc32(event))
+        return Place(identity, file, locate(event), compute_digest([event]))
 
     def _apply(self, files: ChangeFiles, statement: Statement, begin: Begin) -> None:
         """Add what a statement says, warn of it, or refuse it.
