@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from connectors.mysql.log.fields import ENUM, GEOMETRY, SET, Field
 from connectors.mysql.session import Row
 from connectors.mysql.tables import Column
+from elt_assets.errors import SystemFailure
 
 Ask = Callable[[str], "list[Row]"]
 """Runs a query and returns its rows."""
@@ -25,10 +26,17 @@ _ADDRESSES = {"uuid", "inet4", "inet6"}
 _MAX_VALUES, _MAX_BYTES = 500, 1 << 20
 """The size of a query."""
 _CHARSETS = """
-SELECT l.ID, c.CHARACTER_SET_NAME, c.MAXLEN FROM information_schema.COLLATIONS l
+SELECT l.ID, c.CHARACTER_SET_NAME, c.MAXLEN FROM information_schema.{lists} l
 JOIN information_schema.CHARACTER_SETS c ON c.CHARACTER_SET_NAME = l.CHARACTER_SET_NAME
 WHERE l.ID IS NOT NULL
 """
+_LISTS = """
+SELECT TABLE_NAME FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = 'information_schema' AND COLUMN_NAME = 'ID'
+  AND TABLE_NAME IN ('COLLATIONS', 'COLLATION_CHARACTER_SET_APPLICABILITY')
+ORDER BY TABLE_NAME DESC LIMIT 1
+"""
+"""Of collations for several character sets (UCA 14.0.0), only the second list of MariaDB has numbers."""
 
 
 @dataclass
@@ -98,8 +106,14 @@ class TextConverter:
         if not collation:
             return "binary", True
         if not self._charsets:
-            for number, name, length in self.ask(_CHARSETS):
+            ((lists,),) = self.ask(_LISTS)
+            for number, name, length in self.ask(_CHARSETS.format(lists=lists)):
                 self._charsets[int(str(number))] = (str(name), length == "1")
+        if collation not in self._charsets:
+            raise SystemFailure(
+                f"the log has a text under the collation {collation}, which the server does not list",
+                guidance="this is a defect of this project, or the server is newer than it: report it",
+            )
         return self._charsets[collation]
 
     def _translate(self, values: pa.BinaryArray, charset: str) -> pa.BinaryArray:
