@@ -76,9 +76,15 @@ def read_visible_position(session: Session) -> Position:
     """
     if not session.is_mariadb:
         return read_server(session).position
+    position = begin_snapshot(session)
+    session.execute("COMMIT")
+    return position
+
+
+def begin_snapshot(session: Session) -> Position:
+    """Begin a transaction of MariaDB, and return the position whose transactions it shows, and no other."""
     session.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     status = {str(name).lower(): value for name, value in session.rows(_SNAPSHOT)}
-    session.execute("COMMIT")
     file, offset = status["binlog_snapshot_file"], status["binlog_snapshot_position"]
     ((text,),) = session.rows(f"SELECT BINLOG_GTID_POS({quote_text(str(file))}, {offset})")
     return parse_position(str(text or ""), is_mariadb=True)

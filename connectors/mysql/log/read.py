@@ -7,13 +7,16 @@ server keeps its log by its own rules, so nothing is acknowledged to it.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.log.check import check_settings
 from connectors.mysql.log.dump import (
     Server,
+    begin_snapshot,
     is_replaced,
     read_first_place,
     read_server,
@@ -26,6 +29,7 @@ from connectors.mysql.session import Session, open_session
 from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
 from connectors.sdk.log_fields import make_truncation_slice
+from connectors.sdk.slice_files import SliceFiles, find_slice_folder
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
@@ -58,7 +62,9 @@ class LogRead:
                 check_position(self._config, session, server, log.tables)
         for stream in self._streams:
             table = log.tables.get(stream.id)
-            if table is None or not table.is_complete:
+            if table is None and log.is_mariadb and not self._members[stream.id].deduplicates:
+                yield from self._read_at_once(log, stream)
+            elif table is None or not table.is_complete:
                 yield from self._read_table(log, stream, table)
         yield from self._read_changes(log)
 
@@ -69,6 +75,30 @@ class LogRead:
             is_read = database in self._config.databases
             if not is_read or not self._config.reads(database, stream.name):
                 del log.tables[stream]
+
+    def _read_at_once(self, log: LogState, stream: LogStream) -> Iterator[GroupItem]:
+        """Yield the slices of a table's snapshot, which is that of one position of the log.
+
+        Ranges are read at different times, and the log repeats what they show already: a stream that appends
+        would have both. So its rows are read in one transaction, whose position is known, into files.
+        """
+        purpose = f"{stream.id} cannot be read"
+        with (
+            open_session(self._config, purpose) as session,
+            tempfile.TemporaryDirectory(prefix="elt-mysql-", dir=find_slice_folder()) as folder,
+        ):
+            server = read_server(session)
+            place = read_first_place(self._config, session, server)
+            files = SliceFiles(Path(folder))
+            position, number = begin_snapshot(session), server.time
+            for batch in stream.read_whole(session, number):
+                files.write(stream.id, batch)
+            yield from files.close()
+            log.tables[stream.id] = TableState(
+                position, number=number, moved=number, is_complete=True, place=place
+            )
+            yield GroupCheckpoint(log.to_state())
+            yield Wait()
 
     def _read_table(
         self, log: LogState, stream: LogStream, table: TableState | None

@@ -158,3 +158,23 @@ def test_a_log_without_the_database_is_an_error(quiet: Lake, first: MariaDb, set
         first.stop()
         first.settings = settings
         first.start()
+
+
+def test_a_server_of_another_number_that_lacks_the_transactions_is_an_error(first: MariaDb) -> None:
+    """PeerDB-io/peerdb, pull request 4523: a replica that logged only its own transactions is promoted."""
+    prepare(first)
+    lake = make_lake(first, "a")
+    first.execute("INSERT INTO a VALUES (3, 'z')")
+    lake.sync()
+    first.execute("UPDATE a SET v = 'changed'")
+    lake.sync()
+    with run_logged("server-id=8") as other:
+        prepare(other)
+        other.execute(f"{WORK} INSERT INTO a VALUES (4, 'new')")
+        lake.config = {**lake.config, "port": other.port}
+        with pytest.raises(ConfigError, match="is not in the master's binlog") as error:
+            lake.sync()
+        assert "(`elt reset`)" in (error.value.guidance or "")
+        lake.reset("a")
+        lake.sync()
+        assert_equal(lake)

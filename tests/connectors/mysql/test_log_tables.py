@@ -176,6 +176,33 @@ def test_a_statement_is_read_in_the_character_set_of_its_session(
     assert_equal(lake)
 
 
+def test_a_column_is_the_same_in_another_case(lake: Lake, logged: MariaDb) -> None:
+    """apache/flink-cdc#2144: rows of the log had the column under its former name only."""
+    logged.execute("UPDATE t SET v = 'before' WHERE id = 1; ALTER TABLE t CHANGE v V varchar(20)")
+    logged.execute("UPDATE t SET v = 'after' WHERE id = 2")
+    lake.sync()
+    assert sorted((row["id"], row["V"]) for row in lake.rows("t")) == [(1, "before"), (2, "after")]
+
+
+def test_labels_and_columns_that_are_made_again_are_a_warning(lake: Lake, logged: MariaDb) -> None:
+    """Rows of the log have the labels of their time; those that were read before need a reset."""
+    logged.execute("CREATE TABLE e (id int PRIMARY KEY, k enum('a','b'), c int)")
+    logged.execute("INSERT INTO e VALUES (1, 'a', 1), (2, 'b', 2)")
+    lake = make_lake(logged, "e")
+    lake.sync()
+    logged.execute(
+        "INSERT INTO e VALUES (3, 'a', 3); ALTER TABLE e MODIFY k enum('x','b','a'); "
+        "INSERT INTO e VALUES (4, 'x', 4); ALTER TABLE e DROP c; ALTER TABLE e ADD c int DEFAULT 7"
+    )
+    lake.sync()
+    assert [row["k"] for row in lake.rows("e")] == ["a", "b", "a", "x"]
+    assert len(lake.warnings) == 3 and all("reset the stream" in text for text in lake.warnings)
+    assert lake.warnings[1].endswith(": ALTER TABLE e DROP c")
+    lake.reset("e")
+    lake.sync()
+    assert_equal(lake)
+
+
 def test_names_are_compared_without_case_if_the_server_does_so() -> None:
     with run_logged("lower-case-table-names=1") as server:
         server.execute(TABLES)
