@@ -7,6 +7,7 @@ that was emptied is one row, which stands for the deletes of all rows (`connecto
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from connectors.mysql.log import fields
 from connectors.mysql.log.events import Rows
 from connectors.mysql.log.fields import Field
 from connectors.mysql.log.forms import Row, TableForm
-from connectors.mysql.log.rollbacks import Rollbacks, remove_rows
+from connectors.mysql.log.rollbacks import Rollbacks
 from connectors.mysql.log.state import LogState
 from connectors.mysql.log.stream import CURSOR, LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
@@ -151,7 +152,7 @@ class ChangeFiles:
             yield part
             return
         assert isinstance(part.item, Slice) and part.item.file is not None
-        file, rows = remove_rows(part.item.file, CURSOR, void)
+        file, rows = _remove_rows(part.item.file, void)
         if rows:
             yield StreamPart(part.stream, replace(part.item, file=file, rows=rows))
 
@@ -181,6 +182,31 @@ class ChangeFiles:
         made = made.append_column(CURSOR, pa.array(batch.numbers, pa.int64()))
         made = made.append_column(UPDATED_AT, times)
         return made.append_column(DELETED_AT, pa.compute.if_else(ends, times, None))
+
+
+def _remove_rows(file: str, void: list[tuple[int, int]]) -> tuple[str, int]:
+    """Write the rows of a file that are not void into another one; return its path, and how many they are.
+
+    Args:
+        void: as in `Rollbacks`.
+    """
+    path, rows = Path(file).with_suffix(".valid"), 0
+    starts, ends = sorted(first for first, _ in void), sorted(last for _, last in void)
+    with (
+        pa.memory_map(file) as source,
+        pa.ipc.open_stream(source) as reader,
+        pa.ipc.new_stream(str(path), reader.schema) as writer,
+    ):
+        for batch in reader:
+            # As many ranges have begun before a number as have ended, if it is in none.
+            is_valid = [
+                bisect_left(starts, number) == bisect_left(ends, number)
+                for number in batch.column(CURSOR).to_pylist()
+            ]
+            valid = batch.filter(pa.array(is_valid, pa.bool_()))
+            rows += len(valid)
+            writer.write_batch(valid)
+    return str(path), rows
 
 
 def _list_events(rows: Rows, key: Sequence[int]) -> Iterator[tuple[Row, bool]]:

@@ -15,10 +15,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from connectors.mysql.log.events import Statement
 from connectors.mysql.log.state import RESET
@@ -96,29 +92,3 @@ def read_savepoint(statement: Statement) -> tuple[bool, str | None] | None:
         return True, None
     reader.take("SAVEPOINT")
     return True, reader.take_database()
-
-
-def remove_rows(file: str, cursor: str, void: list[tuple[int, int]]) -> tuple[str, int]:
-    """Write the rows of a file that are not void into another one; return its path, and how many they are.
-
-    Args:
-        cursor: the column with the numbers of the rows.
-        void: as in `Rollbacks`.
-    """
-    path, rows = Path(file).with_suffix(".valid"), 0
-    with (
-        pa.memory_map(file) as source,
-        pa.ipc.open_stream(source) as reader,
-        pa.ipc.new_stream(str(path), reader.schema) as writer,
-    ):
-        for batch in reader:
-            numbers = batch.column(cursor)
-            is_void = pa.array([False] * len(batch))
-            for first, last in void:
-                is_void = pc.or_(
-                    is_void, pc.and_(pc.greater(numbers, first), pc.less_equal(numbers, last))
-                )
-            valid = batch.filter(pc.invert(is_void))
-            rows += len(valid)
-            writer.write_batch(valid)
-    return str(path), rows

@@ -120,9 +120,9 @@ class SchemaWork:
         kind = self.random.choice(_TYPES)
         if not columns or self.random.random() < 0.35:
             place = self.random.choice(["", "FIRST", "AFTER id"])
-            return f"ALTER TABLE {self._of(name)} ADD COLUMN c{self.random.randrange(6)} {kind} {place}"
+            return f"ALTER TABLE {self._spell_name(name)} ADD COLUMN c{self.random.randrange(6)} {kind} {place}"
         column = self.random.choice(columns)
-        table = self._of(name)
+        table = self._spell_name(name)
         return self.random.choice(
             [
                 f"ALTER TABLE {table} DROP COLUMN {column}",
@@ -137,7 +137,7 @@ class SchemaWork:
             ]
         )
 
-    def _of(self, name: str) -> str:
+    def _spell_name(self, name: str) -> str:
         return self.random.choice([name, f"`{name}`", f".{name}", f"shop.{name}"])
 
     def _whole(self) -> str:

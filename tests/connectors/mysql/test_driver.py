@@ -6,15 +6,20 @@ A new version of PyMySQL is let in (`pyproject.toml`) when it has these members,
 from __future__ import annotations
 
 import ast
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pymysql
-import tomllib
 from packaging.requirements import Requirement
 
 from connectors.mysql import session
 from tests.project import REPOSITORY
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 MEMBERS = {
     "_execute_command": "sends COM_STMT_PREPARE, COM_STMT_EXECUTE and COM_BINLOG_DUMP",
