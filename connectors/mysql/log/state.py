@@ -7,8 +7,9 @@ common, and each leaves out what is in its own.
 **A snapshot and the log.** A stream that appends is read in one transaction, of whose position its rows are
 (MariaDB; MySQL does not tell this position). Any other is read in ranges, by several connections, which have
 no snapshot in common. The position of a new table is taken before its rows are read, and has no transaction
-that a later query does not show. The ranges of its snapshot are read at different times, so they may show changes that come after the position. The log repeats these, in their order, and when it has been
-read up to its end, each row is what the server has.
+that a later query does not show. The ranges are read at different times, so they may show changes that come
+after the position. The log repeats these, in their order, and when it has been read up to its end, each row
+is what the server has.
 
 **Numbers.** A table keeps the row of a key with the greatest `_ab_cdc_cursor`. Rows of a snapshot have the
 time at which the table was begun, in microseconds, and the changes have the numbers after it, one after

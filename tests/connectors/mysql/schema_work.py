@@ -120,7 +120,8 @@ class SchemaWork:
         kind = self.random.choice(_TYPES)
         if not columns or self.random.random() < 0.35:
             place = self.random.choice(["", "FIRST", "AFTER id"])
-            return f"ALTER TABLE {self._spell_name(name)} ADD COLUMN c{self.random.randrange(6)} {kind} {place}"
+            column = f"c{self.random.randrange(6)}"
+            return f"ALTER TABLE {self._spell_name(name)} ADD COLUMN {column} {kind} {place}"
         column = self.random.choice(columns)
         table = self._spell_name(name)
         return self.random.choice(
