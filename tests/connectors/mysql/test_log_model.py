@@ -6,7 +6,7 @@ A seed decides all, so a failure comes again with its number: `pytest … -k 'mo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -65,23 +65,22 @@ class Model:
         self.lake.reset(name)
         self.warned.discard(name)
 
-    def compare(self) -> set[str]:
-        """Return the tables that differ from those of the server, in their present columns."""
+    def check(self) -> None:
+        """Check that each table has the rows of the server's, in its present columns; one of which a warning
+        says that values may be others has the same keys."""
         fresh = Lake(SOURCE, self.lake.config, self.lake.names)
         fresh.sync()
-        differing = set()
         for name in fresh.tables:
-            columns = fresh.catalog(name)["json_schema"]["properties"]
-            expected = sorted(_list_rows(fresh, name, columns))
-            if sorted(_list_rows(self.lake, name, columns)) != expected:
-                differing.add(name)
-        return differing
+            columns = ["id"]
+            if name not in self.warned:
+                schema = fresh.catalog(name)["json_schema"]
+                columns = [c for c in schema["properties"] if not c.startswith("_ab_cdc")]
+            assert _list_rows(self.lake, name, columns) == _list_rows(fresh, name, columns), name
 
 
-def _list_rows(lake: Lake, name: str, columns: Any) -> Iterator[bytes]:
-    for row in lake.rows(name):
-        own = {column: row.get(column) for column in columns if not column.startswith("_ab_cdc")}
-        yield msgspec.json.encode(own, order="sorted")
+def _list_rows(lake: Lake, name: str, columns: Sequence[str]) -> list[bytes]:
+    rows = [{column: row.get(column) for column in columns} for row in lake.rows(name)]
+    return sorted(msgspec.json.encode(row, order="sorted") for row in rows)
 
 
 def run_seed(server: MariaDb, seed: int, rounds: int) -> None:
@@ -95,12 +94,13 @@ def run_seed(server: MariaDb, seed: int, rounds: int) -> None:
             work.change_tables(work.random.choice([0, 0, 1, 1, 2, 5]))
             work.change_rows(work.random.randrange(20))
             model.sync(chance=work.random.choice([0.0, 0.05, 0.2]))
+            if work.random.random() < 0.5:
+                model.sync()
+                model.check()
+                for name in list(model.warned):
+                    model.reset(name)
         model.sync()
-        assert model.compare() <= model.warned
-        for name in list(model.warned):
-            model.reset(name)
-        model.sync()
-        assert model.compare() == set()
+        model.check()
     finally:
         work.close()
 
