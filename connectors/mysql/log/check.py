@@ -9,7 +9,7 @@ from connectors.mysql.log.dump import read_events, read_server
 from connectors.mysql.session import Session
 from connectors.mysql.sql import quote_texts
 from connectors.mysql.tables import Table
-from elt_assets.errors import ConfigError, Problems
+from elt_assets.errors import ConfigError
 
 OLDEST = {True: (10, 5), False: (8, 0)}
 """The oldest version of MariaDB and of MySQL whose log describes its tables in full."""
@@ -41,18 +41,22 @@ def check_log(session: Session, config: MySqlConfig) -> None:
     Raises:
         ConfigError: with the SQL that mends it.
     """
-    problems = Problems()
-    problems.of(lambda: check_settings(session, config))
-    problems.raise_all()
+    _check_settings(session)
     _check_rights(session, config)
+    _check_filters(session, config)
 
 
-def check_settings(session: Session, config: MySqlConfig) -> None:
+def check_contents(session: Session, config: MySqlConfig) -> None:
     """Check that the log has what is needed. A sync does so as well: else changes are lost without an error.
 
     Raises:
         ConfigError: with the SQL that mends it.
     """
+    _check_settings(session)
+    _check_filters(session, config)
+
+
+def _check_settings(session: Session) -> None:
     settings = _read_settings(session, tuple(_NEEDED))
     oldest = ".".join(map(str, OLDEST[session.is_mariadb]))
     if "binlog_row_metadata" not in settings:
@@ -72,7 +76,6 @@ def check_settings(session: Session, config: MySqlConfig) -> None:
             guidance="; ".join(mend.removesuffix(";") for _, _, mend in wrong)
             + "; and write the same into the server's configuration",
         )
-    _check_filters(session, config)
 
 
 def _check_filters(session: Session, config: MySqlConfig) -> None:

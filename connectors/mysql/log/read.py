@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.log.check import check_settings
+from connectors.mysql.log.check import check_contents
 from connectors.mysql.log.dump import (
     Server,
     begin_snapshot,
@@ -53,7 +53,7 @@ class LogRead:
             EltError: the log or a table cannot be read, or changes are lost.
         """
         with open_session(self._config, "the log cannot be looked at") as session:
-            check_settings(session, self._config)
+            check_contents(session, self._config)
             server = read_server(session)
             log = LogState(server.is_mariadb)
             if state is not None:

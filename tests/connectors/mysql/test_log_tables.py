@@ -176,6 +176,42 @@ def test_a_statement_is_read_in_the_character_set_of_its_session(
     assert_equal(lake)
 
 
+def test_columns_that_are_computed_or_hidden_are_those_of_a_snapshot(logged: MariaDb) -> None:
+    logged.execute(
+        "CREATE TABLE g (id int PRIMARY KEY, a int, v int AS (a + 1) VIRTUAL, s int AS (a + 2) STORED, "
+        "h int INVISIBLE DEFAULT 7); INSERT INTO g (id, a) VALUES (1, 1)"
+    )
+    lake = make_lake(logged, "g")
+    lake.sync()
+    logged.execute("UPDATE g SET a = 5, h = 8; INSERT INTO g (id, a) VALUES (2, NULL), (3, 3)")
+    lake.sync()
+    assert_equal(lake)
+
+
+def test_tables_whose_rows_are_elsewhere_are_not_read_from_the_log(logged: MariaDb) -> None:
+    logged.execute(
+        "CREATE TABLE m (id int PRIMARY KEY) ENGINE = MyISAM; "
+        "CREATE TABLE mem (id int PRIMARY KEY) ENGINE = MEMORY; CREATE TABLE merged (id int PRIMARY KEY) "
+        "ENGINE = MERGE UNION = (m) INSERT_METHOD = LAST"
+    )
+    lake = make_lake(logged, "merged", "mem", "m")
+    logged_names = {name for name in lake.names if lake.catalog(name).get("source_defined_cursor")}
+    assert logged_names == {"m", "mem"}
+
+
+def test_a_table_in_memory_is_empty_after_a_start(logged: MariaDb) -> None:
+    logged.execute(
+        "CREATE TABLE mem (id int PRIMARY KEY) ENGINE = MEMORY; INSERT INTO mem VALUES (1), (2)"
+    )
+    lake = make_lake(logged, "mem")
+    lake.sync()
+    logged.stop()
+    logged.start()
+    logged.execute("INSERT INTO mem VALUES (3)")
+    lake.sync()
+    assert lake.rows("mem") == [{"id": 3}]
+
+
 def test_a_column_is_the_same_in_another_case(lake: Lake, logged: MariaDb) -> None:
     """apache/flink-cdc#2144: rows of the log had the column under its former name only."""
     logged.execute("UPDATE t SET v = 'before' WHERE id = 1; ALTER TABLE t CHANGE v V varchar(20)")
