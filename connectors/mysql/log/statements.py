@@ -118,8 +118,7 @@ def describe(statement: Statement) -> str:
 
 def _find_named(reader: TokenReader, tables: Collection[TableName]) -> Effects:
     """Return the tables that a statement that is not understood names, or whose database it names."""
-    names = reader.list_names()
-    databases = {name for _, name in names}
+    names, databases = reader.list_names(), reader.list_databases()
     return [
         (table, Effect.NOT_UNDERSTOOD)
         for table in tables

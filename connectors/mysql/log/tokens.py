@@ -209,13 +209,24 @@ class TokenReader:
     def list_names(self) -> set[TableName]:
         """Return all that may be names of tables in what is not read yet."""
         names = set()
-        for place, token in enumerate(self.rest):
-            if token.is_name:
-                names.add(self._fold(self._database, token.text))
-                after = self.rest[place + 1 : place + 3]
-                if len(after) == 2 and after[0].keyword == "." and after[1].is_name:
-                    names.add(self._fold(token.text, after[1].text))
+        for name, after in self._list_pairs():
+            names.add(self._fold(self._database, name))
+            if after is not None:
+                names.add(self._fold(name, after))
         return names
+
+    def list_databases(self) -> set[str]:
+        """Return all that may be names of databases in what is not read yet, and not of one table in them."""
+        return {self._fold(name, "")[0] for name, after in self._list_pairs() if after is None}
+
+    def _list_pairs(self) -> Iterator[tuple[str, str | None]]:
+        """Yield the names that are not read yet, and the one after each if a dot is between them."""
+        rest = self.rest
+        for place, token in enumerate(rest):
+            if token.is_name:
+                after = rest[place + 1 : place + 3]
+                is_pair = len(after) == 2 and after[0].keyword == "." and after[1].is_name
+                yield token.text, after[1].text if is_pair else None
 
     def _fold(self, database: str, name: str) -> TableName:
         return fold_name((database, name), folds=self._folds)
