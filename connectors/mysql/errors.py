@@ -17,6 +17,11 @@ class RefusedLogin(RuntimeError):
         self.guidance = guidance
 
 
+class RefusedLog(ConfigError):
+    """Error raised if the server does not have the part of its log that it is asked for."""
+
+
+_REFUSED_LOG = 1236
 _PERMANENT = {
     1044: "GRANT SELECT ON `DATABASE`.* TO the user",
     1045: "correct `user` and `password`",
@@ -27,8 +32,8 @@ _PERMANENT = {
     1143: "GRANT SELECT ON `DATABASE`.`TABLE` TO the user",
     1146: "the table is gone: run `elt discover`, and remove the stream",
     1227: "grant the right that the message names",
-    1236: "if the log was purged, changes are lost: reset the streams of the connection (`elt reset`), and "
-    "let the server keep its log longer (binlog_expire_logs_seconds)",
+    _REFUSED_LOG: "if the log was purged, changes are lost: reset the streams of the connection "
+    "(`elt reset`), and let the server keep its log longer (binlog_expire_logs_seconds)",
     1251: "the server asks for a way to log in that the driver has not: ALTER USER … IDENTIFIED …",
     1345: "GRANT SELECT ON the tables of the view TO the user",
     1356: "correct the view, or leave it out with `exclude`",
@@ -77,6 +82,8 @@ def translate(error: Exception, purpose: str) -> EltError:
     for part, guidance in _TEXTS.items():
         if part in text:
             return ConfigError(message, guidance=guidance)
+    if number == _REFUSED_LOG:
+        return RefusedLog(message, guidance=_PERMANENT[number])
     if number in _PERMANENT:
         return ConfigError(message, guidance=_PERMANENT[number])
     if number in _TRANSIENT or isinstance(error, OSError):

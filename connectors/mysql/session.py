@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import ssl
 import struct
@@ -49,6 +50,13 @@ class Session:
     def version(self) -> str:
         """The version as the server writes it, such as `10.11.6-MariaDB`."""
         return str(self._connection.get_server_info())
+
+    @property
+    def version_number(self) -> tuple[int, int]:
+        """The first two numbers of the version; (0, 0) if the server names none."""
+        # MariaDB 10 names itself 5.5.5-10.… to old replicas.
+        match = re.match(r"(\d+)\.(\d+)", self.version.removeprefix("5.5.5-"))
+        return (int(match[1]), int(match[2])) if match else (0, 0)
 
     @property
     def is_mariadb(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from functools import partial
 
@@ -74,14 +73,11 @@ def make_streams(config: MySqlConfig, tables: Sequence[Table]) -> list[Stream]:
 
 
 def _check_version(session: Session) -> None:
-    # MariaDB 10 names itself 5.5.5-10.… to old replicas.
-    version = session.version.removeprefix("5.5.5-")
-    match = re.match(r"(\d+)\.(\d+)", version)
     oldest = OLDEST[session.is_mariadb]
-    if match is None or (int(match[1]), int(match[2])) < oldest:
+    if session.version_number < oldest:
         name = "MariaDB" if session.is_mariadb else "MySQL"
         raise ConfigError(
-            f"the server has the version {version}",
+            f"the server has the version {session.version.removeprefix('5.5.5-')}",
             guidance=f"this source reads {name} {oldest[0]}.{oldest[1]} and later",
         )
 

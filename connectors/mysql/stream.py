@@ -113,16 +113,18 @@ class TableStream(SlicedStream):
         return Slice(f"up to {end}", {"where": part.where, "created": created}, rows)
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        with self._open() as session:
+            require_creation(session, self._table, data["created"])
+            yield from self._read_rows(session, data["where"])
+            require_creation(session, self._table, data["created"])
+
+    def _read_rows(self, session: Session, where: str) -> Iterator[pa.RecordBatch]:
         from connectors.mysql.convert import make_batch  # noqa: PLC0415 - `discover` needs no Arrow
 
         columns = self._table.columns
         names, kinds = [c.name for c in columns], [c.kind for c in columns]
-        query = select(self._table, data["where"])
-        with self._open() as session:
-            require_creation(session, self._table, data["created"])
-            for texts in session.columns(query):
-                yield make_batch(names, kinds, texts)
-            require_creation(session, self._table, data["created"])
+        for texts in session.columns(select(self._table, where)):
+            yield make_batch(names, kinds, texts)
 
     def has_new_data(
         self, configured: ConfiguredStream, state: dict[str, Any] | None

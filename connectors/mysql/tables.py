@@ -19,6 +19,11 @@ _COLUMNS = (
 _INDEXES = "TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, NON_UNIQUE, COLUMN_NAME, SUB_PART, NULLABLE"
 _TABLE_TYPES = "('BASE TABLE', 'SYSTEM VERSIONED', 'VIEW')"
 PRIMARY = "PRIMARY"
+ELSEWHERE = {
+    "BLACKHOLE", "CONNECT", "EXAMPLE", "FEDERATED", "FEDERATEDX", "MERGE", "MRG_MYISAM", "MROONGA",
+    "OQGRAPH", "S3", "SEQUENCE", "SPHINX", "SPIDER",
+}  # fmt: skip
+"""Engines of tables whose rows are elsewhere, so that the log need not name the table when they change."""
 
 TableId = tuple[str, str]
 
@@ -80,7 +85,8 @@ class Table:
     columns: tuple[Column, ...]
     indexes: tuple[Index, ...]
     is_logged: bool
-    """Whether its rows are in the log as it has them: not a view, and no table with versions of its rows."""
+    """Whether its rows are in the log as it has them: not a view, and no table with versions of its rows, or
+    whose rows are elsewhere."""
 
     @property
     def quoted(self) -> str:
@@ -124,7 +130,7 @@ def list_tables(
     where = f"TABLE_SCHEMA IN {quote_texts(config.databases)}"
     if selected is not None:
         where += f" AND TABLE_NAME IN {quote_texts(selected)}" if selected else " AND FALSE"
-    head = "TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, TABLE_ROWS, TABLE_COMMENT"
+    head = "TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, TABLE_ROWS, TABLE_COMMENT, ENGINE"
     listed = session.rows(
         f"SELECT {head} FROM information_schema.TABLES WHERE {where} "
         f"AND TABLE_TYPE IN {_TABLE_TYPES} ORDER BY TABLE_SCHEMA, TABLE_NAME"
@@ -140,9 +146,9 @@ def list_tables(
             None if count is None else int(count),
             columns.get((str(database), str(name)), ()),
             indexes[str(database), str(name)],
-            kind == "BASE TABLE",
+            kind == "BASE TABLE" and str(engine).upper() not in ELSEWHERE,
         )
-        for database, name, kind, count, comment in rows
+        for database, name, kind, count, comment, engine in rows
     ]
 
 

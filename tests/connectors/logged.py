@@ -43,13 +43,14 @@ class Failing:
 class Table:
     """What a table of the lake has: the latest row of each key, deletes included, and all rows in order.
 
-    `cursor`: the column that tells which row is the latest.
+    `cursor`: the column that tells which row is the latest. `reasons`: those of the nulls of each row.
     """
 
     key: Sequence[str]
     cursor: str
     latest: dict[Any, Json] = field(default_factory=dict)
     events: list[Json] = field(default_factory=list)
+    reasons: list[Mapping[str, str]] = field(default_factory=list)
 
     def add(self, row: Json, reasons: Mapping[str, str]) -> None:
         """Merge a row as a table that deduplicates does.
@@ -59,6 +60,7 @@ class Table:
         """
         row = dict(row)
         self.events.append(row)
+        self.reasons.append(reasons)
         if TRUNCATED in reasons.values():
             for former in list(self.latest.values()):
                 if former[DELETED_AT] is None and former[self.cursor] <= row[self.cursor]:

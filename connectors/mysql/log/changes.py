@@ -7,8 +7,9 @@ that was emptied is one row, which stands for the deletes of all rows (`connecto
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ from connectors.mysql.convert import make_batch
 from connectors.mysql.log import fields
 from connectors.mysql.log.events import Rows
 from connectors.mysql.log.fields import Field
-from connectors.mysql.log.forms import Row, TableForm, TableName
+from connectors.mysql.log.forms import Row, TableForm
+from connectors.mysql.log.rollbacks import Rollbacks
 from connectors.mysql.log.state import LogState
 from connectors.mysql.log.stream import CURSOR, LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
 from connectors.mysql.sql import quote_name
 from connectors.mysql.tables import Column
 from connectors.sdk.groups import StreamPart
-from connectors.sdk.items import Warn
+from connectors.sdk.items import Slice, Warn
 from connectors.sdk.slice_files import SliceFiles
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, StreamId
@@ -79,14 +81,31 @@ class ChangeFiles:
     ):
         self._keys = keys
         self._files = SliceFiles(folder)
-        self._streams = {(stream.namespace or "", stream.name): stream for stream in streams}
+        self._streams = {stream.id: stream for stream in streams}
         self._batches: dict[StreamId, _Batch] = {}
         self._texts = TextConverter(ask)
         self._absent: dict[StreamId, set[str]] = {}
+        self._rollbacks = Rollbacks()
         self.numbers = {stream.id: log.tables[stream.id].number for stream in streams}
 
-    def add(self, rows: Rows, time: int) -> None:
-        """Add the rows of a change.
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._rollbacks.begin()
+
+    def set_savepoint(self, name: str) -> None:
+        """Set a savepoint in the transaction."""
+        self._rollbacks.set_savepoint(name, self.numbers)
+
+    def roll_back(self, savepoint: str | None) -> None:
+        """Remove what was added after a savepoint, or in the whole transaction.
+
+        Raises:
+            ConfigError: there is no such savepoint.
+        """
+        self._rollbacks.roll_back(self.numbers, savepoint)
+
+    def add(self, name: StreamId, rows: Rows, time: int) -> None:
+        """Add the rows of a change of a stream.
 
         Args:
             time: of its commit, in microseconds since 1970.
@@ -94,7 +113,8 @@ class ChangeFiles:
         Raises:
             EltError: the log does not have what is needed of them.
         """
-        stream = self._streams[rows.form.database, rows.form.name]
+        stream = self._streams[name]
+        self._rollbacks.add(name, self.numbers[name])
         batch = self._batches.get(stream.id)
         if batch is None or batch.form != rows.form:
             self._flush(stream)
@@ -107,13 +127,14 @@ class ChangeFiles:
         if batch.is_full:
             self._flush(stream)
 
-    def truncate(self, table: TableName, time: int) -> None:
-        """Add that a table has no rows any more. `time`: as for `add`."""
-        stream = self._streams[table]
+    def truncate(self, name: StreamId, time: int) -> None:
+        """Add that the table of a stream has no rows any more. `time`: as for `add`."""
+        stream = self._streams[name]
+        self._rollbacks.add(name, self.numbers[name])
         self._flush(stream)
-        number = self.numbers[stream.id] = self.numbers[stream.id] + 1
+        number = self.numbers[name] = self.numbers[name] + 1
         names = [column.name for column in stream.columns]
-        row = make_truncation(names, self._keys[stream.id], CURSOR, number, time)
+        row = make_truncation(names, self._keys[name], CURSOR, number, time)
         self._files.write(stream.id, row)
 
     def close(self) -> Iterator[StreamPart]:
@@ -122,7 +143,19 @@ class ChangeFiles:
             self._flush(stream)
             if stream.id in self._absent:
                 yield StreamPart(stream.id, Warn(describe_absent(self._absent[stream.id])))
-        yield from self._files.close()
+        for part in self._files.close():
+            yield from self._list_valid(part)
+
+    def _list_valid(self, part: StreamPart) -> Iterator[StreamPart]:
+        """Yield a slice without the rows that were rolled back, if it has others."""
+        void = self._rollbacks.void.get(part.stream)
+        if not void:
+            yield part
+            return
+        assert isinstance(part.item, Slice) and part.item.file is not None
+        file, rows = _remove_rows(part.item.file, void)
+        if rows:
+            yield StreamPart(part.stream, replace(part.item, file=file, rows=rows))
 
     def _flush(self, stream: LogStream) -> None:
         batch = self._batches.pop(stream.id, None)
@@ -130,11 +163,11 @@ class ChangeFiles:
             self._files.write(stream.id, self._build(stream, batch))
 
     def _build(self, stream: LogStream, batch: _Batch) -> pa.RecordBatch:
-        places = {described.name: n for n, described in enumerate(batch.form.fields)}
+        places = {described.name.lower(): n for n, described in enumerate(batch.form.fields)}
         columns, count = stream.columns, len(batch.rows)
         texts = []
         for column in columns:
-            place = places.get(column.name)
+            place = places.get(column.name.lower())
             if place is None:
                 self._absent.setdefault(stream.id, set()).add(column.name)
                 texts.append(pa.nulls(count, pa.binary()))
@@ -150,6 +183,31 @@ class ChangeFiles:
         made = made.append_column(CURSOR, pa.array(batch.numbers, pa.int64()))
         made = made.append_column(UPDATED_AT, times)
         return made.append_column(DELETED_AT, pa.compute.if_else(ends, times, None))
+
+
+def _remove_rows(file: str, void: list[tuple[int, int]]) -> tuple[str, int]:
+    """Write the rows of a file that are not void into another one; return its path, and how many they are.
+
+    Args:
+        void: as in `Rollbacks`.
+    """
+    path, rows = Path(file).with_suffix(".valid"), 0
+    starts, ends = sorted(first for first, _ in void), sorted(last for _, last in void)
+    with (
+        pa.memory_map(file) as source,
+        pa.ipc.open_stream(source) as reader,
+        pa.ipc.new_stream(str(path), reader.schema) as writer,
+    ):
+        for batch in reader:
+            # As many ranges have begun before a number as have ended, if it is in none.
+            is_valid = [
+                bisect_left(starts, number) == bisect_left(ends, number)
+                for number in batch.column(CURSOR).to_pylist()
+            ]
+            valid = batch.filter(pa.array(is_valid, pa.bool_()))
+            rows += len(valid)
+            writer.write_batch(valid)
+    return str(path), rows
 
 
 def _list_events(rows: Rows, key: Sequence[int]) -> Iterator[tuple[Row, bool]]:
@@ -178,15 +236,15 @@ def _find_key(key: Sequence[str], form: TableForm) -> list[int]:
     Raises:
         ConfigError: the rows do not have them.
     """
-    names = [described.name for described in form.fields]
-    missing = [name for name in key if name not in names]
+    names = [described.name.lower() for described in form.fields]
+    missing = [name for name in key if name.lower() not in names]
     if missing:
         raise ConfigError(
             f"the log has rows of {quote_name(form.database, form.name)} without the columns "
             f"{', '.join(missing)} of the key: it was changed after they were written",
             guidance="reset the stream (`elt reset`), so that it is read in full",
         )
-    return [names.index(name) for name in key]
+    return [names.index(name.lower()) for name in key]
 
 
 def _require_time(stream: LogStream, column: Column, described: Field) -> None:

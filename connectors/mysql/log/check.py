@@ -9,7 +9,7 @@ from connectors.mysql.log.dump import read_events, read_server
 from connectors.mysql.session import Session
 from connectors.mysql.sql import quote_texts
 from connectors.mysql.tables import Table
-from elt_assets.errors import ConfigError, Problems
+from elt_assets.errors import ConfigError
 
 OLDEST = {True: (10, 5), False: (8, 0)}
 """The oldest version of MariaDB and of MySQL whose log describes its tables in full."""
@@ -41,10 +41,19 @@ def check_log(session: Session, config: MySqlConfig) -> None:
     Raises:
         ConfigError: with the SQL that mends it.
     """
-    problems = Problems()
-    problems.of(lambda: _check_settings(session))
-    problems.raise_all()
+    _check_settings(session)
     _check_rights(session, config)
+    _check_filters(session, config)
+
+
+def check_contents(session: Session, config: MySqlConfig) -> None:
+    """Check that the log has what is needed. A sync does so as well: else changes are lost without an error.
+
+    Raises:
+        ConfigError: with the SQL that mends it.
+    """
+    _check_settings(session)
+    _check_filters(session, config)
 
 
 def _check_settings(session: Session) -> None:
@@ -67,6 +76,27 @@ def _check_settings(session: Session) -> None:
             guidance="; ".join(mend.removesuffix(";") for _, _, mend in wrong)
             + "; and write the same into the server's configuration",
         )
+
+
+def _check_filters(session: Session, config: MySqlConfig) -> None:
+    """Check that the server writes changes of all databases of the config into its log."""
+    name = "MASTER" if session.is_mariadb or session.version_number < _RENAMED else "BINARY LOG"
+    for row in session.rows(f"SHOW {name} STATUS"):
+        chosen, ignored = (set(str(text or "").split(",")) - {""} for text in row[2:4])
+        left_out = [
+            database
+            for database in config.databases
+            if database in ignored or (chosen and database not in chosen)
+        ]
+        if left_out:
+            raise ConfigError(
+                f"the server does not write changes of {', '.join(left_out)} into its log",
+                guidance="correct binlog_do_db and binlog_ignore_db in the server's configuration",
+            )
+
+
+_RENAMED = (8, 2)
+"""The version of MySQL from which the statement has another name."""
 
 
 def _check_rights(session: Session, config: MySqlConfig) -> None:

@@ -78,10 +78,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement that is in the log as a text. `database`: the one in which it was run."""
+    """A statement that is in the log as a text.
+
+    `database`: that of the session that ran it; `sql_mode`: its mode, as bits.
+    """
 
     database: str
     text: str
+    sql_mode: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,11 @@ class EventDecoder:
 
     Attributes:
         is_wanted: tells whether rows of a table, by its database and name, are decoded in a transaction.
+        read_text: returns a text of the character set of a collation, by its number.
     """
 
     is_wanted: Callable[[TableName, Gtid], bool]
+    read_text: Callable[[bytes, int], str]
     is_mariadb: bool
     file: str = ""
     _has_checksums: bool = False
@@ -193,14 +199,15 @@ class EventDecoder:
         start = (_LOADED_START if kind == _LOADED else _QUERY_START) + status
         database = body[start : start + size].decode("utf-8", "replace")
         sql = body[start + size + 1 :]
-        text = (_expand(sql) if kind == _COMPRESSED_QUERY else sql).decode("utf-8", "replace")
+        sql_mode, collation = _read_session(body[start - status : start])
+        text = self.read_text(_expand(sql) if kind == _COMPRESSED_QUERY else sql, collation)
         words = text[:20].upper().split(None, 2)
         if words[:1] == ["BEGIN"] or words[:2] == ["XA", "START"]:
             self._is_open = True
         elif words[:1] == ["COMMIT"]:
             yield self._end()
         else:
-            yield Statement(database, text)
+            yield Statement(database, text, sql_mode)
             is_end = words[:2] in (["XA", "COMMIT"], ["XA", "ROLLBACK"]) or words == ["ROLLBACK"]
             if is_end or self._is_standalone or not self._is_open:
                 yield self._end()
@@ -238,6 +245,31 @@ class EventDecoder:
             yield Rows(table.form, (), rows)
         else:
             yield Rows(table.form, rows, ())
+
+
+def _read_session(variables: bytes) -> tuple[int, int]:
+    """Return the mode of the session that ran a statement, and the collation of the statement's text.
+
+    Spec: MySQL, Query_event, Status variables. They are written in an order in which only those come before
+    the character set whose sizes are known.
+    """
+    sql_mode = collation = place = 0
+    while place < len(variables):
+        code, place = variables[place], place + 1
+        if code == _SQL_MODE:
+            sql_mode = int.from_bytes(variables[place : place + 8], "little")
+        elif code == _CHARSET:
+            return sql_mode, int.from_bytes(variables[place : place + 2], "little")
+        size = _VARIABLE_BYTES.get(code)
+        if size is None:
+            break
+        place += size or 1 + variables[place]
+    return sql_mode, collation
+
+
+_SQL_MODE, _CHARSET = 1, 4
+_VARIABLE_BYTES = {0: 4, _SQL_MODE: 8, 3: 4, 6: 0}
+"""Sizes of the variables of a statement; 0 if the size comes first."""
 
 
 def _is_checked(event: bytes) -> bool:

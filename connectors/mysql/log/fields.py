@@ -1,7 +1,8 @@
 """Values of rows in the log, as the texts that the server makes of them in a result set.
 
 A snapshot casts the server's texts, so a value of the log becomes the same value of a column. Each reader
-takes the bytes of an event and the place of a value, and returns its text and the place after it.
+takes the bytes of an event and the place of a value, and returns its text and the place after it. Of an ENUM
+and a SET this is their number: `connectors.mysql.log.texts` has the texts of their members.
 
 Spec: MySQL, Rows_event and Table_map_event; MariaDB, Rows_event_v1.
 """
@@ -188,21 +189,12 @@ def _bits(size: int) -> Reader:
     )
 
 
-def _enum(size: int, members: Sequence[bytes]) -> Reader:
-    texts = [b"", *members]  # 0 is a value that was not valid
+def _number_of_members(size: int) -> Reader:
+    """Return the reader of an ENUM or a SET: the number of the member, or a bit for each member."""
     return lambda data, place: (
-        texts[int.from_bytes(data[place : place + size], "little")],
+        b"%d" % int.from_bytes(data[place : place + size], "little"),
         place + size,
     )
-
-
-def _set(size: int, members: Sequence[bytes]) -> Reader:
-    def read(data: bytes, place: int) -> tuple[bytes, int]:
-        bits = int.from_bytes(data[place : place + size], "little")
-        chosen = [member for number, member in enumerate(members) if bits >> number & 1]
-        return b",".join(chosen), place + size
-
-    return read
 
 
 def _bytes(size: int) -> Reader:
@@ -269,8 +261,8 @@ _READERS: dict[int, Callable[[Field], Reader]] = {
     TIME: lambda field: _time(field.meta[0]),
     DECIMAL: lambda field: _decimal(field.meta[0], field.meta[1]),
     BIT: lambda field: _bits((field.meta[0] + 8 * field.meta[1] + 7) // 8),
-    ENUM: lambda field: _enum(field.meta[1], field.members),
-    SET: lambda field: _set(field.meta[1], field.members),
+    ENUM: lambda field: _number_of_members(field.meta[1]),
+    SET: lambda field: _number_of_members(field.meta[1]),
     VARCHAR: lambda field: _variable_text(field.meta),
     VARCHAR_COMPRESSED: lambda field: _decompress(_variable_text(field.meta)),
     STRING: _char,

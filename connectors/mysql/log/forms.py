@@ -42,6 +42,20 @@ class LoggedTable:
     readers: Sequence[fields.Reader]
 
 
+def fold_name(table: TableName, *, folds: bool) -> TableName:
+    """Return a name as it is compared with others.
+
+    Args:
+        folds: whether the server compares names without regard to case (`lower_case_table_names`).
+    """
+    return (_fold(table[0]), _fold(table[1])) if folds else table
+
+
+def _fold(text: str) -> str:
+    # As the server: character by character, each of which stays one.
+    return "".join(character.lower()[0] for character in text)
+
+
 def read_name(body: bytes) -> TableName:
     """Return the database and the name of a described table. `body`: after its number and flags."""
     size = body[0]

@@ -7,18 +7,29 @@ server keeps its log by its own rules, so nothing is acknowledged to it.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from connectors.cdc.fields import make_truncation_slice
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.log.dump import Server, has_event, read_server, read_visible_position
-from connectors.mysql.log.state import RESET, LogState, Place, TableState, load_state
+from connectors.mysql.log.check import check_contents
+from connectors.mysql.log.dump import (
+    Server,
+    begin_snapshot,
+    is_replaced,
+    read_first_place,
+    read_server,
+    read_visible_position,
+)
+from connectors.mysql.log.state import RESET, LogState, TableState, load_state
 from connectors.mysql.log.stream import LogStream
 from connectors.mysql.log.windows import WindowReader
 from connectors.mysql.session import Session, open_session
 from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
+from connectors.sdk.slice_files import SliceFiles, find_slice_folder
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
@@ -42,15 +53,18 @@ class LogRead:
             EltError: the log or a table cannot be read, or changes are lost.
         """
         with open_session(self._config, "the log cannot be looked at") as session:
+            check_contents(session, self._config)
             server = read_server(session)
             log = LogState(server.is_mariadb)
             if state is not None:
                 log = load_state(state, is_mariadb=server.is_mariadb)
                 self._drop_tables(log)
-                check_log(self._config, session, server, log.tables)
+                check_position(self._config, session, server, log.tables)
         for stream in self._streams:
             table = log.tables.get(stream.id)
-            if table is None or not table.is_complete:
+            if table is None and log.is_mariadb and not self._members[stream.id].deduplicates:
+                yield from self._read_at_once(log, stream)
+            elif table is None or not table.is_complete:
                 yield from self._read_table(log, stream, table)
         yield from self._read_changes(log)
 
@@ -62,14 +76,39 @@ class LogRead:
             if not is_read or not self._config.reads(database, stream.name):
                 del log.tables[stream]
 
+    def _read_at_once(self, log: LogState, stream: LogStream) -> Iterator[GroupItem]:
+        """Yield the slices of a table's snapshot, which is that of one position of the log.
+
+        Ranges are read at different times, and the log repeats what they show already: a stream that appends
+        would have both. So its rows are read in one transaction, whose position is known, into files.
+        """
+        purpose = f"{stream.id} cannot be read"
+        with (
+            open_session(self._config, purpose) as session,
+            tempfile.TemporaryDirectory(prefix="elt-mysql-", dir=find_slice_folder()) as folder,
+        ):
+            server = read_server(session)
+            place = read_first_place(self._config, session, server)
+            files = SliceFiles(Path(folder))
+            position, number = begin_snapshot(session), server.time
+            for batch in stream.read_whole(session, number):
+                files.write(stream.id, batch)
+            yield from files.close()
+            log.tables[stream.id] = TableState(
+                position, number=number, moved=number, is_complete=True, place=place
+            )
+            yield GroupCheckpoint(log.to_state())
+            yield Wait()
+
     def _read_table(
         self, log: LogState, stream: LogStream, table: TableState | None
     ) -> Iterator[GroupItem]:
         """Yield the slices of a table's snapshot, and states after which it can go on."""
         if table is None:
             with open_session(self._config, f"{stream.id} cannot be read") as session:
-                position, time = read_visible_position(session), read_server(session).time
-            table = TableState(position, number=time, moved=time)
+                position, server = read_visible_position(session), read_server(session)
+                place = read_first_place(self._config, session, server)
+            table = TableState(position, number=server.time, moved=server.time, place=place)
         for part in stream.read_snapshot(table.progress):
             if isinstance(part, Checkpoint):
                 assert isinstance(part.state, dict)
@@ -119,7 +158,7 @@ class LogRead:
                 yield Wait()
 
 
-def check_log(
+def check_position(
     config: MySqlConfig, session: Session, server: Server, tables: Mapping[StreamId, TableState]
 ) -> None:
     """Check that the log goes on from a state.
@@ -131,8 +170,8 @@ def check_log(
         lost = None
         if not table.position.is_within(server.position):
             lost = f"the server does not have all transactions that {stream} has ({table.position})"
-        elif _is_replaced(config, session, server, table.place):
-            lost = f"the server has other transactions than {stream} has"
+        elif is_replaced(config, session, server, table.position, table.place):
+            lost = f"the server has another log than the one that {stream} was read from"
         if lost is not None:
             raise ConfigError(
                 f"{lost}: it was restored from a backup, or failed over to a server that is behind",
@@ -144,12 +183,3 @@ def check_log(
                 guidance=f"changes are lost: {RESET}, and let the server keep its log longer "
                 "(binlog_expire_logs_seconds)",
             )
-
-
-def _is_replaced(
-    config: MySqlConfig, session: Session, server: Server, place: Place | None
-) -> bool:
-    """Return whether a server has something else where its log had an event."""
-    if place is None or place.server != server.identity:
-        return False
-    return has_event(config, session, place) is False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.cdc.fields import add_log_fields
 from connectors.mysql.config import MySqlConfig
+from connectors.mysql.session import Session
 from connectors.mysql.stream import TableStream
 from connectors.mysql.tables import Column, Table
 from connectors.sdk.groups import StreamGroup
@@ -46,6 +47,11 @@ class LogStream(TableStream):
         with self._open() as session:
             state = None if progress is None else dict(progress)
             yield from self._read_all(session, state or {}, self._require_same(session, state))
+
+    def read_whole(self, session: Session, number: int) -> Iterator[pa.RecordBatch]:
+        """Yield all rows as a session sees them. `number`: of the snapshot."""
+        for batch in self._read_rows(session, ""):
+            yield import_module(_CHANGES).add_snapshot_fields(batch, {"number": number})
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         if "truncation" in data:

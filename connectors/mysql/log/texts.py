@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.mysql.log.fields import GEOMETRY, Field
+from connectors.mysql.log.fields import ENUM, GEOMETRY, SET, Field
 from connectors.mysql.session import Row
 from connectors.mysql.tables import Column
+from elt_assets.errors import SystemFailure
 
 Ask = Callable[[str], "list[Row]"]
 """Runs a query and returns its rows."""
@@ -25,10 +26,17 @@ _ADDRESSES = {"uuid", "inet4", "inet6"}
 _MAX_VALUES, _MAX_BYTES = 500, 1 << 20
 """The size of a query."""
 _CHARSETS = """
-SELECT l.ID, c.CHARACTER_SET_NAME, c.MAXLEN FROM information_schema.COLLATIONS l
+SELECT l.ID, c.CHARACTER_SET_NAME, c.MAXLEN FROM information_schema.{lists} l
 JOIN information_schema.CHARACTER_SETS c ON c.CHARACTER_SET_NAME = l.CHARACTER_SET_NAME
 WHERE l.ID IS NOT NULL
 """
+_LISTS = """
+SELECT TABLE_NAME FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = 'information_schema' AND COLUMN_NAME = 'ID'
+  AND TABLE_NAME IN ('COLLATIONS', 'COLLATION_CHARACTER_SET_APPLICABILITY')
+ORDER BY TABLE_NAME DESC LIMIT 1
+"""
+"""Of collations for several character sets (UCA 14.0.0), only the second list of MariaDB has numbers."""
 
 
 @dataclass
@@ -38,6 +46,18 @@ class TextConverter:
     ask: Ask
     _charsets: dict[int, tuple[str, bool]] = field(default_factory=dict)
     _tables: dict[str, list[str]] = field(default_factory=dict)
+
+    def read_text(self, text: bytes, collation: int) -> str:
+        """Return a text of the character set of a collation; of UTF-8 if that is 0.
+
+        Raises:
+            EltError: the server refuses to convert it.
+        """
+        charset = "utf8mb4" if text.isascii() or not collation else self._find_charset(collation)[0]
+        if charset not in _AS_THEY_ARE:
+            ((converted,),) = self.ask(f"SELECT CONVERT(_{charset} X'{text.hex()}' USING utf8mb4)")
+            return converted or ""
+        return text.decode("utf-8", "replace")
 
     def convert(self, described: Field, column: Column, values: pa.BinaryArray) -> pa.BinaryArray:
         """Return the server's texts for values of a column.
@@ -53,7 +73,28 @@ class TextConverter:
             return self._ask_each(values, "ST_AsText({})")
         if column.type_name in _ADDRESSES and described.is_padded:
             return self._ask_each(values, f"CAST({{}} AS {column.type_name})")
-        charset, is_single = self._find_charset(described.collation)
+        if described.type in (ENUM, SET):
+            return self._name_members(described, values)
+        return self._convert_texts(described.collation, values)
+
+    def _name_members(self, described: Field, values: pa.BinaryArray) -> pa.BinaryArray:
+        """Return the texts of an ENUM or a SET. The members of a SET are joined by a comma as texts: in their
+        own character set, that may have more than one byte."""
+        members = self._convert_texts(
+            described.collation, pa.array(described.members, pa.binary())
+        ).to_pylist()
+        numbers = values.drop_null().unique()
+        if described.type == ENUM:
+            named = [(b"", *members)[int(number)] for number in numbers.to_pylist()]  # 0: not valid
+        else:
+            named = [
+                b",".join(m for n, m in enumerate(members) if int(number) >> n & 1)
+                for number in numbers.to_pylist()
+            ]
+        return pa.array(named, pa.binary()).take(pc.index_in(values, numbers))
+
+    def _convert_texts(self, collation: int, values: pa.BinaryArray) -> pa.BinaryArray:
+        charset, is_single = self._find_charset(collation)
         if charset in _AS_THEY_ARE:
             return values
         if is_single:
@@ -65,8 +106,14 @@ class TextConverter:
         if not collation:
             return "binary", True
         if not self._charsets:
-            for number, name, length in self.ask(_CHARSETS):
+            ((lists,),) = self.ask(_LISTS)
+            for number, name, length in self.ask(_CHARSETS.format(lists=lists)):
                 self._charsets[int(str(number))] = (str(name), length == "1")
+        if collation not in self._charsets:
+            raise SystemFailure(
+                f"the log has a text under the collation {collation}, which the server does not list",
+                guidance="this is a defect of this project, or the server is newer than it: report it",
+            )
         return self._charsets[collation]
 
     def _translate(self, values: pa.BinaryArray, charset: str) -> pa.BinaryArray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,21 @@ from connectors.mysql.config import MySqlConfig
 from connectors.mysql.log.changes import ChangeFiles, Keys
 from connectors.mysql.log.dump import Server, locate, read_events
 from connectors.mysql.log.events import Begin, End, EventDecoder, Rows, Statement
-from connectors.mysql.log.forms import TableName
+from connectors.mysql.log.forms import TableName, fold_name
 from connectors.mysql.log.position import Gtid, Position
-from connectors.mysql.log.state import RESET, LogState, Place, TableState
-from connectors.mysql.log.statements import Effect, find_effects
+from connectors.mysql.log.rollbacks import read_savepoint
+from connectors.mysql.log.state import (
+    DROPPED,
+    RENAMED,
+    RESET,
+    LogState,
+    Place,
+    TableState,
+    compute_digest,
+)
+from connectors.mysql.log.statements import Effect, describe, find_effects
 from connectors.mysql.log.stream import LogStream
-from connectors.mysql.log.texts import Ask
+from connectors.mysql.log.texts import Ask, TextConverter
 from connectors.sdk import Slice, Warn
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.slice_files import find_slice_folder
@@ -28,6 +36,25 @@ from elt_assets.protocol.airbyte.catalog import StreamId
 _QUIET_BYTES, _QUIET_MICROSECONDS = 16 << 20, 3600 * 1_000_000
 """How much of the log without a change of the streams, and how long a time, moves the position: each move is
 a commit of every table, but the server removes its log after some time."""
+
+_EMPTYING = {Effect.EMPTIED, Effect.DROPPED, Effect.CREATED, Effect.CREATED_IF_ABSENT}
+_MAX_WARNINGS = 5
+"""Warnings of a stream in a window: many statements may alter one table."""
+_KEEPS = (
+    "Rows that are read already keep the values that they had, also of a column that was dropped and added "
+    "again; a new column is null in them. If the statement gave them other values, reset the stream "
+    "(`elt reset`)"
+)
+_ALTERED = f"the table was altered. {_KEEPS}"
+_COPIED = (
+    "the table was replaced by one whose name is that of a copy by gh-ost or pt-online-schema-change. If it "
+    f"is no such copy, reset the stream (`elt reset`). {_KEEPS}"
+)
+_PERHAPS_CHANGED = (
+    "the log has a statement in place of the rows that it changed. If it changed rows of tables of this "
+    "connection by a trigger, a view, a function or a foreign key, the log lacks them: reset the streams "
+    "(`elt reset`). Set binlog_format = ROW in all sessions"
+)
 
 
 @dataclass(frozen=True)
@@ -59,14 +86,16 @@ class WindowReader:
     ):
         self._config, self._streams, self._keys, self._log = config, streams, keys, log
         self._server, self._ask = server, ask
-        self._ids = {(stream.namespace or "", stream.name): stream.id for stream in streams}
-        self._decoder = EventDecoder(self._is_wanted, log.is_mariadb)
+        self._ids = {
+            self._fold((stream.namespace or "", stream.name)): stream.id for stream in streams
+        }
+        self._decoder = EventDecoder(self._is_wanted, TextConverter(ask).read_text, log.is_mariadb)
         self._reached: Position = log.position
         self._begin: Begin | None = None
-        self._has_rows = False
         self._place: Place | None = None
-        self._altered: set[StreamId] = set()
-        self._warnings: list[StreamPart] = []
+        self._absence = {stream: table.absence for stream, table in log.tables.items()}
+        self._warnings: dict[StreamId, list[str]] = {}
+        self._warns_of_others = True
         self._size = self._unmoved = 0
 
     def windows(self) -> Iterator[Window]:
@@ -114,7 +143,8 @@ class WindowReader:
         is_end = False
         for entry in self._decoder.decode(event):
             if isinstance(entry, Begin):
-                self._begin, self._has_rows = entry, False
+                self._begin = entry
+                files.begin()
                 continue
             if self._begin is None:
                 raise ConfigError(
@@ -122,8 +152,8 @@ class WindowReader:
                     guidance=f"set gtid_mode = ON, and {RESET}",
                 )
             if isinstance(entry, Rows):
-                self._has_rows = True
-                files.add(entry, self._begin.time)
+                name = self._ids[self._fold((entry.form.database, entry.form.name))]
+                files.add(name, entry, self._begin.time)
             elif isinstance(entry, Statement):
                 self._apply(files, entry, self._begin)
             elif isinstance(entry, End):
@@ -132,13 +162,16 @@ class WindowReader:
                 is_end = True
         return is_end
 
+    def _fold(self, table: TableName) -> TableName:
+        return fold_name(table, folds=self._server.folds)
+
     def _is_wanted(self, table: TableName, gtid: Gtid) -> bool:
-        stream = self._ids.get(table)
+        stream = self._ids.get(self._fold(table))
         return stream is not None and self._log.lacks(stream, gtid)
 
     def _locate(self, event: bytes) -> Place:
         identity, file = self._server.identity, self._decoder.file
-        return Place(identity, file, locate(event), zlib.crc32(event))
+        return Place(identity, file, locate(event), compute_digest([event]))
 
     def _apply(self, files: ChangeFiles, statement: Statement, begin: Begin) -> None:
         """Add what a statement says, warn of it, or refuse it.
@@ -146,41 +179,71 @@ class WindowReader:
         Raises:
             ConfigError: the log does not say which rows it changed.
         """
-        is_rollback = statement.text[:8].upper() == "ROLLBACK" and self._has_rows
-        if is_rollback or statement.text[:11].upper() == "XA ROLLBACK":
+        if statement.text[:11].upper() == "XA ROLLBACK":
             raise ConfigError(
                 f"the log has changes of the transaction {begin.gtid} that were rolled back",
                 guidance=RESET,
             )
-        for table, effect in find_effects(statement, self._ids):
-            stream = self._ids[table]
-            if not self._log.lacks(stream, begin.gtid):
-                continue
-            if effect is Effect.EMPTIED:
-                files.truncate(table, begin.time)
-            elif effect is not Effect.ALTERED:
-                raise ConfigError(
-                    f"stream {stream}: {effect.value} (transaction {begin.gtid})",
-                    guidance="reset the stream (`elt reset`), so that it is read in full"
-                    + (
-                        ", and set binlog_format = ROW in all sessions"
-                        if effect is Effect.ROWS_HIDDEN
-                        else ""
-                    ),
-                )
-            elif stream not in self._altered:
-                self._altered.add(stream)
-                text = (
-                    "the table was altered. Rows that are read already keep the values that they had: a new "
-                    "column is null in them. If the statement gave them other values, reset the stream "
-                    "(`elt reset`)"
-                )
-                self._warnings.append(StreamPart(stream, Warn(text)))
+        savepoint = read_savepoint(statement)
+        if savepoint is not None:
+            rolls_back, name = savepoint
+            if rolls_back:
+                files.roll_back(name)
+            elif name is not None:
+                files.set_savepoint(name)
+            return
+        for table, effect in find_effects(statement, self._ids, folds=self._server.folds):
+            if self._log.lacks(self._ids[table], begin.gtid):
+                self._apply_effect(files, self._ids[table], effect, statement, begin)
+
+    def _apply_effect(
+        self,
+        files: ChangeFiles,
+        stream: StreamId,
+        effect: Effect,
+        statement: Statement,
+        begin: Begin,
+    ) -> None:
+        absence = self._absence[stream]
+        if effect is Effect.RENAMED:
+            self._absence[stream] = RENAMED
+            return
+        if effect is Effect.COPY_RENAMED and absence != DROPPED:
+            self._absence[stream] = ""
+            self._warn(stream, f"{_COPIED}: {describe(statement)}")
+        elif effect is Effect.ALTERED:
+            self._warn(stream, f"{_ALTERED}: {describe(statement)}")
+        elif effect is Effect.PERHAPS_CHANGED:
+            if self._warns_of_others:
+                self._warns_of_others = False
+                self._warn(stream, f"{_PERHAPS_CHANGED}: {describe(statement)}")
+        elif effect in _EMPTYING:
+            is_new = effect in (Effect.EMPTIED, Effect.DROPPED) or absence == RENAMED
+            if is_new or (effect is Effect.CREATED and absence != DROPPED):
+                files.truncate(stream, begin.time)
+            self._absence[stream] = DROPPED if effect is Effect.DROPPED else ""
+        else:
+            hint = ", and set binlog_format = ROW in all sessions"
+            raise ConfigError(
+                f"stream {stream}: {effect.value}: {describe(statement)} (transaction {begin.gtid})",
+                guidance="reset the stream (`elt reset`), so that it is read in full"
+                + (hint if effect is Effect.ROWS_HIDDEN else ""),
+            )
+
+    def _warn(self, stream: StreamId, text: str) -> None:
+        texts = self._warnings.setdefault(stream, [])
+        if text not in texts and len(texts) < _MAX_WARNINGS:
+            texts.append(text)
 
     def _close(self, files: ChangeFiles) -> Window | None:
         """Return what was read; None if it is not worth a commit."""
         parts = list(files.close())
-        warnings, self._warnings = self._warnings, []
+        warnings = [
+            StreamPart(stream, Warn(text))
+            for stream, texts in self._warnings.items()
+            for text in texts
+        ]
+        self._warnings.clear()
         parts = [*warnings, *parts]
         has_slices = any(isinstance(part.item, Slice) for part in parts)
         since = min(table.moved for table in self._log.tables.values())
@@ -188,7 +251,13 @@ class WindowReader:
         if not has_slices and not warnings and not is_due:
             return None
         moved = {
-            stream: table.move(self._reached, files.numbers[stream], self._server.time, self._place)
+            stream: table.move(
+                self._reached,
+                files.numbers[stream],
+                self._server.time,
+                self._place,
+                self._absence[stream],
+            )
             for stream, table in self._log.tables.items()
         }
         return Window(parts, moved)

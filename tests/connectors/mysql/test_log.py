@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,19 +19,6 @@ from tests.e2e.daemons import wait
 from tests.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MariaDb]:
-    with run_logged() as server:
-        yield server
-
-
-@pytest.fixture
-def logged(server: MariaDb) -> MariaDb:
-    """A server with a log, and an empty database `shop`."""
-    server.execute("DROP DATABASE shop; CREATE DATABASE shop", "mysql")
-    return server
 
 
 @pytest.fixture

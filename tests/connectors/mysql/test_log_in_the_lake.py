@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import random
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -15,6 +13,7 @@ import pytest
 from connectors.mysql.source import MySql
 from elt_assets.failpoints import armed
 from tests.connectors.logged import Failing
+from tests.connectors.mysql.audit import AUDIT, list_audited, list_events, text_of
 from tests.connectors.mysql.logs import run_logged
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload
 from tests.mariadb import MariaDb
@@ -25,22 +24,6 @@ from tests.project import Project
 __all__ = ["own"]
 
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
-
-AUDIT = """
-CREATE TABLE audit (number int AUTO_INCREMENT PRIMARY KEY, before_id int, id int, name varchar(40),
-    amount decimal(12,2));
-DELIMITER ;;
-CREATE TRIGGER i AFTER INSERT ON plain FOR EACH ROW
-  INSERT INTO audit (id, name, amount) VALUES (NEW.id, NEW.name, NEW.amount);;
-CREATE TRIGGER u AFTER UPDATE ON plain FOR EACH ROW
-  IF NOT (OLD.id <=> NEW.id AND OLD.name <=> NEW.name AND OLD.amount <=> NEW.amount AND OLD.at <=> NEW.at)
-  THEN
-    INSERT INTO audit (before_id, id, name, amount) VALUES (OLD.id, NEW.id, NEW.name, NEW.amount);
-  END IF;;
-CREATE TRIGGER d AFTER DELETE ON plain FOR EACH ROW INSERT INTO audit (before_id) VALUES (OLD.id);;
-DELIMITER ;
-"""
-"""What the server did with each row of a table, in order."""
 
 
 @pytest.fixture
@@ -61,17 +44,6 @@ def connect(own: Project, server: MariaDb, modes: dict[str, Any]) -> None:
     folder = own.connection("log", source=source, streams=streams, read_together=True)
     catalog = [msgspec.json.decode(stream.describe().to_json()) for stream in MySql().open(config)]
     (folder / "catalog.json").write_text(json.dumps({"streams": catalog}))
-
-
-def text_of(value: Any) -> str:
-    """A value of the lake as the server writes it."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, dt.datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S.%f}"
-    return repr(value) if isinstance(value, float) else str(value)
 
 
 def read_table(own: Project, name: str) -> list[dict[str, Any]]:
@@ -97,26 +69,6 @@ def _plain(row: list[str]) -> list[str]:
     ]
 
 
-def list_events(own: Project) -> list[Any]:
-    """What the appended rows say was done: the key that was deleted, or the row."""
-    rows = sorted(read_table(own, "plain"), key=lambda row: row["_ab_cdc_cursor"])
-    return [
-        row["id"] if row["_ab_cdc_deleted_at"] else (row["id"], text_of(row["name"]), row["amount"])
-        for row in rows
-    ]
-
-
-def list_audited(server: MariaDb) -> list[Any]:
-    events: list[Any] = []
-    query = "SELECT before_id, id, name, amount FROM audit ORDER BY number"
-    for before, key, name, amount in server.texts(query):
-        if before not in ("NULL", key):
-            events.append(int(before))
-        if key != "NULL":
-            events.append((int(key), name, None if amount == "NULL" else Decimal(amount)))
-    return events
-
-
 def run_seed(own: Project, server: MariaDb, seed: int, rounds: int) -> None:
     """Let the server work, and syncs fail anywhere; then compare all tables."""
     server.execute(AUDIT)
@@ -132,7 +84,8 @@ def run_seed(own: Project, server: MariaDb, seed: int, rounds: int) -> None:
             materialize(own)
     assert materialize(own).success
     assert_current(own, server, NAMES[1:])
-    assert list_events(own) == list_audited(server)
+    rows = sorted(read_table(own, "plain"), key=lambda row: row["_ab_cdc_cursor"])
+    assert list_events(rows) == list_audited(server)
 
 
 def test_syncs_that_fail_anywhere_lose_and_double_nothing(logged: MariaDb, own: Project) -> None:
