@@ -20,10 +20,12 @@ _KINDS = frozenset(
         Scalar.INTEGER,
         Scalar.INTEGER_TEXT,
         Scalar.BIG_INTEGER,
-        Scalar.BIG_NUMBER,
         Scalar.DATE,
     }
 )
+"""Types whose values each reader of Delta reads from the log. Decimals with a fraction are not among them:
+`to_pandas`, `to_pyarrow_table` and `to_pyarrow_dataset` of deltalake 1.6 fail for a table with a negative one
+(delta-rs passes `-12.5` to pyarrow as `-12.-5`)."""
 
 
 def partition_columns(
@@ -54,7 +56,8 @@ def partition_columns(
     if problems:
         raise ConfigError(
             "\n".join(f"stream {str(landed.id)!r}: partition_by: {text}" for text in problems),
-            guidance="name stored top-level fields with few values: text, integer, boolean, date or decimal; "
+            guidance="name stored top-level fields with few values: text, integer, boolean or date; `cluster_by` "
+            "takes the others, such as decimals; "
             "`partition_by: []` at a stream leaves out those of the connection",
         )
     return names

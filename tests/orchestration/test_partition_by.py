@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.orchestration.running import failure_of, materialize
-from tests.orchestration.test_automation import refuse
+from tests.orchestration.test_automation import build, refuse
 from tests.orchestration.test_checks import THINGS
 from tests.programs.scripted import record, script, state
 from tests.project import Project
@@ -16,6 +16,7 @@ SCHEMA: dict[str, Any] = {
     "id": {"type": "integer"},
     "country": {"type": "string"},
     "price": {"type": "number"},
+    "amount": {"type": "number", "airbyte_type": "big_number"},
     "any": {},
     "address": {"type": "object", "properties": {"zip": {"type": "string"}}},
 }
@@ -44,6 +45,11 @@ def test_fields_that_cannot_be_partition_columns_are_refused(own: Project) -> No
     )
     assert "partition_by: 'any': its values (JSON text) cannot be" in text
     assert "'address.zip' is in an object; only top-level fields" in text
+    script(own, [], schema=SCHEMA, partition_by=["amount"])
+    assert "'amount': its values (decimal(38,9)) cannot be" in (text := refuse(own))
+    assert "`cluster_by` takes the others, such as decimals" in text
+    script(own, [], schema=SCHEMA, cluster_by=["amount"])
+    assert build()
     script(own, [], schema=SCHEMA, partition_by=["country", "country"])
     assert "a field is named twice" in refuse(own)
     excluded = {"exclude": ["country"]}
