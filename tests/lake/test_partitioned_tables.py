@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import random
 from decimal import Decimal
 from pathlib import Path
@@ -15,13 +14,16 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.delta import log
+from elt_assets.lake.delta.files import DataFile, TableStorage
+from elt_assets.lake.delta.snapshot import commit_text
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.spark.partitioned_files import (
     PartitionedWriter,
@@ -226,19 +228,15 @@ def test_each_reader_reads_partition_values_from_the_log(
     rows = pa.table({"id": [1, 2], **columns})
     with TemporaryDirectory() as folder:
         DeltaTable.create(folder, rows.schema, partition_by=names)
-        lines = []
+        files = []
         for texts, part in split_by_values(rows, names):
             path = Path(folder) / f"{part['id'][0]}.parquet"
             pq.write_table(part, path)
-            add = {
-                "path": path.name,
-                "partitionValues": dict(zip(names, texts, strict=True)),
-                "size": path.stat().st_size,
-                "modificationTime": 0,
-                "dataChange": True,
-            }
-            lines.append(json.dumps({"add": add}))
-        (Path(folder) / "_delta_log/00000000000000000001.json").write_text("\n".join(lines))
+            values = dict(zip(names, texts, strict=True))
+            files.append(DataFile(path.name, path.stat().st_size, len(part), partition=values))
+        entry = commit_text([file.add() for file in files], CommitProperties())
+        (Path(folder) / log.path_of(1)).write_text(entry, encoding="utf-8")
+        assert log.file_changes(TableStorage(folder), 1).added == {file.path for file in files}
         delta = DeltaTable(folder)
         readers = [delta.to_pyarrow_table(), by_datafusion(delta), pl.read_delta(folder).to_arrow()]
         for stored in readers:
