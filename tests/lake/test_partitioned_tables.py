@@ -232,8 +232,8 @@ def test_each_reader_reads_partition_values_from_the_log(
         for texts, part in split_by_values(rows, names):
             path = Path(folder) / f"{part['id'][0]}.parquet"
             pq.write_table(part, path)
-            values = dict(zip(names, texts, strict=True))
-            files.append(DataFile(path.name, path.stat().st_size, len(part), partition=values))
+            partition = dict(zip(names, texts, strict=True))
+            files.append(DataFile(path.name, path.stat().st_size, len(part), partition=partition))
         entry = commit_text([file.add() for file in files], CommitProperties())
         (Path(folder) / log.path_of(1)).write_text(entry, encoding="utf-8")
         assert log.file_changes(TableStorage(folder), 1).added == {file.path for file in files}

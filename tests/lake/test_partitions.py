@@ -128,7 +128,7 @@ def test_files_without_bounds_in_the_log_belong_to_their_partition(lake: Lake) -
             more = {"until": LAST_TIME} if part == FIRST or number else {}
             record = {**event(number, 1), **more}
             load(lake, part, record, value=number, policy=APPEND, properties=fields)
-    stats = [action["stats"] for action in added(lake)]
+    stats = [action["stats"] for action in list_added(lake)]
     assert sum("minValues" not in text for text in stats) == 5
     before, paths = held(lake), {file.path for file in lake.table.files}
     assert lake.table.paths_lacking_nulls(["_elt_partition"]) == paths
@@ -145,7 +145,7 @@ def test_files_without_bounds_in_the_log_belong_to_their_partition(lake: Lake) -
     assert all("/sorted_" in file.path for file in lake.table.files)
 
 
-def added(lake: Lake) -> list[dict[str, Any]]:
+def list_added(lake: Lake) -> list[dict[str, Any]]:
     """The entries of files in the log."""
     log = Path(lake.uri, "_delta_log")
     texts = [line for path in sorted(log.glob("*.json")) for line in path.read_text().splitlines()]

@@ -64,7 +64,7 @@ def test_no_table_is_begun_with_decimals_in_a_partition_column(own: Project) -> 
         "partition_by: 'amount': its values are decimals with a fraction (decimal(38,9))" in refused
     )
     # What the message says to do.
-    partitioning = {"partition_by": ["country"], "cluster_by": ["amount"]}
+    partitioning: dict[str, Any] = {"partition_by": ["country"], "cluster_by": ["amount"]}
     script(own, [*lines, state(1)], schema=SCHEMA, **partitioning)
     assert materialize(own, THINGS).success
     rows = own.table("scripted", "things").to_pyarrow_table(filters=[("country", "=", "DE")])

@@ -130,7 +130,7 @@ class Storage:
         """Return a path below the location. File systems differ in the slash before the first name; an empty
         name after the location stays: it is part of the key."""
         root = self.root.strip("/")
-        path = info.path.removeprefix("/")
+        path = str(info.path).removeprefix("/")
         return path[len(root) :].removeprefix("/") if root else path
 
     def _follow(self, info: fs.FileInfo) -> fs.FileInfo:

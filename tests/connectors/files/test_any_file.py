@@ -160,7 +160,7 @@ class Kind(NamedTuple):
     to_json: Callable[[Any], Any]
 
 
-def _unchanged(value: Any) -> Any:
+def _return_value(value: Any) -> Any:
     return value
 
 
@@ -173,9 +173,9 @@ def _optional(kind: Kind) -> tuple[st.SearchStrategy[Any], Callable[[Any], Any]]
 
 
 LEAVES = [
-    Kind(pa.int32(), st.integers(-(2**31), 2**31 - 1), _unchanged),
-    Kind(pa.bool_(), st.booleans(), _unchanged),
-    Kind(pa.large_string(), TEXTS, _unchanged),
+    Kind(pa.int32(), st.integers(-(2**31), 2**31 - 1), _return_value),
+    Kind(pa.bool_(), st.booleans(), _return_value),
+    Kind(pa.large_string(), TEXTS, _return_value),
     Kind(pa.large_binary(), st.binary(max_size=3), _base64),
     Kind(pa.date32(), st.dates(), str),
 ]
@@ -211,7 +211,7 @@ def _struct_of(kind: Kind) -> Kind:
     )
 
 
-def _nested(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
+def _make_nested(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
     return st.one_of(
         st.builds(_list_of, st.sampled_from(LISTS), kinds),
         st.builds(_map_of, st.sampled_from(LEAVES), kinds),
@@ -221,7 +221,7 @@ def _nested(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
 
 @settings(max_examples=examples(100))
 @given(
-    st.recursive(_nested(st.sampled_from(LEAVES)), _nested, max_leaves=3).flatmap(
+    st.recursive(_make_nested(st.sampled_from(LEAVES)), _make_nested, max_leaves=3).flatmap(
         lambda kind: st.tuples(st.just(kind), st.lists(_optional(kind)[0], max_size=6))
     ),
     st.integers(1, 3),

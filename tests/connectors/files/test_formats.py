@@ -309,7 +309,7 @@ def test_errors_in_cells_of_excel_are_texts(data: Path) -> None:
     """So a column of numbers reports that its value does not fit; the types come from the other cells."""
     book = openpyxl.Workbook()
     assert book.active is not None
-    rows = [
+    rows: list[list[Any]] = [
         ["id", "ratio", "#REF!", "note"],
         [1, 0.5, 2, "a"],
         [2, "#DIV/0!", "#N/A", "#NAME?"],
@@ -333,8 +333,8 @@ def test_numbers_in_a_text_column_of_excel_have_no_exponent(data: Path) -> None:
     book = openpyxl.Workbook()
     assert book.active is not None
     numbers = [7, -0.5, 1e17, 12345678901234567890, -1e22, 1e-7, 2**53, 0.0]
-    for row in (["code"], ["x"], *([number] for number in numbers)):
-        book.active.append(row)
+    for cell in ("code", "x", *numbers):
+        book.active.append([cell])
     book.save(data / "a.xlsx")
     texts = [row["code"] for row in reader(data, "excel", "*.xlsx").read()]
     assert texts == [

@@ -215,8 +215,8 @@ class ValueEnvironment(Environment):
         self, source: str, name: str | None = None, filename: str | None = None
     ) -> nodes.Template:
         tree = super().parse(source, name, filename)
-        kept: nodes.Template = _Written().visit(tree).set_environment(self)
-        return kept
+        changed: nodes.Template = _Written().visit(tree).set_environment(self)
+        return changed
 
 
 ENVIRONMENT = Environment()

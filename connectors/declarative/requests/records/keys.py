@@ -115,10 +115,9 @@ def flattening(*, flatten_lists: bool) -> Change:
                     waiting.append((inner, full if is_taken else key, full))
             elif flatten_lists and isinstance(value, list):
                 has_met_list = has_met_list or bool(value)
-                names = (f"{name}.{number}" for number in range(len(value)))
-                waiting.extend(
-                    (inner, each, each) for inner, each in zip(value, names, strict=True)
-                )
+                for number, inner in enumerate(value):
+                    numbered_name = f"{name}.{number}"
+                    waiting.append((inner, numbered_name, numbered_name))
             else:
                 while name in flat:
                     name, full_name = full_name, f"_.{full_name}"

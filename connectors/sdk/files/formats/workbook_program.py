@@ -49,8 +49,9 @@ def _answers(options: dict[str, Any], content: io.BytesIO) -> Iterator[Any]:
 
     try:
         book = calamine.CalamineWorkbook.from_filelike(content)
-        names, sheet = book.sheet_names, options["sheet"]
-        if isinstance(sheet, int) and sheet not in names and 0 <= sheet < len(names):
+        names: list[str] = book.sheet_names
+        sheet: Any = options["sheet"]
+        if isinstance(sheet, int) and 0 <= sheet < len(names):
             sheet = names[sheet]
         if sheet not in names:
             yield {"sheets": names}
