@@ -7,10 +7,13 @@ incremental read yields the rows of files that are new or have changed: see `con
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.files.config import FilesConfig
 from connectors.sdk.files import FilesSource
+
+if TYPE_CHECKING:
+    from connectors.sdk.files.storage import Storage
 
 _STORES = "connectors.files.stores"
 """The module of the file systems. It is imported when it is used: pyarrow is slow to import."""
@@ -24,6 +27,11 @@ class Files(FilesSource):
 
     def file_system(self, config: FilesConfig) -> Any:
         return import_module(_STORES).open_file_system(config)
+
+    def open_storage(self, config: FilesConfig) -> Storage:
+        storage = super().open_storage(config)
+        storage.open_objects = import_module(_STORES).find_object_reader(config)
+        return storage
 
     def root(self, config: FilesConfig) -> str:
         root: str = import_module(_STORES).split_location(config.location)[1]

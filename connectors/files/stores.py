@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,6 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from connectors.files.config import AzureOptions, FilesConfig, GcsOptions, S3Options
+from connectors.files.s3_objects import S3Objects
 from elt_assets.errors import ConfigError
 
 
@@ -21,6 +24,11 @@ def split_location(location: str) -> tuple[str, str]:
     """
     parts = urlsplit(location)
     path = parts.path.strip("/")
+    if parts.scheme not in ("", "file") and {"", ".", ".."}.intersection(path.split("/")) and path:
+        raise ConfigError(
+            f"the location {location!r} has a name that is empty, `.` or `..` between slashes",
+            guidance="write the folder before it as `location`, and the rest in the globs: `**/*.csv`",
+        )
     if parts.scheme in ("s3", "s3a", "gs", "gcs"):
         return {"s": "s3", "g": "gs"}[parts.scheme[0]], posixpath.join(parts.netloc, path).rstrip(
             "/"
@@ -57,6 +65,13 @@ def open_file_system(config: FilesConfig) -> fs.FileSystem:
             f"the store of {config.location} cannot be opened: {error}",
             guidance="correct the options of the store",
         ) from None
+
+
+def find_object_reader(config: FilesConfig) -> Callable[[], S3Objects] | None:
+    """Return how the reader of keys that pyarrow cannot name is opened; None if the location is not in S3."""
+    if split_location(config.location)[0] != "s3":
+        return None
+    return partial(S3Objects, config.s3 or S3Options.model_validate({}))
 
 
 def _open_s3(options: S3Options) -> fs.FileSystem:

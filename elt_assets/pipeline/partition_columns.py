@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.stream_model import Stream
 from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import from_json_schema
-from elt_assets.lake.schema.logical_types import Column, Scalar, describe_type
+from elt_assets.lake.schema.logical_types import Column, Scalar, column_type, describe_type
 from elt_assets.lake.write.write_spec import column_at
 from elt_assets.pipeline.rule_columns import describe_near_names
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -54,10 +55,38 @@ def partition_columns(
     if problems:
         raise ConfigError(
             "\n".join(f"stream {str(landed.id)!r}: partition_by: {text}" for text in problems),
-            guidance="name stored top-level fields with few values: text, integer, boolean, date or decimal; "
+            guidance="name stored top-level fields with few values: text, integer, boolean or date; "
             "`partition_by: []` at a stream leaves out those of the connection",
         )
     return names
+
+
+def refuse_decimals(landed: ConfiguredStream, table: Table) -> None:
+    """Refuse to begin a table with decimals that have a fraction in a partition column.
+
+    `to_pandas`, `to_pyarrow_table` and `to_pyarrow_dataset` of deltalake 1.6 fail for the whole table if one
+    of them is negative: delta-rs passes `-12.5` to pyarrow as `-12.-5`. A table that has such a column is
+    written as before: other readers, and deltalake without negative values, read it.
+
+    Args:
+        landed: the stream as its table stores it.
+
+    Raises:
+        ConfigError: names the column, and what to do.
+    """
+    for column in from_json_schema.columns(landed.stream.json_schema):
+        if column.name not in table.partition_by or column.kind is not Scalar.BIG_NUMBER:
+            continue
+        type_ = column_type(column.kind)
+        if table.exists and table.schema[column.name].dataType == type_:
+            continue
+        raise ConfigError(
+            f"stream {str(landed.id)!r}: partition_by: {column.name!r}: its values are decimals with a "
+            f"fraction ({type_.simpleString()}); readers by deltalake (to_pandas, to_pyarrow_table) fail for "
+            "a table in which one of them is negative",
+            guidance="remove the field from `partition_by`, and name it in `cluster_by`; if the table "
+            "exists, move it and its companions away: the next sync reads the stream into a new one",
+        )
 
 
 def _find_problems(path: Sequence[str], columns: Sequence[Column]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.contracts import refuse_violations
 from elt_assets.pipeline.given_state import as_message
+from elt_assets.pipeline.partition_columns import refuse_decimals
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 
@@ -115,9 +116,10 @@ def plan_stream(
 
     Raises:
         ConfigError: a refresh is in progress, so no window can be read and no state given; the state is
-            not one of this stream; or the table has other partition columns.
+            not one of this stream; or the table has other partition columns, or would get such decimals.
     """
     tables.main.refuse_repartitioned()
+    refuse_decimals(asset.make_stored_stream(), tables.main)
     metadata = tables.metadata
     stored = asset.join_metadata(metadata)
     is_continued = stored.continues(request.intent)

@@ -21,7 +21,7 @@ def assert_readers_agree(spark: SparkSession, table: Table) -> None:
     found = Table(table.uri, table.app_id)
     delta = DeltaTable(table.uri)
     ours = _canonical(found.dataframe(spark).toArrow())
-    assert _canonical(_by_datafusion(delta)) == ours
+    assert _canonical(by_datafusion(delta)) == ours
     assert _canonical(_by_duckdb(delta, found.schema.names)) == ours
     assert found.records == len(ours)
 
@@ -32,7 +32,7 @@ def assert_all_readers_agree(spark: SparkSession, folder: Path) -> None:
         assert_readers_agree(spark, Table(str(log.parent), "elt:reader"))
 
 
-def _by_datafusion(delta: DeltaTable) -> pa.Table:
+def by_datafusion(delta: DeltaTable) -> pa.Table:
     reader = QueryBuilder().register("found", delta).execute("select * from found")
     return pa.table(reader.read_all())
 

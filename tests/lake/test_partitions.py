@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.admin.snapshots import snapshot
+from elt_assets.lake.merge.partition_files import files_of
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
@@ -18,7 +21,16 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRI
 from elt_assets.sync.events import Committed
 from tests.lake.crashing import EVENTS, event, killed_at, position, read
 from tests.lake.harness import Lake
-from tests.lake.staging import APP, NUMBER, STRING, checkpoint, rows, stream, take_generations
+from tests.lake.staging import (
+    APP,
+    NUMBER,
+    STRING,
+    TIMESTAMP,
+    checkpoint,
+    rows,
+    stream,
+    take_generations,
+)
 
 FIRST, SECOND = "2026-01-01", "2026-01-02"
 
@@ -103,6 +115,41 @@ def test_compaction_does_not_mix_partitions(lake: Lake) -> None:
     assert [tables(lake, part).metadata for part in (FIRST, SECOND)] == heads
     load(lake, FIRST, event(9, 9))
     assert held(lake) == [(FIRST, "9 at 9"), *(row for row in before if row[0] == SECOND)]
+
+
+LAST_TIME = "9999-12-31T23:59:59.999999Z"
+"""A time that has no bound in the log, so the log has no bounds of its file."""
+
+
+def test_files_without_bounds_in_the_log_belong_to_their_partition(lake: Lake) -> None:
+    fields = {**EVENTS, "until": TIMESTAMP}
+    for number in range(3):
+        for part in (FIRST, SECOND):
+            more = {"until": LAST_TIME} if part == FIRST or number else {}
+            record = {**event(number, 1), **more}
+            load(lake, part, record, value=number, policy=APPEND, properties=fields)
+    stats = [action["stats"] for action in list_added(lake)]
+    assert sum("minValues" not in text for text in stats) == 5
+    before, paths = held(lake), {file.path for file in lake.table.files}
+    assert lake.table.paths_lacking_nulls(["_elt_partition"]) == paths
+    own = files_of(lake.table, [FIRST])
+    assert (len(own.own), len(own.mixed)) == (3, 0)
+    maintain(lake.spark, lake.tables())
+    assert sorted(lake.table.bounds(["_elt_partition"]).values()) == [
+        (FIRST, FIRST),
+        (SECOND, SECOND),
+    ]
+    assert held(lake) == before
+    maintain(lake.spark, lake.tables(), cluster_by=[["id"]])
+    assert len(lake.table.files) == 2 and held(lake) == before
+    assert all("/sorted_" in file.path for file in lake.table.files)
+
+
+def list_added(lake: Lake) -> list[dict[str, Any]]:
+    """The entries of files in the log."""
+    log = Path(lake.uri, "_delta_log")
+    texts = [line for path in sorted(log.glob("*.json")) for line in path.read_text().splitlines()]
+    return [json.loads(text)["add"] for text in texts if '"add"' in text]
 
 
 # Rejected records

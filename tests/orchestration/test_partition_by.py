@@ -16,6 +16,7 @@ SCHEMA: dict[str, Any] = {
     "id": {"type": "integer"},
     "country": {"type": "string"},
     "price": {"type": "number"},
+    "amount": {"type": "number", "airbyte_type": "big_number"},
     "any": {},
     "address": {"type": "object", "properties": {"zip": {"type": "string"}}},
 }
@@ -52,3 +53,19 @@ def test_fields_that_cannot_be_partition_columns_are_refused(own: Project) -> No
     dedup: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
     script(own, [], schema=SCHEMA, partition_by=["country", "id"], **dedup)
     assert "it contains the whole primary key" in refuse(own)
+
+
+@pytest.mark.usefixtures("spark")
+def test_no_table_is_begun_with_decimals_in_a_partition_column(own: Project) -> None:
+    lines = [record(id=n, country="DE", amount=n - 1.5) for n in range(3)]
+    script(own, [*lines, state(1)], schema=SCHEMA, partition_by=["country", "amount"])
+    refused = failure_of(materialize(own, THINGS))
+    assert (
+        "partition_by: 'amount': its values are decimals with a fraction (decimal(38,9))" in refused
+    )
+    # What the message says to do.
+    partitioning: dict[str, Any] = {"partition_by": ["country"], "cluster_by": ["amount"]}
+    script(own, [*lines, state(1)], schema=SCHEMA, **partitioning)
+    assert materialize(own, THINGS).success
+    rows = own.table("scripted", "things").to_pyarrow_table(filters=[("country", "=", "DE")])
+    assert sorted(map(float, rows["amount"].to_pylist())) == [-1.5, -0.5, 0.5]

@@ -103,7 +103,7 @@ class Builder:
             return self._template(value, place, parameters)
         plain_value = self._plain(plain(hint), value, place)
         if plain_value is BROKEN and is_template:
-            return self._template(str(value), place, parameters)
+            return Template(str(value), place, parameters, value)
         return self._report_misfit(hint, value, place) if plain_value is BROKEN else plain_value
 
     def _plain(self, possible: tuple[type, ...], value: Any, place: str) -> Any:

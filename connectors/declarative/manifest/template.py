@@ -62,12 +62,20 @@ class Template:
         text: the text as the manifest has it.
         place: the place in the manifest, for errors.
         parameters: the value of the variable `parameters`, unless an evaluation has one.
+        scalar: the number or boolean that the manifest has in place of a text; None for a text.
     """
 
-    __slots__ = ("_compiled", "parameters", "place", "text")
+    __slots__ = ("_compiled", "parameters", "place", "scalar", "text")
 
-    def __init__(self, text: str, place: str = "", parameters: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        text: str,
+        place: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        scalar: float | bool | None = None,
+    ):
         self.text = text
+        self.scalar = scalar
         self.place = place
         self.parameters: Mapping[str, Any] = parameters or {}
         self._compiled: Program | None = None
@@ -104,6 +112,41 @@ class Template:
             if result is UNDEFINED or result == "":
                 return ""
             return literal(result, types) if type(result) is str else native(result, types)
+        except Exception as error:  # noqa: BLE001 - whatever an expression raises
+            raise self._failure(error) from None
+
+    def value_of(self, variables: Variables, types: Types = ()) -> Any:
+        """Return the value of the template for a record or a request, in which a text stays a text.
+
+        An expression has the type of its value: `{{ record.zip }}` keeps the text "01234". So has a template
+        of which one expression leaves something, such as one with `if`; a number that is written in a branch
+        is a number. A text without an expression is as it is written, less the quotes of a text literal. A
+        text that expressions are parts of is a text, unless it is a list or an object as a Python literal,
+        such as `[{{ record.a }}, {{ record.b }}]`. The CDK makes literals of all: `1.10` becomes 1.1.
+
+        Args:
+            variables: the variables by name.
+            types: the types that a value may have which is no text; another one becomes text. Empty for all.
+
+        Raises:
+            TemplateError: as for `evaluate`.
+        """
+        if self.scalar is not None:
+            return self.scalar
+        try:
+            pieces = self._program.pieces(self._all(variables))
+            if len(pieces) > 1:
+                parts = [piece for piece in pieces if str(piece).strip()]
+                pieces = parts if len(parts) == 1 and type(parts[0]) is not str else pieces
+            if len(pieces) == 1 and not self.is_constant:
+                result = pieces[0]
+                return result if type(result) is str else native(result, types)
+            text = "".join(map(str, pieces))
+            parsed = literal(text) if text else text
+            if isinstance(parsed, str) and parsed is not text:
+                return parsed
+            is_structure = isinstance(parsed, (list, dict)) and not self.is_constant
+            return parsed if is_structure and (not types or isinstance(parsed, types)) else text
         except Exception as error:  # noqa: BLE001 - whatever an expression raises
             raise self._failure(error) from None
 
@@ -277,13 +320,14 @@ def templates(content: Any, place: str = "", parameters: Mapping[str, Any] | Non
 def value(content: Any, variables: Variables) -> Any:
     """Return a text, a template, or a mapping or list of these at any depth, with everything evaluated.
 
-    An empty template is None; a value of a mapping that is None is left out.
+    A text stays a text, as for `Template.value_of`. An empty template is None; a value of a mapping that is
+    None is left out.
 
     Raises:
         TemplateError: a template fails.
     """
     if isinstance(content, Template):
-        return content.evaluate_or(None, variables)
+        return value_or_none(content, variables)
     if isinstance(content, TemplateMap):
         return content.evaluate(variables)
     if isinstance(content, (str, Mapping)):
@@ -291,6 +335,15 @@ def value(content: Any, variables: Variables) -> Any:
     if isinstance(content, (list, tuple)):
         return [value(part, variables) for part in content]
     return content
+
+
+def value_or_none(template: Template, variables: Variables, types: Types = ()) -> Any:
+    """Return `Template.value_of`; None if it gives an empty text or misses a field."""
+    try:
+        result = template.value_of(variables, types)
+    except UndefinedValue:
+        return None
+    return None if isinstance(result, str) and result == "" else result
 
 
 def names_in(content: Any) -> frozenset[str]:

@@ -167,10 +167,7 @@ def _properties(sends: Requester, environment: Environment, name: str) -> Proper
     fetch = None
     if isinstance(listed, components.PropertiesFromEndpoint):
         source = build_retriever(listed.retriever, environment, name=name, use_cache=True)
-        path = [
-            str(part.evaluate({"config": environment.config}))
-            for part in listed.property_field_path
-        ]
+        path = [part.text_of({"config": environment.config}) for part in listed.property_field_path]
 
         def fetch() -> list[str]:
             records = itertools.chain.from_iterable(source.pages(Slice()))

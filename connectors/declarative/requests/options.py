@@ -12,7 +12,7 @@ from typing import Any
 
 from connectors.declarative.cursors.slices import Option
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.template import Template, TemplateMap, value
+from connectors.declarative.manifest.template import Template, TemplateMap, value, value_or_none
 from connectors.declarative.requests.decoding.json_body import decode
 from connectors.declarative.requests.expressions import Variables
 from connectors.sdk.encoding import encode
@@ -54,24 +54,27 @@ class Parts:
     _owns_json: bool = False
 
     def add(self, option: Option, by: str) -> None:
-        """Add a value.
+        """Add a value. One that is set already is no conflict if it is the same text.
 
         Args:
             option: the value and its place in the request.
             by: the component that sets the value, for errors.
 
         Raises:
-            ConfigError: another component has set it.
+            ConfigError: another component has set another one.
         """
         where, path, value = option
         name = ".".join(path)
         if where == JSON:
             self._add_to_json(path, value, by)
         else:
-            self._check(where, name, by)
             text = encode(value).decode() if isinstance(value, Mapping) else value
             fields = self._fields(where, by)
-            fields[name] = str(text) if where == HEADER else text
+            present = [part for key, part in fields.items() if _is_same_name(where, key, name)]
+            if any(str(part) != str(text) for part in present):
+                raise self._conflict(where, name, by)
+            if not present:
+                fields[name] = str(text) if where == HEADER else text
         self._set_by[where, name.lower() if where == HEADER else name] = by
 
     def check(self, where: str, path: tuple[str, ...], by: str) -> None:
@@ -123,11 +126,7 @@ class Parts:
         return self.data
 
     def _check(self, where: str, name: str, by: str) -> None:
-        if where == HEADER:
-            is_set = name.lower() in map(str.lower, self.headers)
-        else:
-            is_set = name in self._fields(where, by)
-        if is_set:
+        if any(_is_same_name(where, key, name) for key in self._fields(where, by)):
             raise self._conflict(where, name, by)
 
     def _add_to_json(self, path: tuple[str, ...], value: Any, by: str) -> None:
@@ -149,6 +148,10 @@ class Parts:
             f"{_LABELS[where].format(repr(name))} is set by both {first} and {by}",
             guidance="remove one of them from the manifest",
         )
+
+
+def _is_same_name(where: str, name: str, other: str) -> bool:
+    return name.lower() == other.lower() if where == HEADER else name == other
 
 
 _ENCODERS = {
@@ -197,7 +200,8 @@ def json(template: Any, variables: Variables) -> Any:
     Raises:
         ConfigError: a text is not JSON.
     """
-    body = value(template, variables)
+    is_text = isinstance(template, Template)
+    body = template.evaluate_or(None, variables) if is_text else value(template, variables)
     if isinstance(body, str) and body:
         try:
             return decode(body.encode())
@@ -251,7 +255,7 @@ def _name(key: str, beside: Any, variables: Variables) -> str:
 
 def _evaluated(template: Any, variables: Variables, types: tuple[type, ...]) -> Any:
     if isinstance(template, Template):
-        return template.evaluate_or(None, variables, types)
+        return value_or_none(template, variables, types)
     if isinstance(template, TemplateMap | list | tuple):
         return value(template, variables)
     return template

@@ -32,7 +32,7 @@ class Glob:
 def parse_glob(pattern: str) -> Glob:
     """Return a pattern, whose wildcards match no name that starts with a point, an underscore or a tilde:
     these are files that a program is about to write (`_temporary/`), or has for itself (`.crc`, `_SUCCESS`,
-    `~$book.xlsx`).
+    `~$book.xlsx`). `**` also stands for folders whose names are empty, which keys of stores may have.
 
     Raises:
         ConfigError: the pattern has an unfinished part, or leaves the location.
@@ -43,8 +43,9 @@ def parse_glob(pattern: str) -> Glob:
             f"the glob {pattern!r} is not below the location",
             guidance="write it relative to the location",
         )
-    plain = [name for name in names[:-1] if not _is_wild(name)]
-    depth = next((n for n, name in enumerate(names[:-1]) if _is_wild(name)), len(plain))
+    # File systems do not list a folder whose name is empty.
+    ends = (n for n, name in enumerate(names[:-1]) if not name or _is_wild(name))
+    depth = next(ends, len(names) - 1)
     try:
         regex = re.compile("".join(_translate(names)), re.DOTALL)
     except re.error:
@@ -64,7 +65,7 @@ def _translate(names: Sequence[str]) -> list[str]:
     for number, name in enumerate(names):
         is_last = number == len(names) - 1
         if name == "**":
-            parts.append(r"(?:[^._~/][^/]*/)*" + (r"[^._~/][^/]*" if is_last else ""))
+            parts.append(r"(?:(?:[^._~/][^/]*)?/)*" + (r"[^._~/][^/]*" if is_last else ""))
         else:
             parts.append(_translate_name(name) + ("" if is_last else "/"))
     return parts

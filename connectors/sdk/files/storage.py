@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
 from pyarrow import fs
@@ -40,8 +40,20 @@ _BROKEN = (
     "Unexpected end of stream",
     "Corrupt",
 )
+_ODD_NAMES = frozenset({"", ".", ".."})
+"""Names between slashes that a store may have, and a file system does not."""
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".xz", ".tar.gz", ".tar.bz2", ".tar.zst")
+
+
+class ObjectReader(Protocol):
+    """Reads the objects of a store whose paths its file system cannot name."""
+
+    def describe(self, path: str) -> fs.FileInfo:
+        """Return what an object is; of the type `NotFound` if there is none."""
+
+    def open(self, path: str) -> BinaryIO:
+        """Return the bytes of an object, which can be read at any place."""
 
 
 @dataclass
@@ -55,6 +67,8 @@ class Storage:
         translate: returns an error for the user of one of the file system; None if it knows none.
         megabytes: the memory that decoding a file may take.
         follows_links: whether files of this machine may be links that leave the location.
+        open_objects: opens the reader of paths with a name that is empty, `.` or `..`; None if the file
+            system reads them, or has none.
     """
 
     location: str
@@ -63,7 +77,9 @@ class Storage:
     translate: Callable[[Exception, str], EltError | None]
     megabytes: int = MEMORY_MEGABYTES
     follows_links: bool = False
+    open_objects: Callable[[], ObjectReader] | None = None
     _system: Any = field(init=False, default=None, repr=False)
+    _objects: Any = field(init=False, default=None, repr=False)
 
     @property
     def system(self) -> fs.FileSystem:
@@ -99,7 +115,7 @@ class Storage:
         files: dict[str, FileVersion] = {}
         for glob in globs:
             for info in self._list_folder(glob):
-                path = info.path.lstrip("/")[len(self.root.strip("/")) :].lstrip("/")
+                path = self._relative_path(info)
                 # A path with a slash at its end marks a folder of a store.
                 if path.endswith("/") or not glob.matches(path):
                     continue
@@ -110,6 +126,13 @@ class Storage:
                     files[path] = _version(path, followed)
         return list(files.values())
 
+    def _relative_path(self, info: fs.FileInfo) -> str:
+        """Return a path below the location. File systems differ in the slash before the first name; an empty
+        name after the location stays: it is part of the key."""
+        root = self.root.strip("/")
+        path = str(info.path).removeprefix("/")
+        return path[len(root) :].removeprefix("/") if root else path
+
     def _follow(self, info: fs.FileInfo) -> fs.FileInfo:
         """Return what a link leads to: listings do not say it."""
         if info.type != fs.FileType.Unknown:
@@ -118,7 +141,7 @@ class Storage:
             return self.system.get_file_info(info.path)
 
     def _list_folder(self, glob: Glob) -> list[fs.FileInfo]:
-        folder = posixpath.join(self.root, glob.folder).rstrip("/") or "/"
+        folder = self._join(glob.folder).rstrip("/") or "/"
         with self._translate_errors(f"the folder {folder}"):
             if not glob.folder:
                 self._require_root(folder)
@@ -146,7 +169,19 @@ class Storage:
 
     def path(self, file: FileVersion) -> str:
         """Return the path of a file in the file system."""
-        return posixpath.join(self.root, file.path)
+        return self._join(file.path)
+
+    def _join(self, path: str) -> str:
+        return f"{self.root.rstrip('/')}/{path}" if self.root else path
+
+    def _find_reader(self, file: FileVersion) -> ObjectReader | None:
+        """Return who reads a file in place of the file system; None if this does."""
+        if self.open_objects is None or not _ODD_NAMES.intersection(file.path.split("/")):
+            return None
+        if self._objects is None:
+            self._objects = self.open_objects()
+        reader: ObjectReader = self._objects
+        return reader
 
     def require(self, file: FileVersion) -> None:
         """Raise an error unless a file is as it was listed.
@@ -155,7 +190,16 @@ class Storage:
             TransientError: it is gone, or was replaced.
         """
         with self._translate_errors(f"the file {file.path}"):
-            info = self.system.get_file_info(self.path(file))
+            reader = self._find_reader(file)
+            path = self.path(file)
+            info = self.system.get_file_info(path) if reader is None else reader.describe(path)
+        if info.type == fs.FileType.Directory and file.size:
+            raise ConfigError(
+                f"the object {file.path}/ cannot be read: it has {file.size:,} bytes, and the name of a "
+                "folder",
+                guidance="give it a key without a slash at its end, or write a glob that does not match it, "
+                "such as `**/*.csv`",
+            )
         if info.type != fs.FileType.File:
             raise TransientError(
                 f"the file {file.path} is gone since it was listed",
@@ -212,11 +256,18 @@ class Storage:
             compression: that of the config.
         """
         chosen = find_compression(file.path, compression)
+        reader = self._find_reader(file)
+        if reader is not None:
+            content = pa.PythonFile(reader.open(self.path(file)), mode="r")
+            return content if chosen is None else pa.CompressedInputStream(content, chosen)
         with self._find_to_open(file) as path:
             return self.system.open_input_stream(path, compression=chosen)
 
     def open_file(self, file: FileVersion) -> Any:
         """Return a file that can be read at any place."""
+        reader = self._find_reader(file)
+        if reader is not None:
+            return pa.PythonFile(reader.open(self.path(file)), mode="r")
         with self._find_to_open(file) as path:
             return self.system.open_input_file(path)
 

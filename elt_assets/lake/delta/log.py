@@ -87,7 +87,7 @@ class LogEntry:
         Raises:
             ConfigError: a line is not an object of JSON.
         """
-        lines = [line for line in self.text.splitlines() if line]
+        lines = [line for line in self.text.split("\n") if line]
         for line in lines:
             if files or line is lines[-1] or not line.startswith(_OF_FILES):
                 try:

@@ -53,6 +53,8 @@ differ from format 1 in nothing but this property."""
 _FORMAT = "elt.format"
 """Property of a table, and entry of the commits that set it: of the first one, and of each upgrade."""
 _FORMAT_ENTRY = {_FORMAT: str(FORMAT)}
+_BOUNDS, _TRUE = "elt.bounds", "true"
+"""Property of a table whose log has true bounds of each column of a file, or none of the file."""
 _INDEXED, _ALL = "delta.dataSkippingNumIndexedCols", "-1"
 _ATTEMPTS = 5
 
@@ -129,7 +131,12 @@ def create(
                 delta_schema(schema),
                 partition_by=list(partition_by) or None,
                 name=stream,
-                configuration={**CONFIGURATION, **properties, _FORMAT: str(FORMAT)},
+                configuration={
+                    **CONFIGURATION,
+                    **properties,
+                    _FORMAT: str(FORMAT),
+                    _BOUNDS: _TRUE,
+                },
                 storage_options=location.for_delta,
                 commit_properties=entry,
                 raise_if_key_not_exists=False,  # the format is a property of this project
@@ -187,6 +194,22 @@ def upgrade_format(delta: Snapshot) -> None:
             {_FORMAT: str(FORMAT)}, raise_if_not_exists=False, commit_properties=entry
         ),
         _FORMAT_ENTRY,
+    )
+
+
+def has_true_bounds(delta: Snapshot) -> bool:
+    """Return whether the log has true bounds of each column of a file, or none of the file."""
+    return delta.metadata().configuration.get(_BOUNDS) == _TRUE
+
+
+def record_true_bounds(delta: Snapshot) -> None:
+    """Record that the log has true bounds, in a separate commit."""
+    _alter(
+        delta,
+        lambda: not has_true_bounds(delta),
+        lambda entry: delta.delta_table.alter.set_table_properties(
+            {_BOUNDS: _TRUE}, raise_if_not_exists=False, commit_properties=entry
+        ),
     )
 
 

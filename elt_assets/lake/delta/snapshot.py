@@ -47,6 +47,7 @@ _RECENT = 256
 """The number of newest commits whose metadata a snapshot keeps."""
 _ENGINE = f"delta-rs:py-{delta_version}"
 """The format of entries is that of delta-rs, so they name it as their engine."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_PATH = re.compile(r"[\w/.=:-]*", re.ASCII)
 """Paths that are the same in the log; in others, delta-rs encodes characters as it expects them."""
 _NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -349,7 +350,10 @@ def _repair(storage: TableStorage) -> str:
 
 
 def commit_text(actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> str:
-    """Return the entry of a commit, as delta-rs writes it."""
+    """Return the entry of a commit, as delta-rs writes it.
+
+    Characters are not escaped: delta-rs reads the two escapes of one beyond U+FFFF as another character.
+    """
     info = {
         "timestamp": int(time.time() * 1000),
         "operation": "WRITE",
@@ -363,7 +367,13 @@ def commit_text(actions: Sequence[AddAction | RemoveAction], properties: CommitP
         {"txn": {"appId": transaction.app_id, "version": transaction.version}}
         for transaction in properties.app_transactions or ()
     )
-    return "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines)
+    return "".join(f"{_encode_line(line)}\n" for line in lines)
+
+
+def _encode_line(line: dict[str, Any]) -> str:
+    text = json.dumps(line, separators=(",", ":"), ensure_ascii=False)
+    # Half of a surrogate pair, which only the metadata of a commit may have, has no form but its escape.
+    return text if text.isascii() or not _SURROGATE.search(text) else json.dumps(line)
 
 
 def _action_json(action: AddAction | RemoveAction) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from elt_assets.lake.delta.commit_metadata import (
 )
 from elt_assets.lake.delta.commits import Basis
 from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange, TableStorage
+from elt_assets.lake.delta.footers import FooterStatistics
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.moves import Move, find_move
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED
@@ -80,6 +81,7 @@ class Table:
         self._wanted_partitioning = tuple(partition_by)
         self.storage = TableStorage(location)
         self.uri = self.storage.uri
+        self._footers = FooterStatistics(self.storage)
         self.hides_files = False
         self._new_folders: list[str] | None = None
         self._open(version)
@@ -249,29 +251,36 @@ class Table:
         """Return the files of the snapshot with their statistics; no files if the table does not exist."""
         return _FILES.empty_table() if self._delta is None else commits.add_actions(self._delta)
 
-    def _statistic(self, actions: pa.Table, name: str) -> pa.ChunkedArray:
-        """Return a statistic of each file; null for all files if the log has it for none."""
-        if name in actions.schema.names:
-            return actions.column(name)
-        kind, _, column = name.partition(".")
-        if f"{commits.PARTITION_PREFIX}{column}" in actions.schema.names:
-            values = actions.column(f"{commits.PARTITION_PREFIX}{column}")
+    def _statistic(self, actions: pa.Table, kind: str, column: Sequence[str]) -> pa.ChunkedArray:
+        """Return a statistic of each file: from the log, or from the footer of a file that has none there.
+
+        Null stands for none. Of a footer, only texts and integers are returned.
+
+        Args:
+            kind: `min`, `max` or `null_count`.
+        """
+        name = ".".join(column)
+        if f"{commits.PARTITION_PREFIX}{name}" in actions.schema.names:
+            values = actions.column(f"{commits.PARTITION_PREFIX}{name}")
             if kind != "null_count":
                 return values
             return pc.if_else(pc.is_valid(values), 0, actions.column("num_records"))
-        return pa.chunked_array([pa.nulls(actions.num_rows)])
+        logged = pa.chunked_array([pa.nulls(actions.num_rows)])
+        if f"{kind}.{name}" in actions.schema.names:
+            logged = actions.column(f"{kind}.{name}")
+        return self._footers.complete(actions, logged, kind, column)
 
     def bounds(self, column: Sequence[str]) -> dict[str, Bounds]:
         """Return the bounds of a column in each file, by the file's path.
 
-        Files without them are left out. Only bounds of strings and integers are returned: they are exact.
+        Files without them, in the log and in their footers, are left out. Only bounds of strings and
+        integers are returned: they are exact.
         """
         return self._bounds(self._actions(), column)
 
     def _bounds(self, actions: pa.Table, column: Sequence[str]) -> dict[str, Bounds]:
         least, most = (
-            self._statistic(actions, f"{side}.{'.'.join(column)}").to_pylist()
-            for side in ("min", "max")
+            self._statistic(actions, side, column).to_pylist() for side in ("min", "max")
         )
         rows = zip(actions.column("path").to_pylist(), least, most, strict=True)
         return {path: (a, z) for path, a, z in rows if _exact(a) and _exact(z)}
@@ -281,12 +290,10 @@ class Table:
     ) -> list[tuple[DataFile, Bounds | None]]:
         """Return the files that may have a value from `least` to `most` in a column of strings.
 
-        Each comes with its bounds of the column; None if the log has none.
+        Each comes with its bounds of the column; None if there are none.
         """
         actions = self._actions()
-        low, high = (
-            self._statistic(actions, f"{side}.{'.'.join(column)}") for side in ("min", "max")
-        )
+        low, high = (self._statistic(actions, side, column) for side in ("min", "max"))
         if pa.types.is_null(low.type) or pa.types.is_null(high.type):
             return [(file, None) for file in commits.list_files(actions)]
         is_outside = pc.or_(pc.less(high, least), pc.greater(low, most))
@@ -297,7 +304,7 @@ class Table:
     def files_before(self, column: str, time: dt.datetime) -> list[DataFile]:
         """Return the files that may have a time before `time` in a column, by their statistics."""
         actions = self._actions()
-        times = self._statistic(actions, f"min.{column}").to_pylist()
+        times = self._statistic(actions, "min", [column]).to_pylist()
         return [
             file
             for file, earliest in zip(commits.list_files(actions), times, strict=True)
@@ -307,7 +314,7 @@ class Table:
     def paths_lacking_nulls(self, column: Sequence[str]) -> set[str]:
         """Return the paths of the files whose statistics show that a column has no null."""
         actions = self._actions()
-        nulls = self._statistic(actions, f"null_count.{'.'.join(column)}").to_pylist()
+        nulls = self._statistic(actions, "null_count", column).to_pylist()
         paths = actions.column("path").to_pylist()
         return {path for path, count in zip(paths, nulls, strict=True) if count == 0}
 
@@ -522,6 +529,26 @@ class Table:
         """
         assert self._delta is not None
         commits.reorganise(self._delta, self.storage, change)
+
+    def restate(self, files: Sequence[DataFile]) -> None:
+        """Publish the entries of files of the table again, with the statistics that they have now.
+
+        Raises:
+            Superseded: a file is no longer in the table, or every attempt failed; nothing was published.
+            Exception: as `publish_once`.
+        """
+        assert self._delta is not None
+        commits.reorganise(self._delta, self.storage, TableChange(files), is_restated=True)
+
+    @property
+    def has_true_bounds(self) -> bool:
+        """Whether the statistics of all files in the log are those that this version writes."""
+        return self._delta is not None and opening.has_true_bounds(self._delta)
+
+    def record_true_bounds(self) -> None:
+        """Record that the statistics of all files in the log are those that this version writes."""
+        assert self._delta is not None
+        opening.record_true_bounds(self._delta)
 
     def find_unreferenced(self, retention: dt.timedelta) -> list[str]:
         """Return the paths of visible files, older than the retention, that no version within it uses.

@@ -9,6 +9,7 @@ from typing import Any
 from connectors.files import Files
 from connectors.sdk.slices import SliceReader
 from tests.connectors.support import Json, call, errors, records
+from tests.object_store import KEY, REGION, SECRET, ObjectStore
 
 
 class Reader:
@@ -85,3 +86,9 @@ def plain(row: Any) -> Any:
 
 def json_of(row: Any) -> str:
     return json.dumps(row, sort_keys=True)
+
+
+def s3_options(store: ObjectStore, **changes: Any) -> Json:
+    """The options of a source for a bucket of the tests."""
+    options = {"access_key_id": KEY, "secret_access_key": SECRET, "region": REGION}
+    return {**options, "endpoint": store.endpoint, **changes}

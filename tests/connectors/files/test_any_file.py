@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -20,6 +23,7 @@ from connectors.sdk.encoding import encode
 from connectors.sdk.files.formats import json_lines
 from connectors.sdk.files.formats.delimited import Delimited
 from connectors.sdk.files.formats.file_format import FileFormat
+from connectors.sdk.files.formats.parquet import Parquet
 from connectors.sdk.files.globs import parse_glob
 from connectors.sdk.files.options import CsvOptions, JsonLinesOptions
 from connectors.sdk.files.rows import FileRows
@@ -146,3 +150,91 @@ def test_a_cast_and_a_record_give_the_same_value(texts: list[str], kind: str) ->
             if kind == "number" and text is not None:
                 text = float(text)  # the shortest text of a double stands for it
             assert typed == text and isinstance(typed, bool) == isinstance(text, bool)
+
+
+class Kind(NamedTuple):
+    """A type of Arrow, its values, and what they are in JSON."""
+
+    type: pa.DataType
+    values: st.SearchStrategy[Any]
+    to_json: Callable[[Any], Any]
+
+
+def _return_value(value: Any) -> Any:
+    return value
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _optional(kind: Kind) -> tuple[st.SearchStrategy[Any], Callable[[Any], Any]]:
+    return st.none() | kind.values, lambda value: None if value is None else kind.to_json(value)
+
+
+LEAVES = [
+    Kind(pa.int32(), st.integers(-(2**31), 2**31 - 1), _return_value),
+    Kind(pa.bool_(), st.booleans(), _return_value),
+    Kind(pa.large_string(), TEXTS, _return_value),
+    Kind(pa.large_binary(), st.binary(max_size=3), _base64),
+    Kind(pa.date32(), st.dates(), str),
+]
+LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
+
+
+def _list_of(make: Callable[[pa.DataType], pa.DataType], kind: Kind) -> Kind:
+    items, to_json = _optional(kind)
+    return Kind(make(kind.type), st.lists(items, max_size=3), lambda value: [*map(to_json, value)])
+
+
+def _map_of(key: Kind, kind: Kind) -> Kind:
+    items, to_json = _optional(kind)
+
+    def _name(value: Any) -> str:
+        text = key.to_json(value)
+        return text if isinstance(text, str) else json.dumps(text)
+
+    entries = st.dictionaries(key.values, items, max_size=3).map(lambda value: [*value.items()])
+    return Kind(
+        pa.map_(key.type, kind.type),
+        entries,
+        lambda value: {_name(name): to_json(item) for name, item in value},
+    )
+
+
+def _struct_of(kind: Kind) -> Kind:
+    items, to_json = _optional(kind)
+    return Kind(
+        pa.struct([("a", kind.type)]),
+        st.fixed_dictionaries({"a": items}),
+        lambda value: {"a": to_json(value["a"])},
+    )
+
+
+def _make_nested(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:
+    return st.one_of(
+        st.builds(_list_of, st.sampled_from(LISTS), kinds),
+        st.builds(_map_of, st.sampled_from(LEAVES), kinds),
+        st.builds(_struct_of, kinds),
+    )
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.recursive(_make_nested(st.sampled_from(LEAVES)), _make_nested, max_leaves=3).flatmap(
+        lambda kind: st.tuples(st.just(kind), st.lists(_optional(kind)[0], max_size=6))
+    ),
+    st.integers(1, 3),
+)
+def test_any_nested_values_of_parquet(
+    folder: Path, column: tuple[Kind, list[Any]], group: int
+) -> None:
+    kind, values = column
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, pa.schema({"v": kind.type})) as writer:
+        for start in range(0, len(values), group):
+            rows = pa.array(values[start : start + group], kind.type)
+            writer.write_table(pa.table({"v": rows}))
+    texts = [record["v"] for record in read(folder, Parquet(), sink.getvalue(), {})]
+    to_json = _optional(kind)[1]
+    assert [None if text is None else json.loads(text) for text in texts] == [*map(to_json, values)]

@@ -242,6 +242,11 @@ def test_parquet(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             {"a": Decimal("1.10"), "b": dt.datetime(2024, 1, 1, tzinfo=utc)},
             {"a": 1.1, "b": "2024-01-01T00:00:00.000Z"},
         ),
+        "flags": (pa.map_(pa.bool_(), pa.int8()), [(True, 1)], {"true": 1}),
+        "view": (pa.list_view(pa.string_view()), ["a", None], ["a", None]),
+        "short": (pa.duration("ns"), 1, "0:00:00.000000001"),
+        "span": (pa.duration("us"), dt.timedelta(-1, 1, 1), "-1 day, 0:00:01.000001"),
+        "long": (pa.duration("s"), 2**40, "12725829 days, 0:36:16"),
         "nothing": (pa.null(), None, None),
     }
     columns = {name: pa.array([value, None], kind) for name, (kind, value, _) in values.items()}
@@ -298,6 +303,44 @@ def test_excel(data: Path) -> None:
     assert "no sheet 'Other', only Sheet, Sales" in reader(
         data, "excel", "*.xlsx", excel={"sheet": "Other"}
     ).fail(catalog=catalog_of())
+
+
+def test_errors_in_cells_of_excel_are_texts(data: Path) -> None:
+    """So a column of numbers reports that its value does not fit; the types come from the other cells."""
+    book = openpyxl.Workbook()
+    assert book.active is not None
+    rows: list[list[Any]] = [
+        ["id", "ratio", "#REF!", "note"],
+        [1, 0.5, 2, "a"],
+        [2, "#DIV/0!", "#N/A", "#NAME?"],
+        ["#NULL!"],
+    ]
+    for number, row in enumerate(rows, 3):
+        for column, value in enumerate(row, 2):
+            book.active.cell(number, column, value)
+    book.save(data / "a.xlsx")
+    source = reader(data, "excel", "*.xlsx", excel={"skip_rows": 2})
+    types = {name: schema["type"][0] for name, schema in source.properties().items()}
+    assert types == {"id": "integer", "ratio": "number", "#REF!": "integer", "note": "string"}
+    assert source.read() == [
+        {"id": 1, "ratio": 0.5, "#REF!": 2, "note": "a"},
+        {"id": 2, "ratio": "#DIV/0!", "#REF!": "#N/A", "note": "#NAME?"},
+        {"id": "#NULL!", "ratio": None, "#REF!": None, "note": None},
+    ]
+
+
+def test_numbers_in_a_text_column_of_excel_have_no_exponent(data: Path) -> None:
+    book = openpyxl.Workbook()
+    assert book.active is not None
+    numbers = [7, -0.5, 1e17, 12345678901234567890, -1e22, 1e-7, 2**53, 0.0]
+    for cell in ("code", "x", *numbers):
+        book.active.append([cell])
+    book.save(data / "a.xlsx")
+    texts = [row["code"] for row in reader(data, "excel", "*.xlsx").read()]
+    assert texts == [
+        *("x", "7", "-0.5", "100000000000000000", "12345678901234570000"),
+        *("-10000000000000000000000", "0.0000001", "9007199254740992", "0"),
+    ]
 
 
 def test_columns_of_the_file(data: Path) -> None:

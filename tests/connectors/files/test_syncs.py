@@ -19,9 +19,9 @@ from connectors.files.config import FilesConfig
 from connectors.sdk.files.formats import json_lines
 from connectors.sdk.files.globs import parse_glob
 from elt_assets.errors import ConfigError, TransientError
-from tests.connectors.files.support import Reader, last_state
+from tests.connectors.files.support import Reader, last_state, s3_options
 from tests.connectors.support import Json, call, errors, records
-from tests.object_store import KEY, REGION, SECRET, ObjectStore, new_bucket, s3_server
+from tests.object_store import SECRET, new_bucket
 
 
 @pytest.fixture
@@ -224,17 +224,6 @@ def test_bad_configs_are_clear_errors(data: Path) -> None:
 def test_globs(glob: str, paths: list[str], others: list[str]) -> None:
     pattern = parse_glob(glob)
     assert [path for path in paths + others if pattern.matches(path)] == paths
-
-
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with s3_server(tmp_path_factory.mktemp("s3") / "log") as address:
-        yield address
-
-
-def s3_options(store: ObjectStore, **changes: Any) -> Json:
-    options = {"access_key_id": KEY, "secret_access_key": SECRET, "region": REGION}
-    return {**options, "endpoint": store.endpoint, **changes}
 
 
 def test_files_of_s3(endpoint: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from jinja2 import meta, nodes
 from jinja2.exceptions import TemplateAssertionError, UndefinedError
 from jinja2.runtime import Context
 
-from connectors.declarative.manifest.evaluation.sandbox import ENVIRONMENT, limit_evaluation
+from connectors.declarative.manifest.evaluation.sandbox import ENVIRONMENT, VALUES, limit_evaluation
 
 Variables = Mapping[str, Any]
 
@@ -96,6 +96,10 @@ class Program:
     def value(self, variables: Variables) -> Any:
         """Return the text, or a value that has this text."""
         return self.text(variables)
+
+    def pieces(self, variables: Variables) -> list[Any]:
+        """Return the values whose texts make up the text: one for a single expression or a constant."""
+        return [self.value(variables)]
 
 
 class Constant(Program):
@@ -189,6 +193,9 @@ class Lookups(Program):
         except _LeaveToJinja:
             return self._jinja.text(variables)
 
+    def pieces(self, variables: Variables) -> list[Any]:
+        return ["", self.text(variables)]
+
 
 class Jinja(Program):
     """Any other template."""
@@ -200,6 +207,11 @@ class Jinja(Program):
         self._is_expression = _make_assignment(tree)
         self._template = ENVIRONMENT.from_string(tree)
         self._globals = dict(ENVIRONMENT.globals)
+        self._source = text
+
+    @cached_property
+    def _values(self) -> Any:
+        return VALUES.from_string(VALUES.parse(self._source))
 
     def text(self, variables: Variables) -> str:
         return str(self.value(variables))
@@ -214,6 +226,14 @@ class Jinja(Program):
                 return "".join(pieces)
             deque(pieces, maxlen=0)
             return context.vars[_RESULT]
+
+    def pieces(self, variables: Variables) -> list[Any]:
+        if self._is_expression:
+            return [self.value(variables)]
+        own = {name: variable(name, variables) for name in self.names}
+        context = Context(VALUES, {**self._globals, **own}, None, self._values.blocks)
+        with limit_evaluation(own):
+            return list(self._values.root_render_func(context))
 
 
 def _make_assignment(tree: nodes.Template) -> bool:

@@ -15,14 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from jinja2 import nodes
+from jinja2 import nodes, pass_context
 from jinja2.exceptions import SecurityError
+from jinja2.nativetypes import NativeCodeGenerator
 from jinja2.runtime import Context
 from jinja2.sandbox import SandboxedEnvironment, modifies_known_mutable
 from jinja2.visitor import NodeTransformer
 
 from connectors.declarative.manifest.evaluation.functions import FILTERS, FUNCTIONS
-from connectors.declarative.manifest.evaluation.literals import no_warnings
+from connectors.declarative.manifest.evaluation.literals import literal, no_warnings
 from connectors.sdk.limits import MEMORY_VARIABLE
 
 MAX_SECONDS = 10.0
@@ -30,7 +31,7 @@ MAX_SECONDS = 10.0
 MAX_BITS = 20_000
 """The size of the largest power: to compute one takes any time, in which nothing is checked."""
 
-_LOOP = "_check_loop"
+_LOOP, _CONSTANT = "_check_loop", "_constant"
 _MAX_SEARCHED = 100_000
 """Number of values of the variables among which a value is searched for."""
 _READING = frozenset({"get", "items", "keys", "values", "split", "join", "strftime", "replace"})
@@ -172,4 +173,51 @@ def _is_variable_part(searched: Any) -> bool:
     return False
 
 
+class _Written(NodeTransformer):
+    """Keeps what the text of a template has as a number, list or other literal apart from texts."""
+
+    def visit_Output(self, node: nodes.Output) -> nodes.Output:  # noqa: N802 - the name that Jinja calls
+        self.generic_visit(node)
+        node.nodes = [_keep_literal(part) for part in node.nodes]
+        return node
+
+
+def _keep_literal(part: nodes.Expr) -> nodes.Expr:
+    value = literal(part.data) if isinstance(part, nodes.TemplateData) else None
+    if isinstance(part, nodes.Const):
+        value = part.value
+    elif value is None or str(value) != part.data.strip():  # type: ignore[attr-defined]
+        return part
+    if isinstance(value, str):
+        return part
+    constant = nodes.Const(value, lineno=part.lineno)
+    return nodes.Filter(constant, _CONSTANT, [], [], None, None, lineno=part.lineno)
+
+
+@pass_context
+def _constant(_context: Context, value: Any) -> Any:
+    """Return a value. Jinja does not evaluate a filter with a context while it compiles, and so does not join
+    the value with the texts beside it."""
+    return value
+
+
+class ValueEnvironment(Environment):
+    """The sandbox of templates whose pieces are wanted as values, and not as their texts."""
+
+    code_generator_class = NativeCodeGenerator
+    concat = staticmethod(lambda pieces: "".join(map(str, pieces)))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filters[_CONSTANT] = _constant
+
+    def parse(
+        self, source: str, name: str | None = None, filename: str | None = None
+    ) -> nodes.Template:
+        tree = super().parse(source, name, filename)
+        changed: nodes.Template = _Written().visit(tree).set_environment(self)
+        return changed
+
+
 ENVIRONMENT = Environment()
+VALUES = ValueEnvironment()

@@ -215,7 +215,7 @@ def _expander(
 
 
 def _texts(path: Sequence[Template], variables: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(part.evaluate(variables)) for part in path)
+    return tuple(part.text_of(variables) for part in path)
 
 
 def _rest(

@@ -7,11 +7,16 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from connectors.sdk.encoding import encode
+from elt_assets.errors import SystemFailure
+
 Record = dict[str, Any]
 Rename = Callable[[str], str]
 Change = Callable[[Record], Record]
 """Returns the changed record, which may be the same object."""
 
+MAX_CHARACTERS = 200
+"""Maximum characters of names in an error."""
 MAX_NAMES = 10_000
 """Number of names with a new form that is kept. Where data are names, there can be any number of them."""
 
@@ -23,12 +28,16 @@ _LETTERS = str.maketrans(
 _TOKEN = re.compile(r"[A-Z]+[^\W\d_A-Z]*|[^\W\d_A-Z]+|\d+|[\W_]+")
 
 
-def renaming(rename: Rename, *, is_deep: bool) -> Change:
-    """Return the change that renames the fields of a record. A later one of two equal names wins.
+def renaming(rename: Rename, *, is_deep: bool, place: str) -> Change:
+    """Return the change that renames the fields of a record.
+
+    Two fields of an object that get one name become one if their values are equal, or one is null. Otherwise
+    one would be lost, which the CDK lets happen: the change fails.
 
     Args:
         rename: returns the new name.
         is_deep: whether the fields of objects in objects are renamed, too. Objects in lists keep theirs.
+        place: the place of the transformation in the manifest, for errors.
     """
     names: dict[str, str] = {}
 
@@ -43,10 +52,24 @@ def renaming(rename: Rename, *, is_deep: bool) -> Change:
         for name, value in record.items():
             new = names.get(name)
             inner = change(value) if is_deep and type(value) is dict else value
-            renamed_record[renamed(name) if new is None else new] = inner
+            new = renamed(name) if new is None else new
+            if new not in renamed_record or renamed_record[new] is None:
+                renamed_record[new] = inner
+            elif inner is not None and encode(inner) != encode(renamed_record[new]):
+                raise _collision(record, rename, new, place)
         return renamed_record
 
     return change
+
+
+def _collision(record: Record, rename: Rename, name: str, place: str) -> SystemFailure:
+    before = [old for old in record if rename(old) == name]
+    return SystemFailure(
+        f"{place}: the fields {' and '.join(map(repr, before))[:MAX_CHARACTERS]} of a record have different "
+        f"values, and both become {name[:MAX_CHARACTERS]!r}",
+        guidance="remove one of them with RemoveFields, or copy it under another name with AddFields and "
+        "then remove it, before this transformation",
+    )
 
 
 def snake_case(name: str) -> str:
@@ -70,23 +93,34 @@ def flattening(*, flatten_lists: bool) -> Change:
 
     A field keeps its own name where that is free; from the first list on, and where it is not free, the name
     of its parent stands before it. Empty objects, and empty lists that are flattened, disappear. The order of
-    the work decides which names are free, so it is as in the Airbyte CDK: the last field comes first.
+    the work decides which names are free, so it is as in the Airbyte CDK: the last field comes first. But a
+    name that the CDK would give twice, so that one value is lost, is that of the field of the record itself,
+    or of the first; the other has the name of its parent before it.
     """
+
+    def is_flattened(value: Any) -> bool:
+        return isinstance(value, dict) or (flatten_lists and isinstance(value, list))
 
     def change(record: Record) -> Record:
         flat: Record = {}
-        waiting: list[tuple[Any, str]] = [(record, "_")]
+        own = {name for name, value in record.items() if not is_flattened(value)}
+        waiting: list[tuple[Any, str, str]] = [(record, "_", "_")]
         has_met_list = False
         while waiting:
-            value, name = waiting.pop()
+            value, name, full_name = waiting.pop()
             if isinstance(value, dict):
                 for key, inner in value.items():
-                    is_taken = has_met_list or key in flat
-                    waiting.append((inner, f"{name}.{key}" if is_taken else key))
+                    is_taken = has_met_list or key in flat or (value is not record and key in own)
+                    full = f"{name}.{key}"
+                    waiting.append((inner, full if is_taken else key, full))
             elif flatten_lists and isinstance(value, list):
                 has_met_list = has_met_list or bool(value)
-                waiting.extend((inner, f"{name}.{number}") for number, inner in enumerate(value))
+                for number, inner in enumerate(value):
+                    numbered_name = f"{name}.{number}"
+                    waiting.append((inner, numbered_name, numbered_name))
             else:
+                while name in flat:
+                    name, full_name = full_name, f"_.{full_name}"
                 flat[name] = value
         return flat
 

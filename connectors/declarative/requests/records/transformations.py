@@ -89,7 +89,7 @@ def _value(template: Template, variables: Variables, types: tuple[type, ...]) ->
     """Return the value of a field; null if the template meets a value of the wrong type, such as a null in
     one of the records. The CDK then writes the text of the template into the record."""
     try:
-        return template.evaluate(variables, types)
+        return template.evaluate(variables, types) if types else template.value_of(variables)
     except WrongType:
         return None
 
@@ -153,13 +153,13 @@ def _remembered(condition: Template, variables: Variables) -> paths.Condition:
 
 
 @transformation.register
-def _(_: components.KeysToLower) -> Transform:
-    return _each(renaming(str.lower, is_deep=False))
+def _(component: components.KeysToLower) -> Transform:
+    return _each(renaming(str.lower, is_deep=False, place=component.place))
 
 
 @transformation.register
-def _(_: components.KeysToSnakeCase) -> Transform:
-    return _each(renaming(snake_case, is_deep=True))
+def _(component: components.KeysToSnakeCase) -> Transform:
+    return _each(renaming(snake_case, is_deep=True, place=component.place))
 
 
 @transformation.register
@@ -172,8 +172,9 @@ def _(component: components.KeysReplace) -> Transform:
     old, new = component.old, component.new
 
     def replacing(variables: Variables) -> Change:
-        before, after = str(old.evaluate(variables)), str(new.evaluate(variables))
-        return renaming(lambda name: name.replace(before, after), is_deep=True)
+        before, after = old.text_of(variables), new.text_of(variables)
+        place = component.place
+        return renaming(lambda name: name.replace(before, after), is_deep=True, place=place)
 
     def transform(records: list[Record], variables: Variables) -> None:
         if is_of((old, new), _RECORD):
@@ -202,7 +203,7 @@ def _(component: components.DpathFlattenFields) -> Transform:
         return record
 
     def transform(records: list[Record], variables: Variables) -> None:
-        path = tuple(str(part.evaluate(variables)) for part in component.field_path)
+        path = tuple(part.text_of(variables) for part in component.field_path)
         prefix = text(affixes.prefix, variables) if affixes else ""
         suffix = text(affixes.suffix, variables) if affixes else ""
         records[:] = [flattened(record, path, prefix, suffix) for record in records]

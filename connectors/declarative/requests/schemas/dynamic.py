@@ -128,7 +128,7 @@ class DynamicSchema:
         return deepcopy(dict(_TYPES[kind]))
 
     def _at(self, value: Any, pointer: Sequence[Template], default: Any) -> Any:
-        path = tuple(str(part.evaluate(self._variables)) for part in pointer)
+        path = tuple(part.text_of(self._variables) for part in pointer)
         return paths.value_at(value, path, default)
 
     def _unexpected(self, what: str) -> SystemFailure:

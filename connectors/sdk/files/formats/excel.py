@@ -1,10 +1,15 @@
-"""Excel, and other workbooks that calamine reads: .xlsx, .xlsb, .xls, .ods. One sheet is read."""
+"""Excel, and other workbooks that calamine reads: .xlsx, .xlsb, .xls, .ods. One sheet is read.
+
+A cell with an error (`#DIV/0!`) is its text: in a column of another type, a value that does not fit, so the
+lake records that it becomes null. It says nothing of the type of its column.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import chain, islice
 from typing import Any
 
@@ -21,7 +26,14 @@ from connectors.sdk.files.storage import Storage
 
 _BATCH_ROWS = 10_000
 _EXACT = 1 << 53
-_KINDS = {"datetime": "timestamp_without_timezone", "date": "date", "time": "time"}
+_KINDS = {
+    "datetime": "timestamp_without_timezone",
+    "date": "date",
+    "time": "time",
+    "timedelta": "string",
+    "error": None,
+}
+"""The types of cells that are a list of their type and their text."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,7 @@ def _kind_of(value: Any) -> str | None:
         return "boolean"
     if isinstance(value, int | float):
         return "integer" if float(value).is_integer() and abs(value) < _EXACT else "number"
-    return _KINDS.get(value[0], "string") if isinstance(value, list) else "string"
+    return _KINDS[value[0]] if isinstance(value, list) else "string"
 
 
 def _json_value(value: Any, kind: str) -> Any:
@@ -113,10 +125,12 @@ def _json_value(value: Any, kind: str) -> Any:
 
 
 def _text(value: Any) -> str:
+    """Return the text of a cell. A number has all its digits, and no exponent."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, list):  # a time: its type and its text
+    if isinstance(value, list):  # its type and its text
         return str(value[1])
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
-        return str(int(value))
+    if isinstance(value, float) and math.isfinite(value):
+        text = format(Decimal(repr(value)), "f")
+        return text.removesuffix(".0") if value else "0"
     return str(value)

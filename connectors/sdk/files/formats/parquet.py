@@ -23,6 +23,7 @@ _GROUP_BYTES = PART_BYTES // 2
 """About the bytes, compressed, of the row groups of a part."""
 _BATCH_BYTES, _BUFFER_BYTES = 16 << 20, 4 << 20
 _MAX_DIGITS, _MAX_SCALE = 29, 9
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,19 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_list(kind: pa.DataType) -> bool:
+    is_fixed = pa.types.is_fixed_size_list(kind)
     return bool(
-        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or is_fixed
+    ) or _is_list_view(kind)
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
+
+
+def _is_json(kind: pa.DataType) -> bool:
+    """Return whether a column becomes JSON."""
+    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind)) or _is_list(kind)
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -181,9 +192,21 @@ def _convert_floats(column: pa.Array) -> pa.Array:
     return column.cast(pa.string()).cast(pa.float64())
 
 
-def _write_texts(column: pa.Array) -> pa.Array:
-    texts = [None if value is None else str(value) for value in column.to_pylist()]
+def _convert_durations(column: pa.Array) -> pa.Array:
+    """Return durations as texts, such as `1 day, 0:00:00.000001`: any number of days, to the nanosecond."""
+    unit = _NANOSECONDS[column.type.unit]
+    values = column.cast(pa.int64()).to_pylist()
+    texts = [None if value is None else _describe_duration(value * unit) for value in values]
     return pa.array(texts, pa.string())
+
+
+def _describe_duration(nanoseconds: int) -> str:
+    seconds, fraction = divmod(nanoseconds, 10**9)
+    days, seconds = divmod(seconds, 86_400)
+    text = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    if fraction:
+        text += f".{fraction:09}" if fraction % 1000 else f".{fraction // 1000:06}"
+    return text if not days else f"{days} day{'' if abs(days) == 1 else 's'}, {text}"
 
 
 def _write_json(column: pa.Array) -> pa.Array:
@@ -230,19 +253,35 @@ def _json_lists(column: pa.Array) -> list[Any]:
     is_map = pa.types.is_map(column.type)
     if pa.types.is_fixed_size_list(column.type):
         column = column.cast(pa.list_(column.type.value_type))
-    offsets = column.offsets.to_pylist()
-    first, last = offsets[0], offsets[-1]
+    rows = _list_bounds(column)
+    first = min((start for start, end in filter(None, rows)), default=0)
+    size = max((end for start, end in filter(None, rows)), default=0) - first
     if is_map:
-        keys = _json_values(column.keys.slice(first, last - first))
-        items = list(zip(keys, _json_values(column.items.slice(first, last - first)), strict=True))
+        keys = map(_key_text, _json_values(column.keys.slice(first, size)))
+        items = list(zip(keys, _json_values(column.items.slice(first, size)), strict=True))
     else:
-        items = _json_values(column.values.slice(first, last - first))
-    result: list[Any] = []
-    for row, is_valid in enumerate(column.is_valid().to_pylist()):
-        part = items[offsets[row] - first : offsets[row + 1] - first]
-        entries = {str(key): item for key, item in part} if is_map else part
-        result.append(entries if is_valid else None)
-    return result
+        items = _json_values(column.values.slice(first, size))
+    parts = (None if row is None else items[row[0] - first : row[1] - first] for row in rows)
+    return [dict(part) if is_map and part is not None else part for part in parts]
+
+
+def _list_bounds(column: pa.Array) -> list[tuple[int, int] | None]:
+    """Return where the items of each row begin and end; None for a row that is null.
+
+    A view of a list has a size for each row, and is not cast here: pyarrow 26 may lose items in the cast.
+    """
+    starts = column.offsets.to_pylist()
+    if _is_list_view(column.type):
+        ends = [start + size for start, size in zip(starts, column.sizes.to_pylist(), strict=True)]
+    else:
+        starts, ends = starts[:-1], starts[1:]
+    bounds = zip(starts, ends, column.is_valid().to_pylist(), strict=True)
+    return [(start, end) if is_valid else None for start, end, is_valid in bounds]
+
+
+def _key_text(key: Any) -> str:
+    """Return the name of a field for the key of a map: a key that is no text as JSON has it."""
+    return key if isinstance(key, str) else encode(key).decode()
 
 
 _NAMES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
@@ -261,13 +300,12 @@ _NAMES: Sequence[tuple[Callable[[pa.DataType], bool], str]] = (
 """The names of types; that of any other is `string`."""
 _CONVERSIONS: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]]] = (
     (pa.types.is_dictionary, lambda column: _convert_column(column.dictionary_decode())),
-    (pa.types.is_nested, _write_json),
+    (_is_json, _write_json),
     (pa.types.is_timestamp, _convert_timestamps),
     (pa.types.is_decimal, _convert_decimals),
     (pa.types.is_fixed_size_binary, lambda column: column.cast(pa.binary())),
     (pa.types.is_date64, lambda column: column.cast(pa.date32())),
     (lambda kind: pa.types.is_float16(kind) or pa.types.is_float32(kind), _convert_floats),
-    (pa.types.is_duration, _write_texts),
-    (pa.types.is_interval, _write_texts),
+    (pa.types.is_duration, _convert_durations),
 )
 """How columns of some types are changed; those of all others stay."""

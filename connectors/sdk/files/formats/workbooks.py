@@ -26,7 +26,7 @@ _CHUNK = 4 << 20
 def read_sheet(
     storage: Storage, file: FileVersion, sheet: str | int, skip_rows: int
 ) -> Iterator[Sequence[Any]]:
-    """Yield the rows of a sheet. A time is a list of its type and its text.
+    """Yield the rows of a sheet. A time, or an error, is a list of its type and its text.
 
     Raises:
         ConfigError: it is no workbook, has no such sheet, or takes too much memory.

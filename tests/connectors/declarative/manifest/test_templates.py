@@ -237,7 +237,7 @@ def test_mappings_are_evaluated_at_any_depth() -> None:
     assert isinstance(found, TemplateMap)
     assert found.names == {"config"}
     assert list(found) == list(written)
-    assert found.evaluate({"config": CONFIG}) == {"a": "ada", "ada": [1, {"n": "x"}], "i": 3}
+    assert found.evaluate({"config": CONFIG}) == {"a": "ada", "ada": ["1", {"n": "x"}], "i": 3}
     assert value(written, {"config": CONFIG}) == found.evaluate({"config": CONFIG})
     assert value(["{{ config['name'] }}", 1, None], {"config": CONFIG}) == ["ada", 1, None]
 

@@ -571,7 +571,7 @@ def test_a_token_is_signed_with_the_key_of_the_config(reading: Reading) -> None:
     assert jwt.get_unverified_header(token) == {
         "kid": "007",
         "typ": "JWT",
-        "app": 5,
+        "app": "5",
         "alg": "HS256",
     }
     assert scheme == "Bearer"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -162,7 +163,25 @@ def added(path: str, value: str, more: str = "") -> str:
         ('"{{ record.id * 2 }}"', 10),
         ('"{{ record.price * 0.5 }}"', 0.55),
         ('"{{ record.text }}"', "007"),
-        ('"{{ record.digits }}"', 42),
+        ('"{{ record.digits }}"', "42"),
+        ('"{{ record.version }}"', "1.10"),
+        ('"{{ record.none }}"', "None"),
+        ('"{{ record.quoted }}"', "'x'"),
+        ('"{{ record.digits }}{{ record.id }}"', "425"),
+        ('"[{{ record.digits }}, {{ record.id }}]"', [42, 5]),
+        ('"{% if record.id %}{{ record.digits }}{% endif %}"', "42"),
+        ('"{% if record.id %} {{ record.id }} {% else %}x{% endif %}"', 5),
+        ('"{% if record.missing %}{{ record.id }}{% else %}0{% endif %}"', 0),
+        ('"{% if record.missing %}{{ record.id }}{% else %}1.10{% endif %}"', "1.10"),
+        ('"{% set both = [record.digits, record.id] %}{{ both }}"', ["42", 5]),
+        ('"{% for i in [1, 2] %}{{ record.digits }}{% endfor %}"', "4242"),
+        ("'478'", "478"),
+        ('"True"', "True"),
+        ("\"'1'\"", "1"),
+        ('"[1]"', "[1]"),
+        ("478", 478),
+        ("true", True),
+        ("1.5", 1.5),
         ('"{{ record.nothing }}"', None),
         ('"{{ record.missing }}"', ""),
         ('"{{ record.nested }}"', {"field": "deep"}),
@@ -178,6 +197,9 @@ def test_a_field_is_added_with_a_native_value(reading: Reading, value: str, foun
         "price": 1.1,
         "text": "007",
         "digits": "42",
+        "version": "1.10",
+        "none": "None",
+        "quoted": "'x'",
         "nothing": None,
         "nested": {"field": "deep"},
     }
@@ -309,6 +331,13 @@ def test_a_field_within_a_plain_value_is_a_clear_error(reading: Reading) -> None
             {"a": {"b": 1, "a": 2}, "c": [{"d": 3}, {"d": 4}]},
             {"c.1.d": 4, "c.0.d": 3, "a.a": 2, "a.b": 1},
         ),
+        (["{type: KeysToLower}"], {"A": 1, "a": 1, "B": None, "b": 2}, {"a": 1, "b": 2}),
+        (["{type: FlattenFields}"], {"id": 1, "a": {"id": 2}}, {"id": 1, "a.id": 2}),
+        (
+            ["{type: FlattenFields}"],
+            {"a": {"id": 1, "b": {"id": 2}}},
+            {"id": 2, "a.id": 1},
+        ),
         (
             ["{type: FlattenFields, flatten_lists: false}"],
             {"a": {"b": 1}, "c": [1, {"d": 2}]},
@@ -410,6 +439,45 @@ def test_snake_case_has_no_capitals_and_is_the_same_when_it_is_repeated(name: st
 def test_flattened_records_have_only_plain_values(record: Any) -> None:
     found = flattening(flatten_lists=True)(record)
     assert not any(isinstance(value, dict | list) for value in found.values())
+    assert sorted(map(str, found.values())) == sorted(map(str, _plain_values(record)))
+
+
+def _plain_values(value: Any) -> list[Any]:
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [plain for part in inner for plain in _plain_values(part)]
+    return [value]
+
+
+@pytest.mark.parametrize(
+    ("step", "record", "names"),
+    [
+        ("type: KeysToLower", {"ID": 1, "id": 2}, "'ID' and 'id'"),
+        (
+            "type: KeysToSnakeCase",
+            {"x": {"orderId": 1, "order_id": "1"}},
+            "'orderId' and 'order_id'",
+        ),
+        ("type: KeysReplace, old: ' ', new: _", {"a b": 0, "a_b": False}, "'a b' and 'a_b'"),
+    ],
+)
+def test_fields_that_would_get_one_name_are_an_error(
+    reading: Reading, step: str, record: Any, names: str
+) -> None:
+    reading.answer({"data": [record]})
+    error = reading.error(f"transformations: [{{{step}}}]")
+    assert names in str(error) and "transformations[0]" in str(error)
+    # What the error says to do: copy one under another name, and remove it.
+    first = names.split("'")[1]
+    path = ["x", first] if "x" in record else [first]
+    copied = "{{ " + "".join(f"[{name!r}]" for name in path).join(("record", "")) + " }}"
+    before = [
+        f"{{type: AddFields, fields: [{{path: [other], value: {json.dumps(copied)}}}]}}",
+        f"{{type: RemoveFields, field_pointers: [{json.dumps(path)}]}}",
+    ]
+    changed = transformed(reading, record, *before, f"{{{step}}}")
+    inner = record.get("x", record)
+    assert changed["other"] == inner[first]
 
 
 def test_custom_components_are_refused_with_their_place(reading: Reading) -> None:

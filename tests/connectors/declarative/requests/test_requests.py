@@ -119,7 +119,12 @@ def test_any_type_of_answer_is_accepted(reading: Reading) -> None:
             '{"a":{"b":[5,true]}}',
         ),
         ("""{request_body_json: '{"a": true, "b": null}'}""", "json", '{"a":true,"b":null}'),
-        ('{request_body: {type: RequestBodyJsonObject, value: {id: "7"}}}', "json", '{"id":7}'),
+        ('{request_body: {type: RequestBodyJsonObject, value: {id: "7"}}}', "json", '{"id":"7"}'),
+        (
+            """{request_body_json: {a: ["1", "1.10", "None"], b: "{{ '5' }}", c: "{{ 5 }}", d: 5}}""",
+            "json",
+            '{"a":["1","1.10","None"],"b":"5","c":5,"d":5}',
+        ),
         ('{request_body_data: {a: "{{ config.n }}", b: "x y"}}', "form", "a=5&b=x+y"),
         ("{request_body: {type: RequestBodyUrlEncodedForm, value: {a: 1}}}", "form", "a=1"),
         ('{request_body_data: "n={{ config.n }}&x"}', "", "n=5&x"),
@@ -186,6 +191,24 @@ def test_the_last_of_two_options_of_a_slice_wins(reading: Reading) -> None:
 
 
 @pytest.mark.parametrize(
+    ("requester", "added"),
+    [
+        ("{request_parameters: {limit: '2'}}", option("request_parameter", "limit", 2)),
+        ("{request_headers: {X-Limit: 2}}", option("header", "x-limit", "2")),
+        ("{request_body_data: {a: '1'}}", option("body_data", "a", 1)),
+        ("{request_body_json: {a: {b: 1}}}", Option("body_json", ("a", "b"), 1)),
+    ],
+)
+def test_two_components_may_set_the_same_value(
+    reading: Reading, requester: str, added: Option
+) -> None:
+    reading.pages(f"requester: {requester}", JANUARY, ())
+    reading.pages(f"requester: {requester}", JANUARY, (added,))
+    alone, both = reading.api.requests
+    assert (both.query, both.body) == (alone.query, alone.body)
+
+
+@pytest.mark.parametrize(
     ("requester", "added", "message"),
     [
         (
@@ -203,7 +226,7 @@ def test_the_last_of_two_options_of_a_slice_wins(reading: Reading) -> None:
         ),
         (
             "{request_body_data: {a: 1}}",
-            option("body_data", "a", 1),
+            option("body_data", "a", 2),
             "the field 'a' of the form is set by both",
         ),
         (
