@@ -69,7 +69,16 @@ def make_streams(config: MySqlConfig, tables: Sequence[Table]) -> list[Stream]:
     if config.incremental != LOG:
         return [TableStream(config, table) for table in tables]
     group = LogGroup(config)
-    return [group.add(table) if table.is_logged else TableStream(config, table) for table in tables]
+    streams: list[Stream] = []
+    for table in tables:
+        taken = list_taken((column.name for column in table.columns), CURSOR)
+        if table.is_logged and not taken:
+            streams.append(group.add(table))
+            continue
+        stream = TableStream(config, table)
+        stream.why_full_refresh = f": {describe_taken(taken)}" if taken else ""
+        streams.append(stream)
+    return streams
 
 
 def _check_version(session: Session) -> None:

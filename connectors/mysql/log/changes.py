@@ -33,7 +33,7 @@ from connectors.mysql.tables import Column
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Slice, Warn
 from connectors.sdk.slice_files import SliceFiles
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, StreamId
 
 Keys = Mapping[StreamId, Sequence[str]]
@@ -74,12 +74,20 @@ class ChangeFiles:
         keys: the columns of their keys.
         log: tells the number of each table's last change.
         ask: asks the server for texts.
+        failures: gets the errors of streams whose changes cannot be read, and has those that were read
+            before: they have no files.
     """
 
     def __init__(
-        self, folder: Path, streams: Sequence[LogStream], keys: Keys, log: LogState, ask: Ask
+        self,
+        folder: Path,
+        streams: Sequence[LogStream],
+        keys: Keys,
+        log: LogState,
+        ask: Ask,
+        failures: dict[StreamId, EltError],
     ):
-        self._keys = keys
+        self._keys, self._failures = keys, failures
         self._files = SliceFiles(folder)
         self._streams = {stream.id: stream for stream in streams}
         self._batches: dict[StreamId, _Batch] = {}
@@ -140,11 +148,15 @@ class ChangeFiles:
     def close(self) -> Iterator[StreamPart]:
         """Yield the files as slices of their streams, and warnings."""
         for stream in self._streams.values():
-            self._flush(stream)
+            try:
+                self._flush(stream)
+            except ConfigError as error:
+                self._failures.setdefault(stream.id, error)
             if stream.id in self._absent:
                 yield StreamPart(stream.id, Warn(describe_absent(self._absent[stream.id])))
         for part in self._files.close():
-            yield from self._list_valid(part)
+            if part.stream not in self._failures:
+                yield from self._list_valid(part)
 
     def _list_valid(self, part: StreamPart) -> Iterator[StreamPart]:
         """Yield a slice without the rows that were rolled back, if it has others."""

@@ -3,12 +3,15 @@
 The changes are read in windows of whole transactions. Those of a window are written as Arrow files, one for
 each table and form, which are the slices of its streams, and then comes the state at the window's end. The
 server keeps its log by its own rules, so nothing is acknowledged to it.
+
+A table that cannot be read is left out, and the others go on. It keeps its state, from which the next sync
+reads.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,9 +31,9 @@ from connectors.mysql.log.stream import LogStream
 from connectors.mysql.log.windows import WindowReader
 from connectors.mysql.session import Session, open_session
 from connectors.sdk import Checkpoint, Slice, Wait
-from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamPart
+from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamFailure, StreamPart
 from connectors.sdk.slice_files import SliceFiles, find_slice_folder
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 
@@ -43,7 +46,7 @@ class LogRead:
         streams: Sequence[LogStream],
         members: Sequence[ConfiguredStream],
     ):
-        self._config, self._streams = config, streams
+        self._config, self._streams = config, list(streams)
         self._members = {member.id: member for member in members}
 
     def items(self, state: GroupState | None) -> Iterator[GroupItem]:
@@ -59,14 +62,39 @@ class LogRead:
             if state is not None:
                 log = load_state(state, is_mariadb=server.is_mariadb)
                 self._drop_tables(log)
-                check_position(self._config, session, server, log.tables)
+            failures = dict(self._check_positions(session, server, log))
+        for stream in list(self._streams):
+            yield from self._begin(log, stream, failures.get(stream.id))
+        if self._streams:
+            yield from self._read_changes(log)
+
+    def _check_positions(
+        self, session: Session, server: Server, log: LogState
+    ) -> Iterator[tuple[StreamId, ConfigError]]:
+        """Yield the streams for which the log does not go on from their state, and why."""
         for stream in self._streams:
-            table = log.tables.get(stream.id)
+            if stream.id in log.tables:
+                table = log.tables[stream.id]
+                try:
+                    check_position(self._config, session, server, stream.id, table)
+                except ConfigError as error:
+                    yield stream.id, error
+
+    def _begin(
+        self, log: LogState, stream: LogStream, failure: EltError | None
+    ) -> Iterator[GroupItem]:
+        """Yield the slices of a table that was not read completely; if it cannot be read, go on without it."""
+        table = log.tables.get(stream.id)
+        try:
+            if failure is not None:
+                raise failure
             if table is None and log.is_mariadb and not self._members[stream.id].deduplicates:
                 yield from self._read_at_once(log, stream)
             elif table is None or not table.is_complete:
                 yield from self._read_table(log, stream, table)
-        yield from self._read_changes(log)
+        except EltError as error:
+            self._streams.remove(stream)
+            yield StreamFailure(stream.id, error)
 
     def _drop_tables(self, log: LogState) -> None:
         """Remove the tables that the config does not have any more."""
@@ -159,27 +187,26 @@ class LogRead:
 
 
 def check_position(
-    config: MySqlConfig, session: Session, server: Server, tables: Mapping[StreamId, TableState]
+    config: MySqlConfig, session: Session, server: Server, stream: StreamId, table: TableState
 ) -> None:
-    """Check that the log goes on from a state.
+    """Check that the log goes on from the state of a table.
 
     Raises:
         ConfigError: changes are lost, or may be.
     """
-    for stream, table in tables.items():
-        lost = None
-        if not table.position.is_within(server.position):
-            lost = f"the server does not have all transactions that {stream} has ({table.position})"
-        elif is_replaced(config, session, server, table.position, table.place):
-            lost = f"the server has another log than the one that {stream} was read from"
-        if lost is not None:
-            raise ConfigError(
-                f"{lost}: it was restored from a backup, or failed over to a server that is behind",
-                guidance=f"changes may be lost: {RESET}",
-            )
-        if server.purged is not None and not server.purged.is_within(table.position):
-            raise ConfigError(
-                f"the server has removed a part of its log that {stream} needs",
-                guidance=f"changes are lost: {RESET}, and let the server keep its log longer "
-                "(binlog_expire_logs_seconds)",
-            )
+    lost = None
+    if not table.position.is_within(server.position):
+        lost = f"the server does not have all transactions that {stream} has ({table.position})"
+    elif is_replaced(config, session, server, table.position, table.place):
+        lost = f"the server has another log than the one that {stream} was read from"
+    if lost is not None:
+        raise ConfigError(
+            f"{lost}: it was restored from a backup, or failed over to a server that is behind",
+            guidance=f"changes may be lost: {RESET}",
+        )
+    if server.purged is not None and not server.purged.is_within(table.position):
+        raise ConfigError(
+            f"the server has removed a part of its log that {stream} needs",
+            guidance=f"changes are lost: {RESET}, and let the server keep its log longer "
+            "(binlog_expire_logs_seconds)",
+        )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from connectors.mysql.config import MySqlConfig
@@ -28,9 +29,9 @@ from connectors.mysql.log.statements import Effect, describe, find_effects
 from connectors.mysql.log.stream import LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
 from connectors.sdk import Slice, Warn
-from connectors.sdk.groups import StreamPart
+from connectors.sdk.groups import StreamFailure, StreamPart
 from connectors.sdk.slice_files import find_slice_folder
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte.catalog import StreamId
 
 _QUIET_BYTES, _QUIET_MICROSECONDS = 16 << 20, 3600 * 1_000_000
@@ -59,14 +60,16 @@ _PERHAPS_CHANGED = (
 
 @dataclass(frozen=True)
 class Window:
-    """What was read. `parts`: slices and warnings; `tables`: the states after them."""
+    """What was read. `parts`: slices, warnings and failures; `tables`: the states after them."""
 
-    parts: Sequence[StreamPart]
+    parts: Sequence[StreamPart | StreamFailure]
     tables: Mapping[StreamId, TableState]
 
 
 class WindowReader:
     """Reads the log from the position that all tables have, up to its present end.
+
+    A table that cannot be read is left out from there on: it keeps its state of the window before.
 
     Args:
         keys: the columns of the streams' keys.
@@ -84,7 +87,7 @@ class WindowReader:
         server: Server,
         ask: Ask,
     ):
-        self._config, self._streams, self._keys, self._log = config, streams, keys, log
+        self._config, self._streams, self._keys, self._log = config, list(streams), keys, log
         self._server, self._ask = server, ask
         self._ids = {
             self._fold((stream.namespace or "", stream.name)): stream.id for stream in streams
@@ -96,6 +99,7 @@ class WindowReader:
         self._absence = {stream: table.absence for stream, table in log.tables.items()}
         self._warnings: dict[StreamId, list[str]] = {}
         self._warns_of_others = True
+        self._failures: dict[StreamId, EltError] = {}
         self._size = self._unmoved = 0
 
     def windows(self) -> Iterator[Window]:
@@ -112,17 +116,37 @@ class WindowReader:
             events = read_events(self._config, self._reached, is_mariadb=self._log.is_mariadb)
             is_last = False
             while not is_last:
-                files = ChangeFiles(folder, self._streams, self._keys, self._log, self._ask)
+                files = ChangeFiles(
+                    folder, self._streams, self._keys, self._log, self._ask, self._failures
+                )
                 is_last = self._fill(files, events, target)
                 window = self._close(files)
                 if window is not None:
                     yield window
                     self._log.tables.update(window.tables)
                     self._unmoved = 0
+                self._leave_failed()
+                if not self._streams:
+                    return
                 for path in folder.iterdir():
                     path.unlink()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _leave_failed(self) -> None:
+        """Go on without the streams that have failed."""
+        self._streams = [stream for stream in self._streams if stream.id not in self._failures]
+        for stream in self._failures.keys() & self._log.tables.keys():
+            del self._log.tables[stream]
+
+    def _fail_alone(self, stream: StreamId, add: Callable[[], None]) -> None:
+        """Add something of a stream; if it cannot be read, the others go on."""
+        if stream in self._failures:
+            return
+        try:
+            add()
+        except ConfigError as error:
+            self._failures[stream] = error
 
     def _fill(self, files: ChangeFiles, events: Iterator[bytes], target: Position) -> bool:
         """Read transactions into files. Return whether they were the last ones."""
@@ -153,7 +177,7 @@ class WindowReader:
                 )
             if isinstance(entry, Rows):
                 name = self._ids[self._fold((entry.form.database, entry.form.name))]
-                files.add(name, entry, self._begin.time)
+                self._fail_alone(name, partial(files.add, name, entry, self._begin.time))
             elif isinstance(entry, Statement):
                 self._apply(files, entry, self._begin)
             elif isinstance(entry, End):
@@ -167,7 +191,9 @@ class WindowReader:
 
     def _is_wanted(self, table: TableName, gtid: Gtid) -> bool:
         stream = self._ids.get(self._fold(table))
-        return stream is not None and self._log.lacks(stream, gtid)
+        if stream is None or stream in self._failures:
+            return False
+        return self._log.lacks(stream, gtid)
 
     def _locate(self, event: bytes) -> Place:
         identity, file = self._server.identity, self._decoder.file
@@ -193,8 +219,10 @@ class WindowReader:
                 files.set_savepoint(name)
             return
         for table, effect in find_effects(statement, self._ids, folds=self._server.folds):
-            if self._log.lacks(self._ids[table], begin.gtid):
-                self._apply_effect(files, self._ids[table], effect, statement, begin)
+            stream = self._ids[table]
+            if stream not in self._failures and self._log.lacks(stream, begin.gtid):
+                apply = partial(self._apply_effect, files, stream, effect, statement, begin)
+                self._fail_alone(stream, apply)
 
     def _apply_effect(
         self,
@@ -237,18 +265,25 @@ class WindowReader:
 
     def _close(self, files: ChangeFiles) -> Window | None:
         """Return what was read; None if it is not worth a commit."""
-        parts = list(files.close())
+        parts: list[StreamPart | StreamFailure] = list(files.close())
+        failures = [
+            StreamFailure(stream, error)
+            for stream, error in self._failures.items()
+            if stream in self._log.tables
+        ]
         warnings = [
             StreamPart(stream, Warn(text))
             for stream, texts in self._warnings.items()
             for text in texts
         ]
         self._warnings.clear()
-        parts = [*warnings, *parts]
-        has_slices = any(isinstance(part.item, Slice) for part in parts)
+        has_slices = any(
+            isinstance(part, StreamPart) and isinstance(part.item, Slice) for part in parts
+        )
+        parts = [*warnings, *failures, *parts]
         since = min(table.moved for table in self._log.tables.values())
         is_due = self._unmoved >= _QUIET_BYTES or self._server.time - since >= _QUIET_MICROSECONDS
-        if not has_slices and not warnings and not is_due:
+        if not has_slices and not warnings and not failures and not is_due:
             return None
         moved = {
             stream: table.move(
@@ -259,5 +294,6 @@ class WindowReader:
                 self._absence[stream],
             )
             for stream, table in self._log.tables.items()
+            if stream not in self._failures
         }
         return Window(parts, moved)
