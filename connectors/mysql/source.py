@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
+from connectors.cdc.columns import describe_taken
+from connectors.cdc.fields import list_taken
 from connectors.mysql.config import LOG, MySqlConfig
 from connectors.mysql.log.check import check_log, list_log_warnings
 from connectors.mysql.log.group import LogGroup
+from connectors.mysql.log.stream import CURSOR
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.sql import quote_name, quote_texts
 from connectors.mysql.stream import TableStream
@@ -55,6 +58,12 @@ class MySql(Source):
                     _check_database(session, database, tables)
         broken = [f"{table.database}.{table.name}" for table in tables if not table.columns]
         self.warnings = [f"{name} is left out: {_BROKEN}" for name in broken]
+        if config.incremental == LOG:
+            self.warnings += [
+                f"{table.database}.{table.name} is not read from the log: {describe_taken(names)}"
+                for table in tables
+                if (names := _list_taken(table))
+            ]
         self._broken = {table.name for table in tables if not table.columns}
         return make_streams(config, [table for table in tables if table.columns])
 
@@ -69,16 +78,16 @@ def make_streams(config: MySqlConfig, tables: Sequence[Table]) -> list[Stream]:
     if config.incremental != LOG:
         return [TableStream(config, table) for table in tables]
     group = LogGroup(config)
-    streams: list[Stream] = []
-    for table in tables:
-        taken = list_taken((column.name for column in table.columns), CURSOR)
-        if table.is_logged and not taken:
-            streams.append(group.add(table))
-            continue
-        stream = TableStream(config, table)
-        stream.why_full_refresh = f": {describe_taken(taken)}" if taken else ""
-        streams.append(stream)
-    return streams
+    return [
+        group.add(table)
+        if table.is_logged and not _list_taken(table)
+        else TableStream(config, table)
+        for table in tables
+    ]
+
+
+def _list_taken(table: Table) -> list[str]:
+    return list_taken((column.name for column in table.columns), CURSOR)
 
 
 def _check_version(session: Session) -> None:

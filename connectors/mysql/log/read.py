@@ -83,7 +83,7 @@ class LogRead:
     def _begin(
         self, log: LogState, stream: LogStream, failure: EltError | None
     ) -> Iterator[GroupItem]:
-        """Yield the slices of a table that was not read completely; if it cannot be read, go on without it."""
+        """Yield the slices of a table that was not read completely; if that fails, go on without it."""
         table = log.tables.get(stream.id)
         try:
             if failure is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pymysql
 import pytest
 
+from connectors.mysql.source import MySql
 from elt_assets.errors import ConfigError
 from tests.connectors.logged import Lake
 from tests.connectors.mysql.logs import assert_equal, make_lake, run_logged
@@ -257,3 +258,35 @@ def test_names_are_compared_without_case_if_the_server_does_so() -> None:
         lake.reset("t")
         lake.sync()
         assert_equal(lake)
+
+
+def test_a_stream_that_fails_does_not_stop_the_others(lake: Lake, logged: MariaDb) -> None:
+    run(logged, "INSERT INTO é VALUES (4, 'd'); RENAME TABLE t TO x, other TO t")
+    for number in (5, 6):
+        run(
+            logged,
+            f"INSERT INTO é VALUES ({number}, 'e'); INSERT INTO `a#b` VALUES ({number}, 'e')",
+        )
+        with pytest.raises(ConfigError, match="t: its rows were removed or replaced"):
+            lake.sync()
+        assert list(lake.failures) == ["t"]
+        assert {row["id"] for row in lake.rows("é")} >= {4, number}
+        assert number in {row["id"] for row in lake.rows("a#b")}
+        assert {row["id"] for row in lake.rows("t")} == {1, 2}
+    lake.reset("t")
+    lake.sync()
+    assert_equal(lake)
+
+
+def test_columns_with_names_of_the_logs_fields_are_refused_for_the_log(logged: MariaDb) -> None:
+    logged.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, _ab_cdc_cursor int); INSERT INTO t VALUES (1, 2)"
+    )
+    source = MySql()
+    (stream,) = source.open(make_lake(logged).config)
+    assert stream.group is None and set(stream.json_schema["properties"]) == {
+        "id",
+        "_ab_cdc_cursor",
+    }
+    (warning,) = source.warnings
+    assert "shop.t is not read from the log" in warning and "(_ab_cdc_cursor)" in warning

@@ -243,3 +243,22 @@ def test_a_reset_of_all_streams_drops_the_slot(
     elt("reset", "log")
     assert materialize(own).success
     assert_current(own, published, ["plain"])
+
+
+def test_a_stream_that_cannot_be_read_does_not_stop_the_others(
+    published: Database, own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dedup = {"destination_sync_mode": "append_dedup"}
+    connect(own, published, {"plain": dedup, "wide": dedup})
+    published.execute("INSERT INTO plain (id, name) VALUES (1, 'x'); INSERT INTO wide VALUES (1)")
+    assert materialize(own).success
+    published.execute(
+        "ALTER TABLE plain DROP name; ALTER TABLE plain ADD name text; INSERT INTO plain (id) VALUES (2); "
+        "INSERT INTO wide VALUES (2)"
+    )
+    assert not materialize(own).success
+    assert_current(own, published, ["wide"])
+    assert [row["id"] for row in read_table(own, published, "plain")] == [1]
+    Elt(capsys)("reset", "log", f"{published.schema}.plain")
+    assert materialize(own).success
+    assert_current(own, published, ["plain", "wide"])
