@@ -17,7 +17,7 @@ from connectors.postgres.log.waits import LOCK_TIMEOUT, WRITERS_OF_SERVER, descr
 from connectors.postgres.session import Session, open_session, open_watch
 from connectors.postgres.sql import quote_name, quote_text
 from connectors.sdk import Measure
-from elt_assets.errors import ConfigError, TransientError
+from elt_assets.errors import ConfigError, SystemFailure, TransientError
 
 PLUGIN = "pgoutput"
 _SERVER = """
@@ -163,14 +163,28 @@ def advance_slot(config: PostgresConfig, name: str, lsn: int) -> None:
 
 
 def peek(config: PostgresConfig, slot: str, publication: str, end: int) -> Iterator[Any]:
-    """Yield the messages of the transactions that were committed before a position, as Arrow batches."""
+    """Yield the messages of the transactions that were committed before a position, as Arrow batches.
+
+    Raises:
+        ConfigError: the server refuses it. Its catalog of the time of a change counts, so a publication that
+            was made later than the position of the slot is not there for it.
+    """
     options = f"'proto_version', '1', 'publication_names', {quote_text(quote_name(publication))}"
     query = (
         f"SELECT data FROM pg_logical_slot_peek_binary_changes({quote_text(slot)}, '{format_lsn(end)}', "
         f"NULL, {options})"
     )
     with open_session(config, f"the slot {slot!r} is read") as session:
-        yield from session.batches(query)
+        try:
+            yield from session.batches(query)
+        except SystemFailure as error:
+            raise ConfigError(
+                error.message,
+                guidance="correct what the server says; if the publication was made again, reset all "
+                "streams of the "
+                "connection (`elt reset CONNECTION`), so that they are read in full",
+                detail=error.detail,
+            ) from None
 
 
 @contextmanager

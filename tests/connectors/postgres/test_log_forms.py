@@ -311,6 +311,24 @@ def test_a_table_that_was_published_again_is_an_error_until_a_reset(
     lake.assert_equal()
 
 
+def test_a_new_table_beside_a_publication_that_was_made_again(start: Start) -> None:
+    """The slot still has changes from before it, which the server does not decode."""
+    lake = start(f"CREATE TABLE b (id int PRIMARY KEY); {TABLE}, b", "a", "b")
+    lake.sync()
+    name = lake.config["publication"]
+    lake.database.execute(
+        f"DROP PUBLICATION {name}; INSERT INTO b VALUES (1); CREATE PUBLICATION {name} FOR TABLE a, b"
+    )
+    lake.reset("b")
+    with pytest.raises(
+        ConfigError, match=r"(?s)if the publication was made again, reset all streams"
+    ):
+        lake.sync()
+    lake.shared, lake.states = None, {}
+    lake.sync()
+    lake.assert_equal()
+
+
 def test_a_publication_that_lacks_changes_is_an_error_of_the_sync(start: Start) -> None:
     lake = start(TABLE, "a")
     lake.sync()
