@@ -192,7 +192,7 @@ class TableWriter:
                 self._provider.get(), group, self._slices(), self._staging
             )
         self._add(parsed)
-        rows = sum(result.rows + result.rejected for result in parsed.results)
+        rows = sum(result.rows + result.rejected - result.markers for result in parsed.results)
         error = parsed.error and (translate(parsed.error, where) or parsed.error)
         return SlicesRead(len(parsed.results), rows, error)
 
@@ -203,7 +203,7 @@ class TableWriter:
         pending.files += parsed.files
         pending.rejected_files += parsed.rejected
         for result in parsed.results:
-            pending.records += result.rows
+            pending.records += result.rows - result.markers
             pending.rejected += result.rejected
             pending.changed += result.changed
             pending.changes.update(result.changes)

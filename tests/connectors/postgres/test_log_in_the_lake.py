@@ -235,6 +235,8 @@ def test_a_reset_of_all_streams_drops_the_slot(
     assert materialize(own).success
     metadata = own.metadata("log", published.schema, "plain")
     assert metadata["elt/measure/slot_retained_bytes"] >= 0
+    counts = [metadata[f"elt/records_{name}"] for name in ("read", "committed")]
+    assert counts == [1, 1]  # not the end of the rows of before
     elt("reset", "log", f"{published.schema}.plain")
     assert published.lines(slots) == ["lake"]
     published.execute("UPDATE plain SET name = 'x'; DELETE FROM wide")

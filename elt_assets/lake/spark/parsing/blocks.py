@@ -41,6 +41,7 @@ class BlockRows:
         reasons: how many records were rejected for each reason.
         undeclared: how many records have each undeclared field.
         dependent: the reasons for changes, of `ParseJob.dependent`, that the rows have.
+        markers: how many rows stand for the end of all rows of a table: they are no records.
     """
 
     batch: pa.RecordBatch
@@ -51,6 +52,7 @@ class BlockRows:
     reasons: Counter[str]
     undeclared: Counter[str]
     dependent: AbstractSet[str] = frozenset()
+    markers: int = 0
 
 
 class BlockParser:

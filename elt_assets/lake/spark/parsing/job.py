@@ -135,6 +135,7 @@ class ParseResult:
         changes: how many rows have each change, by its name (see `change_counts`).
         reasons: how many records were rejected for each reason.
         dependent: the reasons for changes, of `ParseJob.dependent`, that the rows have.
+        markers: how many rows are no records, but stand for the end of all rows of a table.
         rejected_sequence: the positions of the rejected records in their stream.
         undeclared: how many records have each undeclared field.
         foreign_lines: pairs of numbers for each line that is no record of the stream: its piece, and its
@@ -147,6 +148,7 @@ class ParseResult:
     changes: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     dependent: set[str] = field(default_factory=set)
+    markers: int = 0
     rejected_sequence: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
     foreign_lines: array[int] = field(default_factory=lambda: array("q"))

@@ -95,7 +95,9 @@ class BatchConverter:
         changed = len(pc.unique(owners.filter(is_value)))
         counts = _count_changes(changes, owners)
         dependent = set(self.job.dependent).intersection(entry[2] for entry in counts)
-        return BlockRows(rows, None, (), changed, counts, Counter(), Counter(), dependent)
+        # In a table without a key it is a row as any other.
+        markers = len(pc.unique(owners.filter(pc.invert(is_value)))) if self.job.key else 0
+        return BlockRows(rows, None, (), changed, counts, Counter(), Counter(), dependent, markers)
 
     @property
     def _schema(self) -> pa.Schema:

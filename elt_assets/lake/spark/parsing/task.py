@@ -146,6 +146,7 @@ def write_rows(
         count_changes(result.changes, rows.changes, job.keyless)
     result.reasons.update(rows.reasons)
     result.dependent |= rows.dependent
+    result.markers += rows.markers
     result.undeclared.update(rows.undeclared)
 
 
