@@ -17,13 +17,11 @@ from elt_assets.cli.commands.new.connector_template import source_text, test_tex
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.errors import ConfigError
-from elt_assets.runner.kinds.builtin import GROUP, list_built_in
+from elt_assets.runner.kinds.builtin import GROUP, NOT_CONNECTORS, list_built_in
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ROOT_MODULE = re.compile(r"""^\s*root_module\s*=\s*["']([\w.]+)["']""", re.MULTILINE)
 _ENTRY_POINTS = f'[project.entry-points."{GROUP}"]'
-_RESERVED = ("declarative", "sdk")
-"""Names of packages in `connectors` that are not connectors."""
 _toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
@@ -87,7 +85,7 @@ def _check_name(name: str) -> None:
             f"{name!r} cannot be the name of a connector",
             guidance="use lower-case letters, digits and underscores, as in `shop_orders`",
         )
-    if name in (*list_built_in(), *_RESERVED):
+    if name in (*list_built_in(), *NOT_CONNECTORS):
         raise ConfigError(f"there is a connector {name!r} already", guidance="choose another name")
 
 

@@ -14,7 +14,8 @@ from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, 
 GROUP = "elt_assets.connectors"
 """The entry-point group in which packages register their connectors: the name, and the module to run."""
 _PACKAGE = "connectors"
-_NOT_CONNECTORS = ("declarative", "sdk")
+NOT_CONNECTORS = ("cdc", "declarative", "sdk")
+"""Packages of `connectors` that are no connectors."""
 
 
 class BuiltIn(SourceKind):
@@ -72,4 +73,4 @@ def _find_modules(search_path: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG0
 
 def _own_connectors() -> list[str]:
     modules = iter_modules([str(PACKAGES / _PACKAGE)])
-    return [module.name for module in modules if module.name not in _NOT_CONNECTORS]
+    return [module.name for module in modules if module.name not in NOT_CONNECTORS]
