@@ -81,7 +81,8 @@ SELECT prrelid::int8 AS root, oid::text AS number FROM pg_catalog.pg_publication
 WHERE prpubid = {publication} AND prrelid IN ({oids})
 """
 _SCHEMAS = """
-SELECT c.oid::int8 AS root, m.oid::text AS number FROM pg_catalog.pg_publication_namespace m
+SELECT c.oid::int8 AS root, m.oid::text AS number, c.xmin::text AS version
+FROM pg_catalog.pg_publication_namespace m
 JOIN pg_catalog.pg_class c ON c.relnamespace = m.pnnspid
 WHERE m.pnpubid = {publication} AND c.oid IN ({oids})
 """
@@ -98,7 +99,8 @@ class TableForm:
         parts: the file of the table, or of each of its partitions; 0 if it is unknown.
         names: labels of enums and attributes of composite types, by their numbers.
         members: the entries of the catalog that make it a part of the publication.
-        version: the transaction that changed the publication last.
+        version: the transaction that changed the publication last. Of a table that is published with its
+            schema, also the one that changed the table: it may have been in another schema for a while.
         part_names: the quoted names of `parts`; not in a state.
         unlogged: the quoted names of partitions whose changes no log has; not in a state.
         heirs: the quoted names of tables that inherit from it and are no partitions; not in a state.
@@ -197,7 +199,7 @@ def read_forms(
         _group_rows(session.rows(query.format(oids=oids)))
         for query in (_COLUMNS, _PARTS, _HEIRS, _NAMES)
     )
-    members, changed = _read_members(session, oids, publication, version)
+    members, versions = _read_members(session, oids, publication, version)
     forms = {}
     for oid in (relation.oid for relation in relations):
         logged = [row for row in parts[oid] if row["is_logged"]]
@@ -206,7 +208,7 @@ def read_forms(
             {row["oid"]: row["file"] for row in logged},
             {row["number"]: row["name"] for row in names[oid]},
             frozenset(members[oid]),
-            changed,
+            ".".join(versions[oid]),
             part_names={row["oid"]: _quote_row(row) for row in logged},
             unlogged=[_quote_row(row) for row in parts[oid] if not row["is_logged"]],
             heirs=[_quote_row(row) for row in heirs[oid]],
@@ -216,21 +218,22 @@ def read_forms(
 
 def _read_members(
     session: Session, oids: str, publication: str, version: int
-) -> tuple[Mapping[int, set[str]], str]:
-    """Return the entries of tables in a publication, and the transaction that changed the publication
-    last."""
+) -> tuple[Mapping[int, set[str]], Mapping[int, list[str]]]:
+    """Return the entries of each table in a publication, and the transactions that changed it last."""
     members: defaultdict[int, set[str]] = defaultdict(set)
     published = session.rows(_PUBLICATION.format(name=quote_text(publication)))
-    if not published:
-        return members, ""
-    (entry,) = published
-    for query in [_MEMBERS, *([_SCHEMAS] if version >= SCHEMA_MEMBERS else [])]:
-        for row in session.rows(query.format(publication=entry["number"], oids=oids)):
-            members[row["root"]].add(f"{entry['number']}.{row['number']}")
-    if entry["has_all"]:
-        for oid in oids.split(", "):
-            members[int(oid)].add(entry["number"])
-    return members, entry["version"]
+    versions: defaultdict[int, list[str]] = defaultdict(
+        lambda: [entry["version"] for entry in published]
+    )
+    for entry in published:
+        for query in [_MEMBERS, *([_SCHEMAS] if version >= SCHEMA_MEMBERS else [])]:
+            for row in session.rows(query.format(publication=entry["number"], oids=oids)):
+                members[row["root"]].add(f"{entry['number']}.{row['number']}")
+                versions[row["root"]] += [row["version"]] if "version" in row else []
+        if entry["has_all"]:
+            for oid in oids.split(", "):
+                members[int(oid)].add(entry["number"])
+    return members, versions
 
 
 def _group_rows(rows: Iterable[dict[str, Any]]) -> Mapping[int, list[dict[str, Any]]]:
@@ -267,8 +270,8 @@ def compare(before: TableForm, present: TableForm, publication: str) -> Iterator
         )
     if before.version != present.version:
         yield (
-            f"the publication {publication!r} was altered since the last sync. If it left out changes "
-            f"(`publish`) meanwhile, {RESET}"
+            f"the publication {publication!r}, or a table that is published with its schema, was altered "
+            f"since the last sync. If it left out changes meanwhile (`publish`, `SET SCHEMA`), {RESET}"
         )
     gone = before.parts.keys() - present.parts.keys()
     if gone:

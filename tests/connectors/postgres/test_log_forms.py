@@ -29,7 +29,7 @@ def start(database: Database) -> Iterator[Start]:
     def begin(sql: str, *tables: str, **config: Any) -> Lake:
         name = f"form{next(_NUMBERS)}"
         names.append(name)
-        database.execute(sql.format(p=name))
+        database.execute(sql.format(p=name, s=database.schema))
         full = database.config(incremental="log", slot=name, publication=name, **config)
         return Lake(database, full, tables)
 
@@ -327,6 +327,19 @@ def test_a_new_table_beside_a_publication_that_was_made_again(start: Start) -> N
     lake.shared, lake.states = None, {}
     lake.sync()
     lake.assert_equal()
+
+
+def test_a_table_that_was_in_another_schema_for_a_while_is_told(start: Start) -> None:
+    lake = start(TABLE.replace("FOR TABLE a", "FOR TABLES IN SCHEMA {s}"), "a")
+    lake.sync()
+    schema = lake.database.schema
+    lake.database.execute(
+        f"CREATE SCHEMA {schema}x; ALTER TABLE a SET SCHEMA {schema}x; "
+        f"INSERT INTO {schema}x.a VALUES (2, '', ''); ALTER TABLE {schema}x.a SET SCHEMA {schema}; "
+        f"DROP SCHEMA {schema}x"
+    )
+    assert re.search("published with its schema, was altered.*SET SCHEMA.*elt reset", sync(lake))
+    assert sync(lake) == ""
 
 
 def test_a_publication_that_lacks_changes_is_an_error_of_the_sync(start: Start) -> None:
