@@ -53,6 +53,11 @@ class TableRead:
         self._holder = holder
         self.snapshot = export_snapshot(holder)
         parts, self._warning = list_parts(holder, table, self.snapshot.block)
+        if left_out and self._warning:
+            raise ConfigError(
+                f"{', '.join(left_out)} cannot be left out of {table.relation.quoted}: {self._warning}",
+                guidance="grant it, or exclude the table",
+            )
         self._parts = [part for part in parts if part.source not in left_out]
         self._cursor = self._find_cursor()
         self._columns = [column.name for column in table.choose_columns(configured)]

@@ -19,7 +19,8 @@ SELECT pg_export_snapshot() AS name, pg_snapshot_xmin(pg_current_snapshot())::te
   CASE WHEN pg_is_in_recovery() THEN 0
     ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int END AS timeline,
   current_setting('server_version_num')::int AS version, current_setting('block_size')::int AS block,
-  has_function_privilege('pg_control_system()', 'EXECUTE') AS has_identity
+  has_function_privilege('pg_control_system()', 'EXECUTE')
+    AND has_function_privilege('pg_control_checkpoint()', 'EXECUTE') AS has_identity
 """
 _IDENTITY = """
 SELECT system_identifier::text AS identity, (SELECT timeline_id FROM pg_control_checkpoint())::int AS timeline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Raw
@@ -98,6 +99,7 @@ def read_streams(
     jobs: Iterable[Job],
     output: Callable[[ConfiguredStream], StreamOutput],
     shared: dict[str, Any] | None = None,
+    sharing: Mapping[StreamId, dict[str, Any]] = MappingProxyType({}),
 ) -> int:
     """Read streams, and return the number of those that failed: the others are still read.
 
@@ -106,6 +108,7 @@ def read_streams(
 
     Args:
         shared: the state that streams of a group share.
+        sharing: the states of all streams that share it, also of those that are not read.
 
     Raises:
         OutputClosedError: the reader of the messages has closed the output.
@@ -123,14 +126,30 @@ def read_streams(
     tracked = {stream.parent for stream in _with_ancestors(streams) if stream.only_changed_parents}
     with share_parents(_fields_of_parents(streams), tracked):
         failed = sum(not _read(job, output(job[1])) for job in ordered)
-    return failed + sum(_read_group(*members, output, shared) for members in groups.items())
+    return failed + sum(
+        _read_group(group, members, output, _make_state(members, shared, sharing))
+        for group, members in groups.items()
+    )
+
+
+def _make_state(
+    jobs: Sequence[Job],
+    shared: dict[str, Any] | None,
+    sharing: Mapping[StreamId, dict[str, Any]],
+) -> GroupState | None:
+    """Return the state of a group, with the entries of streams that are not read: the source may keep
+    something for them. None if there is none."""
+    read = {configured.id: state for _, configured, state in jobs}
+    others = {stream: state for stream, state in sharing.items() if stream not in read}
+    own = {stream: state for stream, state in read.items() if state is not None}
+    return None if shared is None and not own else GroupState(shared or {}, others | own)
 
 
 def _read_group(
     group: StreamGroup,
     jobs: Sequence[Job],
     output: Callable[[ConfiguredStream], StreamOutput],
-    shared: dict[str, Any] | None,
+    state: GroupState | None,
 ) -> int:
     """Read the streams of a group; return the number of those that failed."""
     outputs = {configured.id: output(configured) for _, configured, _ in jobs}
@@ -141,7 +160,7 @@ def _read_group(
         for stream, configured, _ in jobs:
             _require_mode(stream, configured)
         with listen_to_waits(next(iter(outputs.values())).wait):
-            _copy_group(group, jobs, outputs, shared, failed)
+            _copy_group(group, jobs, outputs, state, failed)
     except OutputClosedError:
         raise
     except Exception as error:  # noqa: BLE001 - other streams are still read
@@ -157,13 +176,11 @@ def _copy_group(
     group: StreamGroup,
     jobs: Sequence[Job],
     outputs: Mapping[StreamId, StreamOutput],
-    shared: dict[str, Any] | None,
+    state: GroupState | None,
     failed: set[StreamId],
 ) -> None:
     """Send the items of a group. `failed`: gets the streams whose read has ended with an error."""
     streams = {configured.id: stream for stream, configured, _ in jobs}
-    own = {configured.id: state for _, configured, state in jobs if state is not None}
-    state = None if shared is None and not own else GroupState(shared or {}, own)
     acknowledging = [out for out in outputs.values() if out.takes_slices]
     members = [configured for _, configured, _ in jobs]
     for item in group.read(members, state, is_acknowledged=bool(acknowledging)):

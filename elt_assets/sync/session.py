@@ -291,7 +291,7 @@ class Session:
 
     def _handle_shared_state(self, state: State) -> Iterator[SessionEvent]:
         covered = list_covered(state, self._streams)
-        if is_stopped(covered):
+        if not covered or is_stopped(covered):
             yield from self._status.warn("ignoring a shared state: one of its streams has failed")
             return
         named = list_named(state, self._streams)

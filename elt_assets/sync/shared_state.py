@@ -31,7 +31,9 @@ def list_covered(state: State, streams: Mapping[StreamId, StreamRun]) -> list[St
     """Return the streams that a shared state is a state of.
 
     A LEGACY state is the state of all streams. A GLOBAL state is the state of the streams that it names, and
-    of the streams that have no state of their own: many sources name only some streams, or none.
+    of the streams that have no state of their own: many sources name only some streams, or none. If its
+    entries hold for their streams alone, it is the state of those that it names, without those that have
+    failed: these keep the state that they have, and stop no other one.
 
     Raises:
         SystemFailure: it names no stream, and all streams have states of their own.
@@ -39,6 +41,8 @@ def list_covered(state: State, streams: Mapping[StreamId, StreamRun]) -> list[St
     if state.global_ is None:
         return list(streams.values())
     named = list_named(state, streams)
+    if state.is_independent:
+        return [run for run in named if not run.has_failed]
     covered = [run for run in streams.values() if run in named or not run.has_own_state]
     if not covered:
         raise SystemFailure(

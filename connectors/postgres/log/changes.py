@@ -24,6 +24,7 @@ from connectors.cdc.fields import UPDATED_AT
 from connectors.cdc.truncations import make_truncation
 from connectors.postgres.arrow_values import Converted
 from connectors.postgres.catalog import LSN, Column
+from connectors.postgres.log.forms import TableForm
 from connectors.postgres.log.messages import (
     DELETE,
     INSERT,
@@ -34,6 +35,7 @@ from connectors.postgres.log.messages import (
     Flags,
     MessageDecoder,
     Numbers,
+    Relation,
     Truncation,
     Values,
     gather,
@@ -118,9 +120,11 @@ class ChangeFiles:
     def close(self) -> Iterator[StreamPart]:
         """Yield the files as slices of their streams, and warnings."""
         for stream, names in self._absent.items():
-            yield StreamPart(stream, Warn(describe_absent(names)))
+            if stream not in self.failures:
+                yield StreamPart(stream, Warn(describe_absent(names)))
         for stream, counts in self._unstored.items():
-            yield StreamPart(stream, Warn(describe_unstored(counts)))
+            if stream not in self.failures:
+                yield StreamPart(stream, Warn(describe_unstored(counts)))
         yield from (part for part in self._files.close() if part.stream not in self.failures)
 
     def _write_truncation(self, stream: LogStream, truncation: Truncation) -> None:
@@ -145,6 +149,7 @@ class ChangeFiles:
         if absent:
             self._absent.setdefault(stream.id, set()).update(absent)
         if state.form is not None:
+            _require_order(changes.relation, state.form)
             self._count_unstored(stream.id, changes, chosen_rows, stored | state.form.left_out)
         rows = _Rows(self._columns[stream.id], self._keys[stream.id], changes, chosen_rows)
         self._files.write(stream.id, rows.build(numbers, self._ask))
@@ -159,6 +164,22 @@ class ChangeFiles:
                 count = int((values.lengths[chosen_rows] >= 0).sum())
                 if count:
                     self._unstored.setdefault(stream, Counter())[name] += count
+
+
+def _require_order(relation: Relation, form: TableForm) -> None:
+    """Check that names of columns are of the same columns as in the catalog: the log has them by their
+    numbers.
+
+    Raises:
+        ConfigError: two have exchanged their names when the rows were written.
+    """
+    numbers = [form.columns[name][0] for name in relation.columns if name in form.columns]
+    if numbers != sorted(numbers):
+        raise ConfigError(
+            "columns had the names of others when rows of the log were written: "
+            f"{', '.join(relation.columns)}",
+            guidance="reset the stream (`elt reset`), so that it is read in full",
+        )
 
 
 class _Rows:

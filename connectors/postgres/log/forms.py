@@ -95,7 +95,8 @@ class TableForm:
     Attributes:
         columns: the number and the type of each column, by its name: of all, or of those that are read. A
             state also has those that were read and are gone, so that one that comes again is recognised.
-        left_out: the names of the columns that the catalog of the stream did not have when it was made.
+        left_out: the names of the columns that the catalog of the stream did not have when it was first read.
+        seen: the names of all its columns.
         parts: the file of the table, or of each of its partitions; 0 if it is unknown.
         names: labels of enums and attributes of composite types, by their numbers.
         members: the entries of the catalog that make it a part of the publication.
@@ -112,6 +113,7 @@ class TableForm:
     members: frozenset[str]
     version: str
     left_out: frozenset[str] = frozenset()
+    seen: frozenset[str] = frozenset()
     part_names: Mapping[int, str] = field(default_factory=dict, compare=False)
     unlogged: Sequence[str] = field(default=(), compare=False)
     heirs: Sequence[str] = field(default=(), compare=False)
@@ -124,6 +126,7 @@ class TableForm:
             "members": sorted(self.members),
             "version": self.version,
             "left_out": sorted(self.left_out),
+            "seen": sorted(self.seen),
         }
 
     @classmethod
@@ -137,25 +140,29 @@ class TableForm:
         parts = {int(oid): int(file) for oid, file in form["parts"].items()}
         names = {str(number): str(name) for number, name in form["names"].items()}
         members, left_out = frozenset(form["members"]), frozenset(form["left_out"])
-        return cls(columns, parts, names, members, str(form["version"]), left_out)
+        seen = frozenset(form["seen"])
+        return cls(columns, parts, names, members, str(form["version"]), left_out, seen)
 
     def select(self, names: Iterable[str], before: TableForm | None = None) -> TableForm:
         """Return the form of which only the columns of some names are read, as a state has it.
 
-        A column that the catalog did not have when it was made is not wanted. One that came later is: its
-        values are counted as not stored, until there is another catalog.
+        A column that the table has, and the catalog has not, when the catalog is read for the first time is
+        not wanted. One that came later is: its values are counted as not stored, until there is another
+        catalog. Files that are others than before are those of before, until a sync has told of them.
 
         Args:
             before: that of the last sync, if there is one.
         """
         chosen = {name: self.columns[name] for name in names if name in self.columns}
-        left_out = frozenset(self.columns.keys() - chosen.keys())
-        gone: dict[str, tuple[int, int]] = {}
-        if before is not None:
-            gone = {n: numbers for n, numbers in before.columns.items() if n not in self.columns}
-            if before.columns.keys() == chosen.keys() | gone.keys():
-                left_out = before.left_out
-        return replace(self, columns=gone | chosen, left_out=left_out)
+        seen = frozenset(self.columns)
+        left_out = seen - chosen.keys()
+        if before is None:
+            return replace(self, columns=chosen, left_out=left_out, seen=seen)
+        gone = {n: numbers for n, numbers in before.columns.items() if n not in self.columns}
+        is_same = before.columns.keys() == chosen.keys() | gone.keys()
+        left_out = before.left_out if is_same else left_out & before.seen
+        parts = {oid: before.parts.get(oid, file) for oid, file in self.parts.items()}
+        return replace(self, columns=gone | chosen, parts=parts, left_out=left_out, seen=seen)
 
     def list_new_parts(self, before: TableForm) -> list[int]:
         """Return the numbers of the partitions that it had not before."""

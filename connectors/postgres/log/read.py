@@ -70,7 +70,8 @@ class LogRead:
     ):
         self._config, self._streams, self._members = config, streams, list(members)
         self._is_acknowledged = is_acknowledged
-        self._is_new_slot = False
+        self._is_new_slot = self._keeps_slot = False
+        self._behind: Mapping[StreamId, ConfigError] = {}
         self._slot, self._publication = config.slot or "", config.publication or ""
 
     def items(self, state: GroupState | None) -> Iterator[GroupItem]:
@@ -90,10 +91,12 @@ class LogRead:
             stream = self._streams[member.id]
             form = forms[stream.table.relation.oid]
             table = log.tables.get(member.id)
-            if table is not None and table.form is not None:
+            if table is not None and table.is_complete and table.form is not None:
                 rewritten[member.id] = form.list_rewritten(table.form)
             read = TableStart(self._config, stream, member, form, is_new_slot=self._is_new_slot)
             try:
+                if member.id in self._behind:
+                    raise self._behind[member.id]
                 yield from read.items(log, slot.confirmed)
             except EltError as error:
                 yield self._fail(member.id, error)
@@ -105,6 +108,9 @@ class LogRead:
             for member in self._members:
                 if rewritten.get(member.id) and member.id not in truncated:
                     yield StreamPart(member.id, Warn(describe_rewritten(rewritten[member.id])))
+                    form = forms[self._streams[member.id].table.relation.oid]
+                    log.tables[member.id] = log.tables[member.id].take_files(form)
+                    yield GroupCheckpoint(log.to_state())
 
     def _fail(self, stream: StreamId, error: EltError) -> StreamFailure:
         """Go on without a stream. Its state stays as it is, so the slot is not moved any more."""
@@ -139,7 +145,8 @@ class LogRead:
         log.tables = {
             stream: table for stream, table in log.tables.items() if self._is_configured(stream)
         }
-        log.check(server, slot.confirmed)
+        log.check(server)
+        self._behind = log.drop_behind(slot.confirmed)
         self._require_transaction(log, slot.confirmed)
         if log.lsn is not None and slot.confirmed < log.lsn and self._has_all(log):
             # It was committed, and the slot was not moved any more; or a crash has moved it back.
@@ -172,10 +179,10 @@ class LogRead:
         return schema in self._config.schemas and self._config.reads(schema, stream.name)
 
     def _begin(self, server: Server, *, exists: bool) -> tuple[LogState, Slot]:
-        """Return the state of a first read. A slot that exists is moved to the end of the log: what it has
-        kept is in the snapshots."""
+        """Return the state of a first read. A slot that exists stays where it is: it may keep changes for
+        streams that are not read now, and of which no state tells."""
         if exists:
-            advance_slot(self._config, self._slot, server.lsn)
+            self._keeps_slot = True
         else:
             create_slot(self._config, self._slot)
             self._is_new_slot = True
@@ -189,8 +196,9 @@ class LogRead:
         return LogState(self._slot, server.identity, server.timeline), slot
 
     def _has_all(self, log: LogState) -> bool:
-        """Return whether all tables of a state are read: else the others need the log that the slot keeps."""
-        return {member.id for member in self._members}.issuperset(log.tables)
+        """Return whether all tables of the slot are read: else the others need the log that it keeps."""
+        is_whole = {member.id for member in self._members}.issuperset(log.tables)
+        return is_whole and not self._keeps_slot
 
     def _list_warnings(self, log: LogState, slot: Slot) -> Iterator[str]:
         names = {member.id for member in self._members}

@@ -73,10 +73,10 @@ class TableStart:
             if before is not None:
                 for text in compare(before, current.form, self._config.publication or ""):
                     yield self._warn(text)
-            yield from map(self._part, self._stream.table.list_warnings(self._member))
             if not table.is_complete:
                 yield from self._read_all(log, current)
                 return
+            yield from map(self._part, self._stream.table.list_warnings(self._member))
             new_parts = [] if before is None else current.form.list_new_parts(before)
             if new_parts:
                 yield from self._read_parts(log, current, new_parts)

@@ -120,6 +120,12 @@ class TableState:
         """Return the state of a table that was truncated."""
         return self if self.form is None else replace(self, form=self.form.forget_files())
 
+    def take_files(self, form: TableForm) -> TableState:
+        """Return the state with the files of a form, when it was told that they are others."""
+        return (
+            self if self.form is None else replace(self, form=replace(self.form, parts=form.parts))
+        )
+
     def move(self, lsn: int, begin: str) -> TableState:
         """Return the state at a position of the log.
 
@@ -157,11 +163,8 @@ class LogState:
         tables = {name: table.to_json() for name, table in self.tables.items()}
         return GroupState(shared, tables, is_independent=True)
 
-    def check(self, server: Server, confirmed: int) -> None:
+    def check(self, server: Server) -> None:
         """Check that the log goes on from this state.
-
-        Args:
-            confirmed: the position of the slot.
 
         Raises:
             ConfigError: changes are lost, or may be.
@@ -179,14 +182,25 @@ class LogState:
                 "was restored from a backup, or failed over",
                 guidance=f"changes may be lost: {RESET}",
             )
-        behind = [str(name) for name, table in self.tables.items() if table.lsn < confirmed]
-        if behind:
-            raise ConfigError(
-                f"the slot {self.slot!r} is at {format_lsn(confirmed)}, after {', '.join(behind)}"
-                ": something else reads the slot, or the state is an old one; the changes between are lost",
-                guidance="let each connection have a `slot` of its own, and reset these streams "
-                "(`elt reset`), so that they are read in full",
+
+    def drop_behind(self, confirmed: int) -> dict[StreamId, ConfigError]:
+        """Remove the tables whose changes the slot does not have any more; return the error of each.
+
+        Args:
+            confirmed: the position of the slot.
+        """
+        behind = [name for name, table in self.tables.items() if table.lsn < confirmed]
+        for name in behind:
+            del self.tables[name]
+        return {
+            name: ConfigError(
+                f"the slot {self.slot!r} is at {format_lsn(confirmed)}, after {name}: something else reads "
+                "the slot, or the state is an old one; the changes between are lost",
+                guidance="let each connection have a `slot` of its own, and reset the stream "
+                "(`elt reset`), so that it is read in full",
             )
+            for name in behind
+        }
 
 
 def load_state(state: GroupState, slot: str) -> LogState:

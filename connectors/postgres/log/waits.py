@@ -104,7 +104,8 @@ def describe_wait(config: PostgresConfig, problem: str, condition: str) -> Trans
     with open_watch(config, "open transactions are looked for") as session:
         listed = _describe_all(session.rows(_TRANSACTIONS.format(condition=condition)))
     return TransientError(
-        f"{problem}; after {config.wait_seconds} s there are still: {listed or 'none any more'}",
+        f"{problem}; after {config.wait_seconds} s there "
+        + (f"are still: {listed}" if listed else "was one, which has ended since"),
         guidance="let them end (COMMIT, ROLLBACK, ROLLBACK PREPARED), or end a session that was forgotten "
         "(SELECT pg_terminate_backend(PID);), and run it again; `wait_seconds` is the time to wait",
     )

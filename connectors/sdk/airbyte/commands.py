@@ -106,7 +106,8 @@ def _read(source: Source, arguments: argparse.Namespace, output: SourceOutput) -
             output.log("WARN", f"skipped stream {configured.id}: the source does not have it")
         else:
             jobs.append((stream, configured, state))
-    return read_streams(jobs, partial(AirbyteStreamOutput, output), states.shared)
+    outputs = partial(AirbyteStreamOutput, output)
+    return read_streams(jobs, outputs, states.shared, states.sharing)
 
 
 def _probe(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:

@@ -5,6 +5,8 @@ Spec: State & Checkpointing; Airbyte Specification, the commands' arguments.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -23,9 +25,11 @@ class SavedStates(dict[StreamId, dict[str, Any]]):
 
     Attributes:
         shared: the shared part of a GLOBAL state, whose streams are among the keys; None without one.
+        sharing: the states of the streams of the GLOBAL state.
     """
 
     shared: dict[str, Any] | None = None
+    sharing: Mapping[StreamId, dict[str, Any]] = MappingProxyType({})
 
 
 def load_states(path: str | None) -> SavedStates:
@@ -50,6 +54,8 @@ def load_states(path: str | None) -> SavedStates:
             states |= _states(message)
             if message.global_ is not None:
                 saved.shared = _decode_object(message.global_.shared_state, "shared state") or {}
+                entries = _states(message).items()
+                saved.sharing = {name: state for name, state in entries if state is not None}
     saved.update({stream: state for stream, state in states.items() if state is not None})
     return saved
 

@@ -17,6 +17,15 @@ class Lake(logged.Lake):
         super().__init__("connectors.postgres:Postgres", config, names)
         self.database = database
 
+    def reset_all(self) -> None:
+        """Let the next sync read all streams from the beginning; the slot goes, as `elt reset CONNECTION`
+        does."""
+        self.shared, self.states = None, {}
+        self.database.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = "
+            f"'{self.config['slot']}'"
+        )
+
     def assert_equal(self, *names: str) -> None:
         """Check that tables, all by default, have the rows that a full refresh reads now."""
         for name in names or self.names:

@@ -201,6 +201,26 @@ def test_values_of_a_column_after_the_catalog_are_counted_until_it_has_it(start:
     lake.assert_equal()
 
 
+def test_names_that_two_columns_had_for_a_while_are_an_error(start: Start) -> None:
+    lake = start(TABLE, "a")
+    lake.sync()
+    swap = "ALTER TABLE a RENAME v TO x; ALTER TABLE a RENAME w TO v; ALTER TABLE a RENAME x TO w;"
+    lake.database.execute(f"{swap} INSERT INTO a (id, v) VALUES (2, 'of w'); {swap}")
+    with pytest.raises(
+        ConfigError, match="had the names of others when rows of the log were written"
+    ):
+        lake.sync()
+
+
+def test_a_column_that_comes_after_a_new_catalog_is_counted(start: Start) -> None:
+    lake = start(TABLE, "a")
+    lake.sync()
+    lake.database.execute("ALTER TABLE a ADD n int")
+    lake.schemas["a"] = lake.catalog("a")["json_schema"]
+    lake.database.execute("ALTER TABLE a ADD late int; INSERT INTO a VALUES (2, 'y', 'w', 1, 2)")
+    assert re.search(r"does not have.*: late \(1\)", sync(lake))
+
+
 def test_a_column_that_the_catalog_leaves_out_from_the_start_is_no_warning(start: Start) -> None:
     lake = start(TABLE, "a")
     lake.schemas["a"] = lake.catalog("a")["json_schema"]
@@ -304,7 +324,7 @@ def test_a_table_that_was_published_again_is_an_error_until_a_reset(
     )
     with pytest.raises(ConfigError, match=r"(?s)left the publication.*not in the log.*elt reset"):
         lake.sync()
-    lake.shared, lake.states = None, {}
+    lake.reset_all()
     lake.sync()
     lake.database.execute("INSERT INTO a VALUES (4, '', '')")
     lake.sync()
@@ -324,7 +344,7 @@ def test_a_new_table_beside_a_publication_that_was_made_again(start: Start) -> N
         ConfigError, match=r"(?s)if the publication was made again, reset all streams"
     ):
         lake.sync()
-    lake.shared, lake.states = None, {}
+    lake.reset_all()
     lake.sync()
     lake.assert_equal()
 

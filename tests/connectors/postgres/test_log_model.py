@@ -215,7 +215,7 @@ class Model:
             self.reset.add(name)
             self.lake.reset(name)
         if not self.lake.states:
-            self.lake.shared = None
+            self.lake.reset_all()
 
     def rows_of_server(self, name: str) -> list[Json]:
         stored = self.lake.schemas[name]["properties"]

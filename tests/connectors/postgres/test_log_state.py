@@ -58,21 +58,27 @@ def log_state(lsn: int) -> LogState:
 
 
 @pytest.mark.parametrize(
-    ("server", "confirmed", "message"),
+    ("server", "message"),
     [
-        (Server(500, 1, "8"), 100, "the state is of the server 7"),
-        (Server(500, 2, "7"), 100, "restored from a backup, or failed over"),
-        (Server(99, 1, "7"), 50, "restored from a backup, or failed over"),
-        (Server(500, 1, "7"), 101, "something else reads the slot"),
+        (Server(500, 1, "8"), "the state is of the server 7"),
+        (Server(500, 2, "7"), "restored from a backup, or failed over"),
+        (Server(99, 1, "7"), "restored from a backup, or failed over"),
     ],
 )
-def test_a_log_that_does_not_go_on_is_refused(server: Server, confirmed: int, message: str) -> None:
+def test_a_log_that_does_not_go_on_is_refused(server: Server, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        log_state(100).check(server, confirmed)
+        log_state(100).check(server)
+
+
+def test_a_table_that_is_behind_the_slot_is_dropped_with_its_error() -> None:
+    log = log_state(100)
+    assert log.drop_behind(100) == {} and TABLE in log.tables
+    (error,) = log.drop_behind(101).values()
+    assert "something else reads the slot" in str(error) and not log.tables
 
 
 def test_a_log_that_goes_on_is_read() -> None:
-    log_state(100).check(Server(100, 1, ""), 100)
+    log_state(100).check(Server(100, 1, ""))
     loaded = load_state(log_state(100).to_state(), "s")
     assert loaded == log_state(100)
 
