@@ -130,9 +130,15 @@ def _base64binascii_decode(value: str) -> str:
     return base64.standard_b64encode(value.encode("ascii")).decode("ascii")
 
 
+class _QuotedText(str):
+    """A text in quotes that are no part of it: the template takes it for a literal, and not for a text."""
+
+    __slots__ = ()
+
+
 def _string(value: Any) -> str:
     """Return a text, or the JSON of another value in quotes that keep it from becoming a native value."""
-    return value if isinstance(value, str) else f'"""{json.dumps(value)}"""'
+    return value if isinstance(value, str) else _QuotedText(f'"""{json.dumps(value)}"""')
 
 
 def _regex_search(value: str, regex: str) -> str:
