@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_RESET = "reset the stream (`elt reset`), so that it is read in full"
+RESET = "reset the stream (`elt reset`), so that it is read in full"
 
 
 def describe_absent(columns: Iterable[str]) -> str:
     """Return the warning about columns that rows of a log do not have."""
     return (
         f"the log has rows without the columns {', '.join(sorted(columns))}, which were added or renamed "
-        f"after it was written: their values are null. To have them, {_RESET}"
+        f"after it was written: their values are null. To have them, {RESET}"
     )
 
 
@@ -29,7 +29,7 @@ def describe_unstored(counts: Mapping[str, int]) -> str:
     listed = ", ".join(f"{name} ({counts[name]})" for name in sorted(counts))
     return (
         f"changes of the log have values of columns that the catalog does not have, and they are not stored: "
-        f"{listed}. To have them, run `elt discover`, and then {_RESET}"
+        f"{listed}. To have them, run `elt discover`, and then {RESET}"
     )
 
 

@@ -10,7 +10,7 @@ What differs is one of these (`compare`):
 - A column of another number has the name of one that was read: rows may have values of both. It is an error.
 - The table, or the publication, has another place in the catalog: what was written between is in no log that
   this source gets. It is an error.
-- A partition is new: its rows may have come with it. They are read in full (`connectors.postgres.log.read`).
+- A partition is new: its rows may have come with it. They are read in full (`connectors.postgres.log.start`).
 - A partition is gone, a type or a name is another one, a column is read for the first time: rows in the lake
   may have other values than the server has. It is a warning.
 
@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from connectors.cdc.columns import RESET
 from connectors.postgres.catalog import Relation
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_text
@@ -31,7 +32,6 @@ from elt_assets.errors import ConfigError
 
 SCHEMA_MEMBERS = 150000
 """The first version that publishes schemas."""
-RESET = "reset the stream (`elt reset`), so that it is read in full"
 _COLUMNS = """
 SELECT attrelid::int8 AS root, attname::text AS name, attnum::int8 AS number, atttypid::int8 AS type
 FROM pg_catalog.pg_attribute WHERE attrelid IN ({oids}) AND attnum > 0 AND NOT attisdropped
@@ -43,13 +43,15 @@ WITH RECURSIVE tree AS (
   SELECT tree.root, i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid
     JOIN pg_catalog.pg_class p ON p.oid = i.inhparent AND p.relkind = 'p')
 SELECT tree.root::int8 AS root, c.oid::int8 AS oid, n.nspname::text AS schema, c.relname::text AS name,
-  coalesce(pg_relation_filenode(c.oid), 0)::int8 AS file, c.relkind = 'r' AND c.relpersistence = 'p' AS
-is_logged FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid JOIN pg_catalog.pg_namespace n ON n.oid =
-c.relnamespace WHERE c.relkind <> 'p'
+  coalesce(pg_relation_filenode(c.oid), 0)::int8 AS file,
+  c.relkind = 'r' AND c.relpersistence = 'p' AS is_logged
+FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind <> 'p'
 """
 _HEIRS = """
-SELECT i.inhparent::int8 AS root, n.nspname::text AS schema, c.relname::text AS name FROM
-pg_catalog.pg_inherits i JOIN pg_catalog.pg_class p ON p.oid = i.inhparent AND p.relkind = 'r'
+SELECT i.inhparent::int8 AS root, n.nspname::text AS schema, c.relname::text AS name
+FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class p ON p.oid = i.inhparent AND p.relkind = 'r'
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE i.inhparent IN ({oids}) ORDER BY 2, 3
 """

@@ -13,6 +13,7 @@ from connectors.postgres.log.state import LogState, TableState
 from connectors.postgres.log.stream import LogStream
 from connectors.postgres.log.waits import Writers
 from connectors.postgres.reading import TableRead
+from connectors.postgres.session import Session
 from connectors.postgres.snapshot import Snapshot
 from connectors.postgres.sql import quote_name
 from connectors.sdk import Checkpoint, Slice, Wait, Warn
@@ -105,9 +106,7 @@ class TableStart:
             )
         older = "" if self._is_new_slot else self._find_writers(table)
         with self._stream.open_holder() as holder:
-            read = TableRead(
-                self._config, self._stream.table, self._member, holder, self._list_unread()
-            )
+            read = self._open_read(holder)
             table = table.add_snapshot(read.snapshot.transactions, read.snapshot.lsn)
             gone = make_truncation_slice(
                 table.snapshots[0].number - 1,
@@ -160,9 +159,7 @@ class TableStart:
         names = ", ".join(self._form.part_names[oid] for oid in parts)
         yield self._warn(f"{names} is new since the last sync, and is read in full")
         with self._stream.open_holder() as holder:
-            read = TableRead(
-                self._config, self._stream.table, self._member, holder, self._list_unread()
-            )
+            read = self._open_read(holder)
             table = table.add_snapshot(
                 read.snapshot.transactions, read.snapshot.lsn, is_partial=True
             )
@@ -197,8 +194,10 @@ class TableStart:
                 "table in full (`sync_mode: full_refresh`)",
             )
 
-    def _list_unread(self) -> list[str]:
-        return [f"ONLY {name}" for name in self._form.unlogged]
+    def _open_read(self, holder: Session) -> TableRead:
+        """Return the read of the table in the snapshot of a session, without partitions that have no log."""
+        left_out = [f"ONLY {name}" for name in self._form.unlogged]
+        return TableRead(self._config, self._stream.table, self._member, holder, left_out)
 
     def _warn(self, text: str) -> StreamPart:
         return self._part(Warn(text))

@@ -1,9 +1,8 @@
 """Transactions of others that a read of the log has to wait for, and what the user is told of them.
 
 The log of a slot begins where no transaction is open. And it has the changes of a table from where the table
-is
-published: what a transaction has written before that is nowhere in it, so the snapshot of a table has to show
-that transaction. It is known by the lock that it has on the table until its end.
+is published: what a transaction has written before that is nowhere in it, so the snapshot of a table has to
+show that transaction. It is known by the lock that it has on the table until its end.
 
 A table whose read can go on in a later snapshot is read at once, and again when these transactions have
 ended. Any other table waits for them.
@@ -68,7 +67,10 @@ class Writers:
             first: a snapshot of the table. What began later is left out: the log has all of it.
         """
         with open_watch(self._config, f"the writers of {self._table} are looked for") as session:
-            return self._describe(session, first)
+            rows = _list_transactions(session, self._condition)
+            return _describe_all(
+                row for row in rows if first is None or first.has_begun(row["number"])
+            )
 
     def wait(self) -> None:
         """Wait until they have ended.
@@ -91,24 +93,24 @@ class Writers:
                 numbers &= self._list_numbers(session)
 
     def _list_numbers(self, session: Session) -> set[int]:
-        rows = session.rows(_TRANSACTIONS.format(condition=self._condition))
-        return {row["number"] for row in rows}
-
-    def _describe(self, session: Session, first: TableSnapshot | None) -> str:
-        rows = session.rows(_TRANSACTIONS.format(condition=self._condition))
-        return _describe_all(row for row in rows if first is None or first.has_begun(row["number"]))
+        return {row["number"] for row in _list_transactions(session, self._condition)}
 
 
 def describe_wait(config: PostgresConfig, problem: str, condition: str) -> TransientError:
     """Return the error of a wait that was too long, with the transactions that have some locks."""
     with open_watch(config, "open transactions are looked for") as session:
-        listed = _describe_all(session.rows(_TRANSACTIONS.format(condition=condition)))
+        listed = _describe_all(_list_transactions(session, condition))
     return TransientError(
         f"{problem}; after {config.wait_seconds} s there "
         + (f"are still: {listed}" if listed else "was one, which has ended since"),
         guidance="let them end (COMMIT, ROLLBACK, ROLLBACK PREPARED), or end a session that was forgotten "
         "(SELECT pg_terminate_backend(PID);), and run it again; `wait_seconds` is the time to wait",
     )
+
+
+def _list_transactions(session: Session, condition: str) -> list[dict[str, Any]]:
+    """Return the transactions with some locks that have changed something, the oldest first."""
+    return session.rows(_TRANSACTIONS.format(condition=condition))
 
 
 def _describe_all(rows: Iterable[Mapping[str, Any]]) -> str:

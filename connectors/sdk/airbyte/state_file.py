@@ -51,11 +51,11 @@ def load_states(path: str | None) -> SavedStates:
     else:
         for item in decode_json(data, list[Raw], "state"):
             message = _decode(item)
-            states |= _states(message)
+            entries = _states(message)
+            states |= entries
             if message.global_ is not None:
                 saved.shared = _decode_object(message.global_.shared_state, "shared state") or {}
-                entries = _states(message).items()
-                saved.sharing = {name: state for name, state in entries if state is not None}
+                saved.sharing = {n: state for n, state in entries.items() if state is not None}
     saved.update({stream: state for stream, state in states.items() if state is not None})
     return saved
 
