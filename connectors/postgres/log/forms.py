@@ -57,20 +57,21 @@ WHERE i.inhparent IN ({oids}) ORDER BY 2, 3
 """
 _NAMES = """
 WITH RECURSIVE types AS (
-  SELECT attrelid AS root, atttypid AS oid FROM pg_catalog.pg_attribute
+  SELECT attrelid AS root, attname AS reader, atttypid AS oid FROM pg_catalog.pg_attribute
   WHERE attrelid IN ({oids}) AND attnum > 0 AND NOT attisdropped
   UNION
-  SELECT types.root, inner_type.oid FROM types JOIN pg_catalog.pg_type t ON t.oid = types.oid
+  SELECT types.root, types.reader, inner_type.oid FROM types JOIN pg_catalog.pg_type t ON t.oid = types.oid
   CROSS JOIN LATERAL (
     SELECT t.typelem AS oid WHERE t.typelem <> 0
     UNION ALL SELECT t.typbasetype WHERE t.typbasetype <> 0
     UNION ALL SELECT r.rngsubtype FROM pg_catalog.pg_range r WHERE r.rngtypid = t.oid
     UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute a
       WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) inner_type)
-SELECT types.root::int8 AS root, e.oid::text AS number, e.enumlabel::text AS name
+SELECT types.root::int8 AS root, types.reader::text AS reader, e.oid::text AS number,
+  e.enumlabel::text AS name
 FROM types JOIN pg_catalog.pg_enum e ON e.enumtypid = types.oid
 UNION
-SELECT types.root::int8, t.typrelid || '.' || a.attnum, a.attname::text
+SELECT types.root::int8, types.reader::text, t.typrelid || '.' || a.attnum, a.attname::text
 FROM types JOIN pg_catalog.pg_type t ON t.oid = types.oid AND t.typtype = 'c'
 JOIN pg_catalog.pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
 """
@@ -100,10 +101,11 @@ class TableForm:
         left_out: the names of the columns that the catalog of the stream did not have when it was first read.
         seen: the names of all its columns.
         parts: the file of the table, or of each of its partitions; 0 if it is unknown.
-        names: labels of enums and attributes of composite types, by their numbers.
+        names: labels of enums and attributes of composite types, by their numbers: of the types of `columns`.
         members: the entries of the catalog that make it a part of the publication.
         version: the transaction that changed the publication last. Of a table that is published with its
             schema, also the one that changed the table: it may have been in another schema for a while.
+        readers: the numbers in `names` that each column uses, by its name; not in a state.
         part_names: the quoted names of `parts`; not in a state.
         unlogged: the quoted names of partitions whose changes no log has; not in a state.
         heirs: the quoted names of tables that inherit from it and are no partitions; not in a state.
@@ -116,6 +118,7 @@ class TableForm:
     version: str
     left_out: frozenset[str] = frozenset()
     seen: frozenset[str] = frozenset()
+    readers: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
     part_names: Mapping[int, str] = field(default_factory=dict, compare=False)
     unlogged: Sequence[str] = field(default=(), compare=False)
     heirs: Sequence[str] = field(default=(), compare=False)
@@ -150,21 +153,24 @@ class TableForm:
 
         A column that the table has, and the catalog has not, when the catalog is read for the first time is
         not wanted. One that came later is: its values are counted as not stored, until there is another
-        catalog. Files that are others than before are those of before, until a sync has told of them.
+        catalog. Files that are others than before are those of before, until a sync has told of them; those
+        of which the log has told (`forget_files`) are the present ones.
 
         Args:
             before: that of the last sync, if there is one.
         """
         chosen = {name: self.columns[name] for name in names if name in self.columns}
+        names = {n: self.names[n] for column in chosen for n in self.readers.get(column, ())}
         seen = frozenset(self.columns)
         left_out = seen - chosen.keys()
+        read = replace(self, columns=chosen, names=names, left_out=left_out, seen=seen)
         if before is None:
-            return replace(self, columns=chosen, left_out=left_out, seen=seen)
+            return read
         gone = {n: numbers for n, numbers in before.columns.items() if n not in self.columns}
         is_same = before.columns.keys() == chosen.keys() | gone.keys()
         left_out = before.left_out if is_same else left_out & before.seen
-        parts = {oid: before.parts.get(oid, file) for oid, file in self.parts.items()}
-        return replace(self, columns=gone | chosen, parts=parts, left_out=left_out, seen=seen)
+        parts = {oid: before.parts.get(oid) or file for oid, file in self.parts.items()}
+        return replace(read, columns=gone | chosen, parts=parts, left_out=left_out)
 
     def list_new_parts(self, before: TableForm) -> list[int]:
         """Return the numbers of the partitions that it had not before."""
@@ -212,12 +218,16 @@ def read_forms(
     forms = {}
     for oid in (relation.oid for relation in relations):
         logged = [row for row in parts[oid] if row["is_logged"]]
+        readers: defaultdict[str, list[str]] = defaultdict(list)
+        for row in names[oid]:
+            readers[row["reader"]].append(row["number"])
         forms[oid] = TableForm(
             {row["name"]: (row["number"], row["type"]) for row in columns[oid]},
             {row["oid"]: row["file"] for row in logged},
             {row["number"]: row["name"] for row in names[oid]},
             frozenset(members[oid]),
             ".".join(versions[oid]),
+            readers=readers,
             part_names={row["oid"]: _quote_row(row) for row in logged},
             unlogged=[_quote_row(row) for row in parts[oid] if not row["is_logged"]],
             heirs=[_quote_row(row) for row in heirs[oid]],
@@ -294,10 +304,12 @@ def compare(before: TableForm, present: TableForm, publication: str) -> Iterator
             f"the type of the columns {', '.join(retyped)} was changed: rows that were read before have the "
             f"values of the former type. If values differ, {RESET}"
         )
+    # Types that no column has any more are left out.
+    types = {number.partition(".")[0] for number in present.names}
     renamed = sorted(
         f"{name} (now {present.names.get(number, 'dropped')})"
         for number, name in before.names.items()
-        if present.names.get(number) != name
+        if present.names.get(number) != name and {number, number.partition(".")[0]} & types
     )
     if renamed:
         yield (

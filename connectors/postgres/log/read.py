@@ -222,7 +222,7 @@ class LogRead:
         """
         with open_session(self._config, "the end of the log is looked for") as session:
             end = read_server(session).lsn
-        start = unmoved = confirmed
+        start = confirmed
         while start < end and self._members:
             moves = self._is_acknowledged and self._has_all(log)
             start = min(start + (self._config.window_megabytes << 20), end) if moves else end
@@ -234,7 +234,9 @@ class LogRead:
                     yield self._fail(stream, error)
                 truncated |= files.truncated
                 slices = list(files.close())
-                if not slices and not files.failures and start - unmoved < QUIET_BYTES:
+                places = [log.tables[member.id].lsn for member in self._members]
+                stored = min(places, default=start)
+                if not slices and not files.failures and start - stored < QUIET_BYTES:
                     continue
                 yield from slices
                 for member in self._members:
@@ -245,7 +247,6 @@ class LogRead:
                 yield Wait()
             if moves and self._has_all(log):
                 advance_slot(self._config, self._slot, start)
-                unmoved = start
 
     def _write_changes(self, log: LogState, end: int, folder: Path) -> ChangeFiles:
         """Return the changes of the transactions that were committed before a position, in a folder."""

@@ -119,8 +119,11 @@ class Reader:
         return [row for item in items if isinstance(item, Page) for row in item.records]
 
 
-def start_transaction(database: Database, sql: str) -> subprocess.Popen[str]:
-    command = [*database.server._client("psql"), "-qAt", "postgres"]
+def start_transaction(
+    database: Database, sql: str, name: str = "postgres"
+) -> subprocess.Popen[str]:
+    """Run SQL in a transaction that stays open. `name`: of the database."""
+    command = [*database.server._client("psql"), "-qAt", name]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
     assert process.stdin is not None and process.stdout is not None

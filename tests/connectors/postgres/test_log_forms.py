@@ -300,6 +300,20 @@ def test_values_that_are_changed_without_a_change_of_rows_are_told(start: Start)
     assert re.search(r'"s\d+"."a" was rewritten.*elt reset', sync(lake))
     lake.database.execute("ALTER TABLE a ALTER v TYPE int USING 7")
     assert re.search("the type of the columns v was changed", sync(lake))
+    lake.database.execute("TRUNCATE a; INSERT INTO a (id, v) VALUES (1, 1)")
+    assert [sync(lake) for _ in range(2)] == ["", ""]
+    lake.database.execute("ALTER TABLE a ALTER v TYPE int USING 8")
+    assert re.search(r'"s\d+"."a" was rewritten.*elt reset', sync(lake))
+
+
+def test_labels_of_columns_that_are_not_read_are_not_looked_at(start: Start) -> None:
+    lake = start(f"CREATE TYPE mood AS ENUM ('sad'); {TABLE}; ALTER TABLE a ADD m mood", "a")
+    schema = lake.catalog("a")["json_schema"]
+    del schema["properties"]["m"]
+    lake.schemas["a"] = schema
+    lake.sync()
+    lake.database.execute("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
+    assert sync(lake) == ""
 
 
 @pytest.mark.parametrize(

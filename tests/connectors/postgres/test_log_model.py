@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.logged import Json, Killed
 from tests.connectors.postgres.logged import Lake
-from tests.connectors.postgres.support import FULL, Database
+from tests.connectors.postgres.support import FULL, Database, end_transaction, start_transaction
 
 TABLES = """
 CREATE TYPE mood AS ENUM ('m0', 'm1');
@@ -23,7 +25,14 @@ CREATE TABLE b (id int PRIMARY KEY, c0 int, c1 text);
 CREATE TABLE m (id int, day int, c0 int, c1 text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
 CREATE TABLE m_0 PARTITION OF m FOR VALUES FROM (0) TO (10);
 """
+RIGHTS = """
+CREATE ROLE {role} LOGIN REPLICATION; GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT ON a, b, m, m_0 TO {role};
+ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT ON TABLES TO {role};
+CREATE POLICY few ON a USING (id > 3); CREATE POLICY few ON b USING (id > 5);
+"""
 NAMES = ("a", "b", "m")
+_ATTEMPT = "DO $do$ BEGIN {}; EXCEPTION WHEN others THEN NULL; END $do$;"
 _NUMBERS = itertools.count()
 _KEYS = {"a": ["id"], "b": ["id"], "m": ["id", "day"]}
 
@@ -33,6 +42,7 @@ class Model:
 
     Attributes:
         parts: the numbers of the partitions that are attached.
+        others: sessions with open transactions, of this database and of another one.
         reset: the streams that were reset and not read since.
         trace: what was done, for the message of a failure.
     """
@@ -40,12 +50,16 @@ class Model:
     def __init__(self, database: Database, seed: int):
         self.database, self.random = database, random.Random(seed)
         self.name = f"model{next(_NUMBERS)}"
+        self.others: list[subprocess.Popen[str]] = []
         self.parts, self._next = [0], itertools.count(1)
         self.reset: set[str] = set()
         self.trace: list[str] = []
-        database.execute(TABLES)
+        database.execute(TABLES + RIGHTS.format(role=self.name, schema=database.schema))
+        database.execute(f"CREATE DATABASE {self.name}")
         self.publish()
-        config = database.config(incremental="log", slot=self.name, publication=self.name)
+        config = database.config(
+            incremental="log", slot=self.name, publication=self.name, user=self.name, wait_seconds=1
+        )
         self.lake = Lake(database, config, NAMES)
         self.discover()
 
@@ -55,9 +69,10 @@ class Model:
         )
 
     def run(self, sql: str) -> None:
-        """Run statements; those that the present form of the tables refuses change nothing."""
+        """Run statements; those that the present form of the tables refuses, or for which an open transaction
+        has no room, change nothing."""
         self.trace.append(sql)
-        self.database.execute(f"DO $do$ BEGIN {sql}; EXCEPTION WHEN others THEN NULL; END $do$")
+        self.database.execute(f"SET lock_timeout = 50; {_ATTEMPT.format(sql)}")
 
     def discover(self) -> None:
         self.trace.append("discover")
@@ -72,6 +87,10 @@ class Model:
         return [name for name in lines if name not in _KEYS[table]]
 
     def change_rows(self) -> None:
+        self.run(self.make_change())
+
+    def make_change(self) -> str:
+        """Return a statement that changes rows."""
         table = self.random.choice(NAMES)
         place = {"id": self.random.randrange(9)}
         if table == "m":
@@ -81,22 +100,20 @@ class Model:
         literals = ["NULL", "'1'", f"'{self.random.randrange(100)}'", "'{1}'", "'m1'", "'{m0}'"]
         values = [self.random.choice(literals) for _ in columns]
         change = ", ".join(f"{c} = {v}" for c, v in zip(columns, values, strict=True)) or "id = 1"
-        self.run(
-            self.random.choice(
-                [
-                    (
-                        f"INSERT INTO {table} ({', '.join([*place, *columns])}) VALUES "
-                        f"({', '.join([*map(str, place.values()), *values])})"
-                    ),
-                    (
-                        f"INSERT INTO {table} ({', '.join(place)}) VALUES "
-                        f"({', '.join(map(str, place.values()))})"
-                    ),
-                    f"UPDATE {table} SET {change} WHERE {where}",
-                    f"UPDATE {table} SET id = {self.random.randrange(9)} WHERE {where}",
-                    f"DELETE FROM {table} WHERE {where}",
-                ]
-            )
+        return self.random.choice(
+            [
+                (
+                    f"INSERT INTO {table} ({', '.join([*place, *columns])}) VALUES "
+                    f"({', '.join([*map(str, place.values()), *values])})"
+                ),
+                (
+                    f"INSERT INTO {table} ({', '.join(place)}) VALUES "
+                    f"({', '.join(map(str, place.values()))})"
+                ),
+                f"UPDATE {table} SET {change} WHERE {where}",
+                f"UPDATE {table} SET id = {self.random.randrange(9)} WHERE {where}",
+                f"DELETE FROM {table} WHERE {where}",
+            ]
         )
 
     def change_columns(self) -> None:
@@ -170,6 +187,32 @@ class Model:
             self.change_rows()
             self.run(f"{alter} SET (publish = 'insert, update, delete, truncate')")
 
+    def change_rights(self) -> None:
+        """Hide rows from the role that reads, or not; what an error then asks for is done by `sync`."""
+        table, how = self.random.choice(("a", "b")), self.random.choice(["ENABLE", "DISABLE"])
+        row_security = f"ALTER TABLE {table} {how} ROW LEVEL SECURITY"
+        self.run(self.random.choice([row_security, f"ALTER ROLE {self.name} NOBYPASSRLS"]))
+
+    def open_transaction(self) -> None:
+        """Begin a transaction that changes rows here or elsewhere, and stays open for some steps."""
+        sql, name = self.make_change(), self.random.choice(["postgres", "postgres", self.name])
+        if name != "postgres":
+            sql = "CREATE TABLE IF NOT EXISTS public.t (id int); INSERT INTO public.t VALUES (1)"
+        self.trace.append(f"open in {name}: {sql}")
+        text = f"SET LOCAL lock_timeout = 50; {_ATTEMPT.format(sql)}"
+        self.others.append(start_transaction(self.database, text, name))
+
+    def end_transaction(self) -> None:
+        if self.others:
+            other = self.others.pop(self.random.randrange(len(self.others)))
+            end = self.random.choice(["COMMIT", "COMMIT", "ROLLBACK"])
+            self.trace.append(end)
+            end_transaction(other, end)
+
+    def end_all(self) -> None:
+        while self.others:
+            self.end_transaction()
+
     def step(self) -> None:
         changes: list[Callable[[], None]] = [self.change_rows]
         changes += [
@@ -177,8 +220,11 @@ class Model:
             self.change_partitions,
             self.change_names,
             self.change_publication,
+            self.change_rights,
+            self.open_transaction,
+            self.end_transaction,
         ]
-        (change,) = self.random.choices(changes, [60, 18, 10, 4, 3])
+        (change,) = self.random.choices(changes, [60, 18, 10, 4, 3, 4, 3, 5])
         change()
 
     def sync(self, chance: float) -> None:
@@ -195,17 +241,28 @@ class Model:
         except Killed:
             self.trace.append("a sync that is killed")
             return
+        except TransientError as error:
+            if not re.search(r"pid \d+|has ended since", str(error)):
+                raise
+            self.trace.append(f"a sync that waits: {error}")
+            self.end_all()
+            return
         except ConfigError as error:
-            if not self.lake.failures:
-                if "elt reset" not in str(error):
-                    raise
-                self.lake.told.update(NAMES)
-            self.trace.append(f"a sync that fails: {error}")
-            if self.random.random() < 0.5:
-                self.reset_told()
+            self.heed(error)
             return
         self.reset = set()
         self.trace += ["synced", *self.lake.warnings]
+
+    def heed(self, error: ConfigError) -> None:
+        self.trace.append(f"a sync that fails: {error}")
+        if not self.lake.failures:
+            if "elt reset" not in str(error):
+                raise error
+            self.lake.told.update(NAMES)
+        elif "BYPASSRLS" in " ".join(map(str, self.lake.failures.values())):
+            self.run(f"ALTER ROLE {self.name} BYPASSRLS")
+        if self.random.random() < 0.5:
+            self.reset_told()
 
     def reset_told(self) -> None:
         """Discover the tables, and reset the streams of which a sync has told; the group if that is all."""
@@ -245,9 +302,11 @@ def make(database: Database) -> Iterator[Callable[[int], Model]]:
 
     yield build
     for model in models:
+        model.end_all()
         database.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = "
-            f"'{model.name}'; DROP PUBLICATION IF EXISTS {model.name}"
+            f"'{model.name}'; DROP PUBLICATION IF EXISTS {model.name}; DROP DATABASE {model.name}; "
+            f"DROP OWNED BY {model.name}; DROP ROLE {model.name}"
         )
 
 
@@ -258,10 +317,12 @@ def run_seed(model: Model, rounds: int) -> None:
         model.sync(chance=0.04)
         if model.random.random() < 0.2:
             model.discover()
+    model.end_all()
     model.sync(chance=0)
     model.assert_equal()
     model.reset_told()
-    model.sync(chance=0)
+    for _ in range(2):  # The first may fail for rights, and gets them.
+        model.sync(chance=0)
     assert not model.lake.failures
     model.assert_equal()
 
