@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -191,10 +192,33 @@ def open_watch(config: PostgresConfig, purpose: str) -> Iterator[Session]:
         yield session
 
 
+class _Server:
+    """A server as the driver knows it, with the types that it has.
+
+    The driver asks for all types when it opens a database, by a connection of its own: ten times the work of
+    a connection. Queries have types of `pg_catalog` alone, so these stay right; each connection of a database
+    would close it, so `close` keeps it.
+    """
+
+    def __init__(self, database: Any):
+        self.database = database
+
+    def close(self) -> None:
+        """Do nothing: the next connection needs it."""
+
+
+@lru_cache(maxsize=4)
+def _find_server(uri: str) -> _Server:
+    from adbc_driver_postgresql import connect  # noqa: PLC0415 - as above
+
+    return _Server(connect(uri))
+
+
 @contextmanager
 def _connect(config: PostgresConfig) -> Iterator[Any]:
     try:
-        from adbc_driver_postgresql import dbapi  # noqa: PLC0415 - `spec` does not need it
+        from adbc_driver_manager import AdbcConnection  # noqa: PLC0415 - `spec` does not need it
+        from adbc_driver_postgresql import dbapi  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the source postgres needs the module {error.name}, which is not installed",
@@ -202,7 +226,12 @@ def _connect(config: PostgresConfig) -> Iterator[Any]:
         ) from None
     with _certificates(config) as files:
         try:
-            connection = dbapi.connect(_uri(config, files))
+            uri = _uri(config, files)
+            if files:
+                connection = dbapi.connect(uri)
+            else:
+                server = _find_server(uri)
+                connection = dbapi.Connection(server, AdbcConnection(server.database))
         except _driver_errors() as error:
             place = f"{config.host}:{config.port}/{config.database}"
             raise connection_error(error, place) from None
