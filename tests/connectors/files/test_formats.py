@@ -138,9 +138,40 @@ def test_headers_that_differ_and_files_without_rows(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "compress"),
-    [("gz", gzip.compress), ("bz2", bz2.compress), ("zst", zstandard.compress)],
+    ("text", "rows"),
+    [
+        ('\ufeff"id","a,b","c ""q"""\r\n1,x,y\r\n', [{"id": 1, "a,b": "x", 'c "q"': "y"}]),
+        ("\n\nid,x\n1,2\n", [{"id": 1, "x": 2}]),
+        ("id,x,\n1,2,\n3,4,\n", [{"id": n, "x": n + 1, "column_3": None} for n in (1, 3)]),
+        ("id,x\n1,2\n3,4", [{"id": 1, "x": 2}, {"id": 3, "x": 4}]),
+    ],
+    ids=[
+        "quotes after a mark",
+        "empty lines first",
+        "delimiters at the ends",
+        "no end of the last line",
+    ],
 )
+def test_files_of_csv_begin_and_end_in_several_ways(
+    data: Path, text: str, rows: list[Json]
+) -> None:
+    (data / "a.csv").write_text(text, encoding="utf-8", newline="")
+    assert reader(data, "csv").read() == rows
+
+
+def compress_lz4(content: bytes) -> Any:
+    return pa.compress(content, "lz4", asbytes=True)
+
+
+COMPRESSIONS = [
+    ("gz", gzip.compress),
+    ("bz2", bz2.compress),
+    ("zst", zstandard.compress),
+    ("lz4", compress_lz4),
+]
+
+
+@pytest.mark.parametrize(("ending", "compress"), COMPRESSIONS)
 def test_compressed_files(data: Path, ending: str, compress: Any) -> None:
     (data / f"a.csv.{ending}").write_bytes(compress(b"a,b\n1,2\n") + compress(b"3,4\n"))
     (data / f"b.jsonl.{ending}").write_bytes(compress(b'{"a": 1}\n') + compress(b'{"a": 2}'))
@@ -154,6 +185,16 @@ def test_compressed_files(data: Path, ending: str, compress: Any) -> None:
     )
     text = source.fail(catalog=catalog_of(a={"type": "integer"}))
     assert "bad.csv" in text
+
+
+@pytest.mark.parametrize(("ending", "compress"), COMPRESSIONS)
+def test_compressed_files_may_have_many_members(data: Path, ending: str, compress: Any) -> None:
+    """Programs that write a log compress each of its lines by itself."""
+    for kind, header, row in (("csv", b"a\n", b"%d\n"), ("jsonl", b"", b'{"a": %d}\n')):
+        members = [compress(part) for part in (header, *(row % n for n in range(1000)))]
+        (data / f"a.{kind}.{ending}").write_bytes(b"".join(members))
+        rows = reader(data, kind, f"*.{kind}.{ending}").read()
+        assert [row["a"] for row in rows] == [*range(1000)]
 
 
 def catalog_of(**properties: Json) -> Json:

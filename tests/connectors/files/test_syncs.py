@@ -69,6 +69,27 @@ def test_a_sync_reads_what_is_new_and_what_has_changed(data: Path) -> None:
     assert numbers(messages) == [4, 2, 1, 3]
 
 
+@pytest.mark.parametrize("seconds", [10, 5])
+def test_a_file_that_grows_is_read_again_although_its_time_stays_or_is_set_back(
+    data: Path, seconds: int
+) -> None:
+    put(data, "a.jsonl", '{"n": 1}\n', 10)
+    source = lines(data)
+    _, messages = source.run()
+    put(data, "a.jsonl", '{"n": 1}\n{"n": 2}\n', seconds)
+    _, messages = source.run(last_state(messages))
+    assert numbers(messages) == [1, 2]
+
+
+def test_a_file_that_is_renamed_is_another_file(data: Path) -> None:
+    put(data, "a.jsonl", '{"n": 1}\n', 10)
+    source = lines(data)
+    _, messages = source.run()
+    (data / "a.jsonl").rename(data / "b.jsonl")
+    _, messages = source.run(last_state(messages))
+    assert numbers(messages) == [1]
+
+
 def test_a_read_resumes_after_the_last_state(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.sdk.files.stream._PACK_FILES", 2)
     for n in range(7):
