@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from connectors.declarative.cursors.times.formats import DatetimeFormat
+from connectors.declarative.cursors.times.formats import DatetimeFormat, DatetimeFormats
 from connectors.declarative.source import ManifestSource
 from connectors.sdk.reports import listen_to_warnings
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
@@ -661,6 +661,42 @@ def test_records_that_the_api_cannot_filter_are_left_out(api: RecordingApi) -> N
     assert len(orders(api, dated(), {"updated_at": "2024-01-10T00:00:00Z"}).records) == 3
 
 
+ZONED = "%Y-%m-%dT%H:%M:%S%z"
+PRECISE = {"datetime_format": "%Y-%m-%dT%H:%M:%S.%f%z", "cursor_datetime_formats": [ZONED]}
+EPOCH = {"request_parameters": {"since": "{{ timestamp(stream_interval.start_time) }}"}}
+
+
+@pytest.mark.parametrize(
+    ("cursor", "requester"),
+    [
+        ({"start_time_option": option("since")}, {}),
+        ({"is_client_side_incremental": True}, {}),
+        (PRECISE, EPOCH),
+    ],
+    ids=["by the API", "by the client", "by the API since an epoch"],
+)
+def test_values_with_offsets_are_filtered_as_instants(
+    api: RecordingApi, cursor: Json, requester: Json
+) -> None:
+    """The last of the values as texts is the first of them as instants."""
+    values = ["2024-01-20T23:30:00-0800", "2024-01-21T05:00:00+0000", "2024-01-21T10:00:00+0700"]
+    later = ["2024-01-21T07:45:00+0000", "2024-01-21T01:00:00-0700"]
+    parse = DatetimeFormats([ZONED, "%s_as_float"]).parse
+
+    def script(request: Received) -> Any:
+        since = parse(request.params.get("since", 0))
+        return {"data": [{"updated_at": value} for value in values if parse(value) >= since]}
+
+    api.script = script
+    start = {"datetime": "2024-01-01T00:00:00Z", "datetime_format": SECONDS}
+    cursor = dated(**{"datetime_format": ZONED, "start_datetime": start, **cursor})
+    first = orders(api, cursor, requester=requester)
+    assert first.values("updated_at") == values
+    latest, values = values[0], values + later
+    again = orders(api, cursor, first.state, requester=requester)
+    assert again.values("updated_at") == [latest, *later]
+
+
 # --- injection ------------------------------------------------------------------------------------
 
 
@@ -773,6 +809,40 @@ def test_each_partition_has_a_state(api: RecordingApi) -> None:
         ("a", "2024-01-20T00:00:00Z"),
         ("b", "2024-01-25T00:00:00Z"),
     ]
+
+
+@pytest.mark.parametrize("partitions", [{}, {"partition_router": BY_LIST}])
+@pytest.mark.parametrize(
+    ("datetime_format", "granularity"),
+    [(SECONDS, "PT1S"), (SECONDS, "PT0.000001S"), ("%Y-%m-%d", "P1D")],
+)
+def test_each_period_has_its_records_once_and_the_next_sync_reads_only_the_end_of_the_last(
+    api: RecordingApi, datetime_format: str, granularity: str, partitions: Json
+) -> None:
+    """The granularity may be finer than the format of requests."""
+    hours = ("00:00:00", "12:00:00", "23:59:59")
+    times = [f"2024-01-{day}T{hour}Z" for day in (28, 29, 30) for hour in hours]
+
+    def script(request: Received) -> Any:
+        low, high = request.params["since"], request.params["until"]
+        return {"data": [{"updated_at": time} for time in times if low <= time[: len(low)] <= high]}
+
+    api.script = script
+    cursor = dated(
+        datetime_format=datetime_format,
+        cursor_datetime_formats=[SECONDS],
+        start_datetime={"datetime": times[0], "datetime_format": SECONDS},
+        step="P1D",
+        cursor_granularity=granularity,
+        **SINCE,
+    )
+    midnight = {"now": "2024-01-31T00:00:00Z", **partitions}
+    first = orders(api, cursor, **midnight)
+    shops = len(SHOPS["values"]) if partitions else 1
+    assert first.values("updated_at") == times * shops
+    api.requests.clear()
+    assert orders(api, cursor, first.state, **midnight).records == []
+    assert [request.params["since"][:10] for request in api.requests] == ["2024-01-31"] * shops
 
 
 def test_a_partition_that_fails_keeps_the_states_of_those_before(api: RecordingApi) -> None:

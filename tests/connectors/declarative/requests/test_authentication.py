@@ -15,7 +15,7 @@ import pytest
 from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import clock
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from tests.connectors.declarative.requests.support import NOON, Reading
+from tests.connectors.declarative.requests.support import NOON, Reading, together
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import Received, in_turn, routes
 
@@ -276,6 +276,38 @@ def test_a_token_is_replaced_when_it_expires(reading: Reading, tokens: TokenApi)
     reading.records(OAUTH)
     reading.records(OAUTH)
     assert tokens.issued == 2
+
+
+def test_a_token_that_expires_between_two_pages_is_replaced(
+    reading: Reading, tokens: TokenApi
+) -> None:
+    tokens.answer["expires_in"] = "0"
+
+    def script(request: Received) -> Any:
+        answer, page = tokens(request), int(request.params.get("page", 0))
+        return {"data": [{"id": page}] if page < 2 else []} if answer is ONE else answer
+
+    reading.answer(script)
+    pages = """
+      paginator:
+        type: DefaultPaginator
+        page_token_option: {type: RequestOption, inject_into: request_parameter, field_name: page}
+        pagination_strategy: {type: PageIncrement, page_size: 1}
+    """
+    assert reading.records(together(OAUTH, pages)) == [{"id": 0}, {"id": 1}]
+    assert [request.path for request in reading.api.requests] == ["/token", "/orders"] * 3
+
+
+@pytest.mark.parametrize(
+    "life", [{}, {"expires_in": None}, {"expires_in": "3600"}, {"expires_in": 3600.5}]
+)
+def test_the_life_of_a_token_may_be_missing_a_text_or_a_fraction(
+    reading: Reading, life: dict[str, Any]
+) -> None:
+    reading.configure(client="c-1", secret="s-1", refresh="r-1")
+    reading.answer(routes({"/token": {"access_token": "t", **life}, "/orders": ONE}))
+    assert [reading.records(OAUTH) for _ in range(2)] == [[{"id": 1}]] * 2
+    assert [request.path for request in reading.api.requests] == ["/token", "/orders", "/orders"]
 
 
 @pytest.mark.parametrize(
