@@ -133,8 +133,8 @@ def list_log_warnings(
     hidden = [part.quoted for part, entry in pairs if entry is not None and part.has_row_security]
     if hidden:
         yield (
-            f"row security hides rows of {', '.join(hidden)} from this user, and the log has them: these "
-            f"tables are not read from it. ALTER ROLE {quote_name(config.user)} BYPASSRLS;"
+            f"row security hides rows of {', '.join(hidden)} from this user, and the log has them: no first "
+            f"read of these tables is made. ALTER ROLE {quote_name(config.user)} BYPASSRLS;"
         )
     rows = session.rows(_PUBLICATION.format(name=quote_text(name)))
     if rows and not rows[0]["has_truncations"]:

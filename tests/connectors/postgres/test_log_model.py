@@ -248,12 +248,12 @@ class Model:
             self.end_all()
             return
         except ConfigError as error:
-            self.heed(error)
+            self.obey(error)
             return
         self.reset = set()
         self.trace += ["synced", *self.lake.warnings]
 
-    def heed(self, error: ConfigError) -> None:
+    def obey(self, error: ConfigError) -> None:
         self.trace.append(f"a sync that fails: {error}")
         if not self.lake.failures:
             if "elt reset" not in str(error):
