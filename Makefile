@@ -63,11 +63,12 @@ ui: $(STAMP)  ## Dagster's UI with its daemon, and the demo's API
 	@$(JAVA) && mkdir -p -m 700 "$(DAGSTER_HOME)" && export DAGSTER_HOME="$(DAGSTER_HOME)" $(QUIET) && \
 	exec $(WITH_API) $(BIN)/dagster dev -w workspace.yaml $(ARGS)
 
-check: $(STAMP) docs  ## lint, format, imports, names, types, documentation
+check: $(STAMP) docs  ## lint, format, imports, names, size of the code, types, documentation
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m tests.names
+	$(BIN)/python scripts/code_size.py --check
 	$(BIN)/mypy
 
 # `--quiet` would hide warnings from `--strict` too.
