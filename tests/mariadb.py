@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.daemons import free_ports, wait
-from tests.project import REPOSITORY
+from tests.project import find_program
 
 _SETTINGS = (
     "bind-address=127.0.0.1",
@@ -93,7 +93,7 @@ class MariaDb:
 @contextmanager
 def run_mariadb(*settings: str) -> Iterator[MariaDb]:
     """Run a server with an empty database `shop`, and a user who reads it."""
-    programs = _find_programs()
+    programs = Path(find_program("mariadb"))
     # A test's own folder is closed to the user of the server, who is not root.
     folder = Path(tempfile.mkdtemp(prefix="elt-my-"))
     options = _owner(folder)
@@ -123,10 +123,3 @@ def _owner(folder: Path) -> dict[str, Any]:
         os.chown(folder, user.pw_uid, user.pw_gid)
         options |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     return options
-
-
-def _find_programs() -> Path:
-    script = REPOSITORY / "scripts" / "ensure-mariadb.sh"
-    done = subprocess.run([script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip().splitlines()[-1])

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.daemons import free_ports, wait
-from tests.project import REPOSITORY
+from tests.project import find_program
 
 
 @dataclass
@@ -105,7 +105,7 @@ def _make_server(settings: tuple[str, ...]) -> Iterator[Postgres]:
     # It refuses to run as root, and a test's own folder is closed to anybody else.
     folder = Path(tempfile.mkdtemp(prefix="elt-pg-"))
     (port,) = free_ports(1)
-    server = Postgres(_find_programs(), folder, port, settings)
+    server = Postgres(Path(find_program("postgres")), folder, port, settings)
     try:
         yield server
     finally:
@@ -121,10 +121,3 @@ def find_owner(folder: Path) -> dict[str, Any]:
         os.chown(folder, user.pw_uid, user.pw_gid)
         options |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     return options
-
-
-def _find_programs() -> Path:
-    script = REPOSITORY / "scripts" / "ensure-postgres.sh"
-    done = subprocess.run([script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip().splitlines()[-1])

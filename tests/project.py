@@ -173,6 +173,15 @@ class Project:
         )
 
 
+def find_program(name: str) -> str:
+    """Return the path of a program that a test needs, or of its folder; it is installed where that can be
+    done unattended (`scripts/ensure-….sh`)."""
+    script = REPOSITORY / "scripts" / f"ensure-{name}.sh"
+    done = subprocess.run([script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
 def environment_with(folder: Path, *requirements: str, alone: str | None = None) -> Path:
     """Install packages from PyPI into an environment of their own, once, and return its Python.
 

@@ -22,7 +22,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from tests.programs.windowed_source import reconfigure, windowed
-from tests.project import BIN, REPOSITORY, Project
+from tests.project import BIN, REPOSITORY, Project, find_program
 
 pytestmark = pytest.mark.external
 
@@ -117,18 +117,13 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
     live = {"sync_mode": "incremental", "destination_sync_mode": "append"}
     windowed(project, "lost", config={"fails_at": "2026-01-03T12:00:00+00:00"}, **live)
     with _dagster(project) as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=find_program("chromium"), args=["--no-sandbox"]
+        )
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.set_default_timeout(60_000)
         yield Ui(url, page, project)
         browser.close()
-
-
-def _chromium() -> str:
-    script = REPOSITORY / "scripts" / "ensure-chromium.sh"
-    done = subprocess.run([script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip().splitlines()[-1]
 
 
 class _dagster:

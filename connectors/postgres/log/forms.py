@@ -309,7 +309,7 @@ def compare(before: TableForm, present: TableForm, publication: str) -> Iterator
     renamed = sorted(
         f"{name} (now {present.names.get(number, 'dropped')})"
         for number, name in before.names.items()
-        if present.names.get(number) != name and {number, number.partition(".")[0]} & types
+        if present.names.get(number) != name and number.partition(".")[0] in types
     )
     if renamed:
         yield (

@@ -13,7 +13,7 @@ from tests.connectors.postgres.logged import Lake
 from tests.connectors.postgres.support import FULL, Database, Json
 from tests.e2e.daemons import free_ports, wait
 from tests.postgres import Postgres, find_owner
-from tests.project import REPOSITORY
+from tests.project import find_program
 
 pytestmark = pytest.mark.external
 
@@ -33,20 +33,14 @@ ignore_startup_parameters = extra_float_digits
 @pytest.fixture(scope="module")
 def pool(server: Postgres) -> Iterator[int]:
     """The port of a pool of transactions before the server."""
-    done = subprocess.run(
-        [REPOSITORY / "scripts" / "ensure-pgbouncer.sh"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    program = find_program("pgbouncer")
     (port,) = free_ports(1)
     folder = server.folder
     settings = folder / "pool.ini"
     settings.write_text(SETTINGS.format(server=server.port, port=port))
     with (folder / "pool.log").open("wb") as log:
         process = subprocess.Popen(
-            [done.stdout.strip(), str(settings)], stdout=log, stderr=log, **find_owner(folder)
+            [program, str(settings)], stdout=log, stderr=log, **find_owner(folder)
         )
     through = Postgres(server.programs, folder, port)
     try:
