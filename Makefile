@@ -67,7 +67,7 @@ check: $(STAMP) docs  ## lint, format, imports, names, size of the code, types, 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m tests.names
+	$(BIN)/python scripts/code_names.py
 	$(BIN)/python scripts/code_size.py --check
 	$(BIN)/mypy
 
@@ -80,14 +80,14 @@ format: $(STAMP)  ## what `make check` would have formatted
 	$(BIN)/ruff format .
 
 bench: $(STAMP)  ## ingest, its parts, start, merge and others, beside their peers: make bench ARGS='--only merge'
-	@$(JAVA) && $(BIN)/python -m tests.benchmarks $(if $(RECORDS),--records $(RECORDS)) $(ARGS)
+	@$(JAVA) && $(BIN)/python -m benchmarks $(if $(RECORDS),--records $(RECORDS)) $(ARGS)
 
 archive: $(STAMP)  ## Spark's classes in one file, in about a minute: it starts in two thirds of the time
 	@$(JAVA) && $(QUIET) $(BIN)/python -m elt_assets.lake.spark.archive_maker
 
 clean:  ## remove the environment and every cache (data in dagster_home stays)
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find elt_assets connectors tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find elt_assets connectors tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from elt_assets import settings
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.resources import SparkResource
-from tests import examples
-from tests.dagster_caches import caches
-from tests.project import REPOSITORY, Project
+from tests.support import examples
+from tests.support.dagster_caches import caches
+from tests.support.project import REPOSITORY, Project
 
 HERE = Path(__file__).parent
 INSTANCE = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 pytestmark = pytest.mark.process
 
@@ -39,14 +39,14 @@ except ChildProcessError:
 RUN = """
 import os, sys
 from pathlib import Path
-from tests.benchmarks import measure
+from benchmarks import measure
 work = Path(sys.argv[1])
 done = measure.run([sys.executable, "-c", sys.argv[2]], os.environ, work, work / "log")
 print(done.cost.core)
 """
 TIMED = """
 import subprocess, sys
-from tests.benchmarks import measure
+from benchmarks import measure
 _, cost = measure.timed(lambda: subprocess.run([sys.executable, "-c", sys.argv[2]], check=True))
 print(cost.core)
 """

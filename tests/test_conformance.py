@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 pytestmark = pytest.mark.unit
 

@@ -27,8 +27,8 @@ from connectors.declarative.source import ManifestSource
 from connectors.declarative.stream import ManifestStream
 from connectors.sdk import run
 from elt_assets.defs.carrier import api
-from tests.examples import examples
-from tests.project import BIN, REPOSITORY, Project
+from tests.support.examples import examples
+from tests.support.project import BIN, REPOSITORY, Project
 
 FOLDER = Path(api.__file__).parent
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)

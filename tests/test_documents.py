@@ -13,7 +13,7 @@ from connectors.sdk import SlicedStream, Source, Stream
 from connectors.sdk.http import HttpStream
 from elt_assets.connection.connection_model import Connection
 from elt_assets.settings import Settings
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 pytestmark = pytest.mark.unit
 

@@ -14,8 +14,8 @@ import pytest
 from elt_assets import failpoints
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, armed, killer, reach
-from tests.failpoints import KILLED_IN
-from tests.project import REPOSITORY
+from tests.support.failpoints import KILLED_IN
+from tests.support.project import REPOSITORY
 
 REACHING = """
 from elt_assets.failpoints import Failpoint, reach

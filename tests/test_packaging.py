@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import elt_assets
-from tests.project import BIN, REPOSITORY
+from tests.support.project import BIN, REPOSITORY
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from elt_assets import branches, paths, settings
-from tests.documents import code_blocks, run_command, shell_environment
-from tests.project import REPOSITORY, Project
+from tests.support.documents import code_blocks, run_command, shell_environment
+from tests.support.project import REPOSITORY, Project
 
 README = (REPOSITORY / "README.md").read_text()
 

@@ -18,8 +18,8 @@ from dagster_webserver.cli import dagster_webserver
 from elt_assets.connection import sandbox
 from elt_assets.defs.carrier import api
 from tests.connection.test_connection import declare, load
-from tests.documents import code_blocks
-from tests.project import REPOSITORY
+from tests.support.documents import code_blocks
+from tests.support.project import REPOSITORY
 
 DOCUMENT = (REPOSITORY / "docs" / "security.md").read_text()
 

@@ -14,7 +14,7 @@ import elt_assets
 from elt_assets.cli.entry import COMMANDS
 from elt_assets.connection.connection_model import Connection
 from elt_assets.settings import Settings
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.cli.running import Elt
-from tests.project import Project
+from tests.support.project import Project
 
 SCHEMA = {
     "properties": {

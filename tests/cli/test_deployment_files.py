@@ -15,7 +15,7 @@ import yaml
 from dagster_k8s.job import UserDefinedDagsterK8sConfig
 
 from elt_assets.cli import main
-from tests.project import BIN
+from tests.support.project import BIN
 
 HOME = "/opt/dagster/dagster_home"
 

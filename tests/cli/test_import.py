@@ -12,7 +12,7 @@ import yaml
 
 from elt_assets.cli.commands.importing.schedules import convert_basic, convert_quartz
 from tests.cli.running import Elt
-from tests.project import Project
+from tests.support.project import Project
 
 CONNECTION: dict[str, Any] = {
     "connectionId": "c-1",

@@ -12,7 +12,7 @@ from elt_assets.cli import main
 from tests.cli.running import Elt
 from tests.programs.hostile_source import program
 from tests.programs.scripted import record, script
-from tests.project import Project
+from tests.support.project import Project
 
 
 def offer(own: Project, **changed: Any) -> None:

@@ -23,7 +23,7 @@ from tests.cli.running import Elt
 from tests.connection.test_connection import declare, load
 from tests.programs.json_api import JsonApi, Tokens
 from tests.programs.written_manifest import DOCUMENT, manifest_text, settings, shop_api
-from tests.project import BIN, Project
+from tests.support.project import BIN, Project
 
 TEXT = DOCUMENT.read_text()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.cli.entry import main
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 
 @pytest.fixture

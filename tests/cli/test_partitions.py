@@ -7,7 +7,7 @@ from tests.orchestration.ticking import instance_of
 from tests.programs.scripted import script
 from tests.programs.store_source import open_stores, stores
 from tests.programs.windowed_source import reconfigure
-from tests.project import Project
+from tests.support.project import Project
 
 
 def test_each_partition_has_a_key_and_a_context(own: Project, elt: Elt) -> None:

@@ -14,7 +14,7 @@ import pytest
 from elt_assets.cli import main
 from tests.cli.running import Elt
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 TYPES = {"id": {"type": "integer"}, "name": {"type": "string"}}
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import Elt
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
-from tests.project import Project
+from tests.support.project import Project
 
 LIVE: Any = {
     "sync_mode": "incremental",

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.running import Elt
 from tests.programs.scripted import script, state
 from tests.programs.windowed_source import windowed
-from tests.project import Project
+from tests.support.project import Project
 
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 BY_STATION = {"type": "static", "keys": ["north", "south"], "bind": "station"}

@@ -22,8 +22,8 @@ from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state, status
 from tests.programs.shared_source import append, connection, given
 from tests.programs.windowed_source import windowed
-from tests.project import BIN, REPOSITORY, Project
-from tests.small_disk import mounted
+from tests.support.project import BIN, REPOSITORY, Project
+from tests.support.small_disk import mounted
 
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
 

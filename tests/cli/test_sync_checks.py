@@ -13,7 +13,7 @@ from tests.cli.running import Elt
 from tests.programs.scripted import record, script, state, status
 from tests.programs.shared_source import append, connection
 from tests.programs.windowed_source import windowed
-from tests.project import BIN, REPOSITORY, Project
+from tests.support.project import BIN, REPOSITORY, Project
 
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
 KEYED: Any = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.running import Elt
-from tests.project import Project
 from tests.runner.test_package import index, pip
+from tests.support.project import Project
 
 __all__ = ["index", "pip"]
 

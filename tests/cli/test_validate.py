@@ -10,7 +10,7 @@ import pytest
 from elt_assets.cli import main
 from tests.cli.running import Elt
 from tests.programs.scripted import script
-from tests.project import Project
+from tests.support.project import Project
 
 KEYED: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["name"]]}
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from elt_assets.connection.connection_model import Connection
-from tests.documents import code_blocks
-from tests.project import REPOSITORY
+from tests.support.documents import code_blocks
+from tests.support.project import REPOSITORY
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ from elt_assets.connection.rows import Condition
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.row_conditions import compile_conditions
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, AirbyteStream, ConfiguredStream
-from tests.examples import examples
+from tests.support.examples import examples
 
 TYPES: dict[str, Any] = {
     "whole": {"type": ["null", "integer"]},

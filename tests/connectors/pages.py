@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 
 def write_source(page: str, package: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:

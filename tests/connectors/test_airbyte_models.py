@@ -12,9 +12,9 @@ from connectors.faker import Faker
 from connectors.sdk import Checkpoint
 from connectors.sdk.source import Source
 from elt_assets.errors import TransientError
-from tests.airbyte_models import kinds, parsed
 from tests.connectors.support import catalog, output_of
 from tests.connectors.test_sdk import Script, Scripted
+from tests.support.airbyte_models import kinds, parsed
 
 
 def printed(source: Source, folder: Path, command: str, **files: Any) -> bytes:

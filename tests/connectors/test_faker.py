@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from connectors.faker import Faker
 from tests.connectors.support import call, catalog, errors
-from tests.examples import examples
+from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("users", "products", "orders")

@@ -40,8 +40,8 @@ from connectors.sdk.http.stream import merged
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from tests.connectors import support
-from tests.examples import examples
 from tests.programs.json_api import Answer, JsonApi, serving
+from tests.support.examples import examples
 
 Json = dict[str, Any]
 TIME = {"type": "string", "format": "date-time"}

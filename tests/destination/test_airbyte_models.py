@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.airbyte_models import kinds, parsed
 from tests.destination.running import (
     Destination,
     legacy,
@@ -17,6 +16,7 @@ from tests.destination.running import (
     status,
     stream,
 )
+from tests.support.airbyte_models import kinds, parsed
 
 
 @pytest.mark.spec("protocol.45", "protocol.47")

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from elt_assets.destination.settings import SPECIFICATION
-from tests.documents import code_blocks, shell_environment
-from tests.project import REPOSITORY, Project
+from tests.support.documents import code_blocks, shell_environment
+from tests.support.project import REPOSITORY, Project
 
 DOCUMENT = (REPOSITORY / "docs" / "destination.md").read_text()
 

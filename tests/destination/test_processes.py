@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.destination.running import Destination, Json, lines, records, state, stream
-from tests.project import BIN, REPOSITORY
+from tests.support.project import BIN, REPOSITORY
 
 pytestmark = pytest.mark.spark
 

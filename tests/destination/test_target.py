@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 from elt_assets.destination import target
 from elt_assets.lake.spark.session import SparkProvider
 from tests.destination.running import Destination, Json, lines
-from tests.project import BIN, REPOSITORY
-from tests.small_disk import mounted
+from tests.support.project import BIN, REPOSITORY
+from tests.support.small_disk import mounted
 
 PROPERTIES = {"id": {"type": "integer"}, "name": {"type": "string"}}
 

@@ -26,7 +26,7 @@ from tests.destination.running import (
     status,
     stream,
 )
-from tests.small_disk import mounted
+from tests.support.small_disk import mounted
 
 EAGER = {"checkpoint": {"rows": 1}}
 DEAD_LETTER = "users_dead_letter"

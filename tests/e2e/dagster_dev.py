@@ -17,7 +17,7 @@ import yaml
 
 from tests.e2e.daemons import free_ports, wait
 from tests.e2e.graphql import ask
-from tests.project import BIN, REPOSITORY, Project
+from tests.support.project import BIN, REPOSITORY, Project
 
 LOCATION, REPOSITORY_NAME = "elt_assets.definitions", "__repository__"
 HERE = {"repositoryLocationName": LOCATION, "repositoryName": REPOSITORY_NAME}

@@ -22,8 +22,8 @@ import yaml
 
 from tests.e2e.daemons import free_ports, wait
 from tests.e2e.graphql import ask
-from tests.postgres import Postgres
-from tests.project import BIN, REPOSITORY
+from tests.support.postgres import Postgres
+from tests.support.project import BIN, REPOSITORY
 
 SERVICES = ("code", "webserver", "daemon")
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import SHORT_LIVED
 from tests.e2e.daemons import daemon, free_ports, python_of_executors, wait
-from tests.project import Project
+from tests.support.project import Project
 
 WORKERS = 2
 

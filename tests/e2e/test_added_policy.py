@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.plugin import plugin
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 NEWEST = '''
 """`newest`: the rows of the last checkpoint that had any, and no others."""

@@ -32,7 +32,7 @@ from tests.programs.python_manifest import (
     write_manifest,
 )
 from tests.programs.written_manifest import manifest_text, settings, shop_api, visit
-from tests.project import Project
+from tests.support.project import Project
 
 __all__ = ["own"]
 

@@ -22,7 +22,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from tests.programs.windowed_source import reconfigure, windowed
-from tests.project import BIN, REPOSITORY, Project, find_program
+from tests.support.project import BIN, REPOSITORY, Project, find_program
 
 pytestmark = pytest.mark.external
 

@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.e2e.standalone import Cluster, check_work, cluster, configure
-from tests.object_store import new_bucket, s3_server
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.object_store import new_bucket, s3_server
+from tests.support.project import Project
 
 __all__ = ["cluster"]
 

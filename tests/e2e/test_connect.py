@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.daemons import python_of_executors, run_connect_server
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.external
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake.exceptions import TableNotFoundError
 
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long  # `test_crash_loop` is the short form
 

@@ -16,7 +16,7 @@ import pytest
 
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL
 from tests.programs.counting_source import MODES, counting, expected
-from tests.project import Project
+from tests.support.project import Project
 
 MINUTES = float(os.environ.get("ELT_CRASH_MINUTES", "30"))
 SEED = int(os.environ.get("ELT_CRASH_SEED", "0"))

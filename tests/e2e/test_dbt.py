@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import code_blocks
-from tests.project import REPOSITORY, Project, environment_with
+from tests.support.documents import code_blocks
+from tests.support.project import REPOSITORY, Project, environment_with
 
 pytestmark = [pytest.mark.external, pytest.mark.long]
 

@@ -17,7 +17,7 @@ from tests.orchestration.conftest import own
 from tests.orchestration.running import fetch_materializations, materialize
 from tests.orchestration.ticking import execute, tick
 from tests.programs.orders_api import Orders, serving
-from tests.project import Project
+from tests.support.project import Project
 
 __all__ = ["own"]
 

@@ -23,7 +23,7 @@ from tests.e2e.declarative.engines import Outcome
 from tests.e2e.declarative.generated import Case, cases
 from tests.e2e.declarative.laboratory import Laboratory, compare, laboratory
 from tests.e2e.declarative.scenarios import BY_NAME, MANIFESTS, SCENARIOS, Scenario
-from tests.project import REPOSITORY, environment_with
+from tests.support.project import REPOSITORY, environment_with
 
 pytestmark = pytest.mark.external
 

@@ -15,9 +15,9 @@ from elt_assets.cli import main
 from tests.e2e.daemons import wait
 from tests.e2e.dagster_dev import LAUNCH, REPOSITORY_NAME, START_SCHEDULE
 from tests.e2e.deployed import Deployment
-from tests.postgres import Postgres, postgres
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.postgres import Postgres, postgres
+from tests.support.project import Project
 
 __all__ = ["postgres"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elt_assets.runner.packages import install
-from tests.project import BIN, Project
+from tests.support.project import BIN, Project
 
 pytestmark = pytest.mark.external
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from elt_assets.runner.packages import Installation, install
-from tests.project import Project
 from tests.runner.test_python_versions import other_pythons
+from tests.support.project import Project
 
 pytestmark = pytest.mark.external
 

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from elt_assets import paths
 from elt_assets.sync.selection.filters import hashed
 from tests.programs.scripted import record, script, state, status
-from tests.project import Project
+from tests.support.project import Project
 
 SECRET = "S3CRET-4711"
 TEXT = {"type": "string"}

@@ -16,7 +16,7 @@ from tests.e2e.daemons import free_ports, wait
 from tests.e2e.dagster_dev import LAUNCH, LOCATIONS, REPOSITORY_NAME
 from tests.e2e.graphql import ask
 from tests.orchestration import guest
-from tests.project import BIN, REPOSITORY, Project
+from tests.support.project import BIN, REPOSITORY, Project
 
 pytestmark = [pytest.mark.external, pytest.mark.long]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.project import BIN, REPOSITORY
+from tests.support.project import BIN, REPOSITORY
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:

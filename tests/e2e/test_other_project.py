@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.project import BIN
+from tests.support.project import BIN
 
 PYPROJECT = """
 [project]

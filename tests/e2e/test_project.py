@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.connection import COMPONENT
-from tests.project import BIN
+from tests.support.project import BIN
 
 SETTINGS = """
 [project]

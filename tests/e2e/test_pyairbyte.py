@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.project import BIN, Project, environment_with
+from tests.support.project import BIN, Project, environment_with
 
 pytestmark = [pytest.mark.external, pytest.mark.long]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs.hostile_source import program
-from tests.project import BIN
+from tests.support.project import BIN
 
 SETTINGS = """
 [tool.dg.project]

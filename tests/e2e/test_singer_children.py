@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.project import Project, environment_with
+from tests.support.project import Project, environment_with
 
 pytestmark = [pytest.mark.external, pytest.mark.long]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import BIN, REPOSITORY, Project, environment_with
+from tests.support.project import BIN, REPOSITORY, Project, environment_with
 
 pytestmark = pytest.mark.external
 

@@ -19,11 +19,11 @@ from deltalake import DeltaTable
 from connectors.postgres import Postgres as Source
 from tests.e2e.daemons import python_of_executors, run_connect_server
 from tests.e2e.standalone import Cluster, check_work, cluster, configure
-from tests.object_store import ObjectStore, new_bucket, s3_server
 from tests.plugin import plugin
-from tests.postgres import Postgres, run_postgres
 from tests.programs.sliced_source import Numbers
-from tests.project import REPOSITORY, Project
+from tests.support.object_store import ObjectStore, new_bucket, s3_server
+from tests.support.postgres import Postgres, run_postgres
+from tests.support.project import REPOSITORY, Project
 
 __all__ = ["cluster"]
 

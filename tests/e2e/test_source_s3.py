@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.object_store import KEY, REGION, SECRET, ObjectStore, new_bucket, s3_server
-from tests.project import Project, environment_with
+from tests.support.object_store import KEY, REGION, SECRET, ObjectStore, new_bucket, s3_server
+from tests.support.project import Project, environment_with
 
 pytestmark = [pytest.mark.external, pytest.mark.long]
 

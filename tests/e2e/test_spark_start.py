@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.programs.scripted import record, script, state, status
-from tests.project import Project
+from tests.support.project import Project
 
 MODES: dict[str, dict[str, Any]] = {
     "append": {},

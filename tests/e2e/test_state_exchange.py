@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import BIN, REPOSITORY, Project, environment_with
+from tests.support.project import BIN, REPOSITORY, Project, environment_with
 
 pytestmark = pytest.mark.external
 

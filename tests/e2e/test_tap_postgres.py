@@ -6,8 +6,8 @@ import datetime as dt
 
 import pytest
 
-from tests.postgres import Postgres, postgres
-from tests.project import Project
+from tests.support.postgres import Postgres, postgres
+from tests.support.project import Project
 
 __all__ = ["postgres"]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests import postgres
 from tests.e2e.daemons import free_ports, wait
-from tests.project import REPOSITORY
-from tests.tutorial import Shell, chapters, follow
+from tests.support import postgres
+from tests.support.project import REPOSITORY
+from tests.support.tutorial import Shell, chapters, follow
 
 CHAPTERS = chapters((REPOSITORY / "docs" / "tutorial.md").read_text())
 DATABASE_CHAPTERS = chapters((REPOSITORY / "docs" / "tutorial-databases.md").read_text())

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet
 
-from tests.object_store import ObjectStore, new_bucket, s3_server
 from tests.programs.hostile_source import program
-from tests.project import BIN
+from tests.support.object_store import ObjectStore, new_bucket, s3_server
+from tests.support.project import BIN
 
 CONNECTION = """
 type: elt_assets.ConnectionComponent

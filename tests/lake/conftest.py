@@ -12,8 +12,8 @@ from elt_assets.lake.spark.session import SparkProvider
 from tests.lake.conforming import Conformer
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
-from tests.lying_store import LyingStore, lying_store
-from tests.object_store import ObjectStore, new_bucket, s3_server
+from tests.support.lying_store import LyingStore, lying_store
+from tests.support.object_store import ObjectStore, new_bucket, s3_server
 
 
 @pytest.fixture

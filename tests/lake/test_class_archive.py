@@ -12,7 +12,7 @@ import pytest
 
 from elt_assets.lake.spark import class_archive
 from elt_assets.lake.spark.session import settings
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 OPTIONS = "spark.driver.defaultJavaOptions"
 ARCHIVE = "SharedArchiveFile"

@@ -25,9 +25,9 @@ from elt_assets.lake.schema.logical_types import (
     Struct,
 )
 from elt_assets.lake.schema.metadata_columns import table_schema
-from tests.examples import few
 from tests.lake.conforming import Conformer, Row, changes
 from tests.lake.staging import BIG_INTEGER, BIG_NUMBER, BINARY, DATE, NTZ, TIMESTAMP
+from tests.support.examples import few
 
 WELL_KNOWN = ["String", "BinaryData", "Number", "Integer", "Boolean", "TimeWithTimezone", "Nothing"]
 ODD_NAMES = ["", "a", "A", "a.b", "a b", "_airbyte_meta", "x'\"`\n", "größe", "$ref"]

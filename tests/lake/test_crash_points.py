@@ -39,7 +39,6 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.events import Acknowledged, Checkpoint
 from elt_assets.sync.session import Session, Threshold
-from tests.failpoints import assert_reached
 from tests.lake.camera import Run, photographed, wrong_ends
 from tests.lake.crashing import (
     EVENTS,
@@ -57,7 +56,8 @@ from tests.lake.modelled import NO_SPARK
 from tests.lake.plain import without_spark
 from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import EMITTED_AT, INTEGER, NUMBER, STRING, checkpoint
-from tests.project import REPOSITORY
+from tests.support.failpoints import assert_reached
+from tests.support.project import REPOSITORY
 from tests.sync.doubles import state
 
 pytestmark = pytest.mark.spark

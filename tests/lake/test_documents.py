@@ -35,12 +35,12 @@ from elt_assets.storage.staging import Staging
 from elt_assets.sync.selection.fields import declare_document
 from elt_assets.sync.session import Session, Threshold
 from elt_assets.sync.streams import StreamRules
-from tests.failpoints import assert_reached
 from tests.lake.arrow import make_old
 from tests.lake.crashing import Death, Killed, configured, position
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import APP, EMITTED_AT, INTEGER, STRING
+from tests.support.failpoints import assert_reached
 from tests.sync.doubles import state
 
 pytestmark = pytest.mark.spark

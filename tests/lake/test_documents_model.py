@@ -27,7 +27,7 @@ from elt_assets.storage.staged_files import StagedFiles
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 from elt_assets.sync.streams import StreamRules
-from tests.examples import examples
+from tests.support.examples import examples
 from tests.sync.doubles import MemorySink, catalog, state
 
 pytestmark = pytest.mark.unit

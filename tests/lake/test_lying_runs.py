@@ -23,8 +23,8 @@ from elt_assets.machine_faults import translate
 from tests.lake.crashing import EVENTS, View, configured, event, sync, view
 from tests.lake.harness import Lake
 from tests.lake.staging import NUMBER
-from tests.lying_store import LOG_ENTRY, Lie, LyingStore
-from tests.object_store import ObjectStore, copy_folder, missing_files
+from tests.support.lying_store import LOG_ENTRY, Lie, LyingStore
+from tests.support.object_store import ObjectStore, copy_folder, missing_files
 
 BATCHES = [
     [event(1, 10), event(2, 10), event(None, 1)],

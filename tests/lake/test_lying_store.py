@@ -28,8 +28,8 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.crashing import configured, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.staging import rows
-from tests.lying_store import Lie, LyingStore
-from tests.object_store import ObjectStore, missing_files
+from tests.support.lying_store import Lie, LyingStore
+from tests.support.object_store import ObjectStore, missing_files
 
 SCHEMA = t.StructType([t.StructField("id", t.LongType())])
 WIDER = t.StructType([*SCHEMA.fields, t.StructField("at", t.TimestampNTZType())])

@@ -24,13 +24,13 @@ from elt_assets.lake.write.state_only_writer import StateOnlyWriter
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.storage.location import Location
-from tests.failpoints import assert_reached
 from tests.lake.crashing import SCRIPT, event, sync
 from tests.lake.harness import USERS, Lake
 from tests.lake.modelled import NO_SPARK
 from tests.lake.plain import without_spark
 from tests.lake.staging import APP, checkpoint, stream
-from tests.object_store import ObjectStore, new_bucket, s3_server
+from tests.support.failpoints import assert_reached
+from tests.support.object_store import ObjectStore, new_bucket, s3_server
 
 NEW = "elt:shop/people"
 COMMAND = "elt rename shop users people"

@@ -37,8 +37,8 @@ from tests.lake.crashing import (
 from tests.lake.harness import USERS, Lake
 from tests.lake.staging import checkpoint, rows, stream
 from tests.lake.test_two_writers import opened, together
-from tests.lying_store import Lie, lying_store
-from tests.object_store import ObjectStore, new_bucket, s3_server
+from tests.support.lying_store import Lie, lying_store
+from tests.support.object_store import ObjectStore, new_bucket, s3_server
 
 FIRST = [event(1, 10), event(2, 10), event(None, 1)]
 SECOND = [event(1, 20), event(3, 20), event(None, 2)]

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from tests.documents import code_blocks
-from tests.project import REPOSITORY
+from tests.support.documents import code_blocks
+from tests.support.project import REPOSITORY
 
 pytestmark = pytest.mark.process
 

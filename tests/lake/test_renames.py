@@ -20,9 +20,9 @@ from elt_assets.sync.segments import Segment
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.selection.renames import Renames
 from elt_assets.sync.selective_segments import SelectiveSegmentWriter
-from tests.examples import few
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, checkpoint, rows, stream, take_generations
+from tests.support.examples import few
 
 FIELDS = {"k": INTEGER, "c": INTEGER, "v": INTEGER}
 Batch = list[dict[str, int | None]]

@@ -38,11 +38,11 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRI
 from elt_assets.sync.events import SharedAcknowledged, Sink
 from elt_assets.sync.session import Session, Threshold
 from elt_assets.sync.streams import StreamRules
-from tests.failpoints import assert_reached
 from tests.lake.crashing import Death, Killed
 from tests.lake.modelled import NO_SPARK
 from tests.lake.plain import rows_of, without_spark
 from tests.lake.staging import INTEGER, stream, take_generations
+from tests.support.failpoints import assert_reached
 from tests.sync.doubles import error, message, record, state, status
 
 pytestmark = pytest.mark.spark

@@ -19,7 +19,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.storage.location import Location
-from tests.object_store import new_bucket, s3_process
+from tests.support.object_store import new_bucket, s3_process
 
 IDS = t.StructType([t.StructField("id", t.LongType())])
 PAUSE = 1.0

@@ -28,8 +28,8 @@ from elt_assets.lake.spark.session import (
     read_settings,
     settings,
 )
-from tests.documents import code_blocks
-from tests.project import REPOSITORY
+from tests.support.documents import code_blocks
+from tests.support.project import REPOSITORY
 
 
 def _file(folder: Path, text: str) -> Path:

@@ -21,7 +21,7 @@ from pyarrow import fs
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.spark.statistics import statistics
 from elt_assets.lake.spark.task_io import FileWriter
-from tests.examples import examples
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.unit
 

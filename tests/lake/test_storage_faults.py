@@ -21,7 +21,7 @@ from tests.lake.crashing import configured, done_at, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree
 from tests.lake.staging import checkpoint, unnamed_files
-from tests.small_disk import fill, mounted
+from tests.support.small_disk import fill, mounted
 
 BATCHES = [[event(1, 10), event(None, 1)], [event(1, 20), event(2, 20), event(None, 2)]]
 

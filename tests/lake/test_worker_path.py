@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 LEAVE = """
 import sys

@@ -23,7 +23,6 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRI
 from elt_assets.sync.events import Acknowledged, Checkpoint
 from elt_assets.sync.segments import SegmentWriter
 from elt_assets.sync.session import Session, Threshold
-from tests.examples import few
 from tests.lake.crashing import position
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import (
@@ -37,6 +36,7 @@ from tests.lake.staging import (
     stream,
     struct,
 )
+from tests.support.examples import few
 from tests.sync.doubles import record, state
 
 # Committed or rejected

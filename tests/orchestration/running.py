@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.definitions import build
-from tests.project import Project
+from tests.support.project import Project
 
 START, END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 

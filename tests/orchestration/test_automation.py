@@ -19,7 +19,7 @@ from tests.orchestration.running import END, START, materialize
 from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, run_job, tick
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 UTC = dt.timezone.utc
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.orchestration.running import failure_of, fetch_materializations, materialize, read_log
 from tests.programs.scripted import record, script
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

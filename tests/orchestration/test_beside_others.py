@@ -17,7 +17,7 @@ from elt_assets import SparkResource, read_table
 from elt_assets.lake.spark.session import REQUIRED
 from tests.orchestration.running import materialize
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "America/New_York",

@@ -11,7 +11,7 @@ import yaml
 from elt_assets import definitions_for
 from elt_assets.errors import ConfigError
 from tests.orchestration.ticking import instance_of
-from tests.project import Project
+from tests.support.project import Project
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.orchestration.running import evaluations, failure_of, materialize
 from tests.orchestration.test_run_config import asset, instance
 from tests.programs.scripted import record, script, state, status
 from tests.programs.windowed_source import reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 THINGS = 'key:"scripted/things"'

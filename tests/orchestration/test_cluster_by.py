@@ -11,7 +11,7 @@ from tests.orchestration.test_automation import refuse
 from tests.orchestration.test_checks import THINGS
 from tests.orchestration.ticking import run_job
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 TEXT = {"type": "string"}
 SCHEMA: dict[str, Any] = {

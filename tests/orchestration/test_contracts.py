@@ -15,7 +15,7 @@ from tests.orchestration.test_singer import connect, elt, names, says, schema
 from tests.programs.scripted import record, script, state
 from tests.programs.singer_tap import SCHEMA
 from tests.programs.singer_tap import record as tap_record
-from tests.project import Project
+from tests.support.project import Project
 
 __all__ = ["elt"]
 

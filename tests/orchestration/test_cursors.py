@@ -9,7 +9,7 @@ import pytest
 
 from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -13,7 +13,7 @@ from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.lake.write.table_ownership import check_claims
 from tests.programs.scripted import script
-from tests.project import REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project
 
 SHOP = {"source": {"connector": "faker", "config": {"count": 10}}}
 FORBIDDEN = """

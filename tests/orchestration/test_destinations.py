@@ -25,7 +25,7 @@ from tests.orchestration.running import (
 )
 from tests.programs.scripted import record, script, state, status
 from tests.programs.shared_source import append, connection
-from tests.project import BIN, Project
+from tests.support.project import BIN, Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tests.documents import code_blocks, run_command, shell_environment
 from tests.orchestration.running import materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
-from tests.project import REPOSITORY, Project
+from tests.support.documents import code_blocks, run_command, shell_environment
+from tests.support.project import REPOSITORY, Project
 
 DOCUMENT = (REPOSITORY / "docs" / "dagster.md").read_text()
 DOWNSTREAM = (REPOSITORY / "docs" / "downstream.md").read_text()

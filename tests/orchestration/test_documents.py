@@ -19,10 +19,10 @@ from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.write.stream_tables import StreamTables
-from tests.object_store import new_bucket, s3_server
 from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state, status
-from tests.project import Project
+from tests.support.object_store import new_bucket, s3_server
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 

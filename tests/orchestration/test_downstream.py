@@ -10,7 +10,7 @@ import pytest
 from tests.orchestration.days import DAILY, DAYS, FIRST, SECOND, THIRD
 from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.windowed_source import reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 READINGS = 'key:"weather/readings"'
 STATIONS: Any = {"type": "static", "keys": ["north", "south"], "bind": "station"}

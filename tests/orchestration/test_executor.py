@@ -15,7 +15,7 @@ import pytest
 import elt_assets
 from elt_assets.orchestration.runs.executor import HINT
 from tests.programs.scripted import script, state
-from tests.project import REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project
 
 TEAM = """
 import os

@@ -22,7 +22,7 @@ from tests.orchestration.running import (
 )
 from tests.programs.hostile_source import gone
 from tests.programs.scripted import record, script, state, status
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

@@ -25,7 +25,7 @@ from elt_assets.cli import main
 from elt_assets.errors import ConfigError
 from tests.orchestration.running import failure_of, materialize, read_log
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

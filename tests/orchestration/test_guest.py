@@ -10,7 +10,7 @@ import pytest
 import elt_assets
 from elt_assets.errors import ConfigError
 from tests.orchestration import guest
-from tests.project import Project
+from tests.support.project import Project
 
 
 def test_what_is_not_ours_is_as_without_us(tmp_path: Path, own: Project) -> None:

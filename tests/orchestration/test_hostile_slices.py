@@ -13,7 +13,7 @@ from tests.orchestration.running import failure_of, materialize
 from tests.plugin import plugin
 from tests.programs.scripted import record, script, state
 from tests.programs.sliced_source import Numbers
-from tests.project import REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 

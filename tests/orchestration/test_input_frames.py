@@ -20,7 +20,7 @@ from tests.orchestration.days import DAILY, DAYS, FIRST, THIRD
 from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 

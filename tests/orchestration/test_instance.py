@@ -17,7 +17,7 @@ from elt_assets.lake.write.state_commit import set_state
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.instance import open_instance
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 LOGIN = "username: elt, password: hunter22, hostname: 127.0.0.1"
 

@@ -17,7 +17,7 @@ from tests.orchestration.running import failure_of, materialize, observations, r
 from tests.orchestration.ticking import instance_of, run_job, tick
 from tests.programs.hostile_source import program
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 TYPES = {"id": {"type": "integer"}, "name": {"type": "string"}}
 UPDATE = {"ops": {"scripted_discover_source": {"config": {"policy": "update"}}}}

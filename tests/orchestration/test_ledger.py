@@ -12,7 +12,7 @@ import pytest
 from elt_assets.lake.delta.table import Table
 from tests.orchestration.running import materialize, observations, read_log
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

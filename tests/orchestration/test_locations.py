@@ -11,7 +11,7 @@ from elt_assets.definitions import build
 from tests.orchestration import hooks
 from tests.orchestration.ticking import instance_of, run_job
 from tests.programs.windowed_source import windowed
-from tests.project import Project
+from tests.support.project import Project
 
 ALERT = "elt_failure_alert"
 

@@ -15,7 +15,7 @@ import pytest
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.orchestration.running import materialize
 from tests.programs.counting_source import counting, expected
-from tests.project import Project
+from tests.support.project import Project
 
 POLICIES = (APPEND, APPEND_DEDUP)
 EVERY = 10

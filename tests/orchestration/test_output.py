@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster
 
 from tests.programs.scripted import script
-from tests.project import Project
+from tests.support.project import Project
 
 REPORT = re.compile(r" (reading|writing|committing|starting Spark|installing \S+): ")
 """A report within a phase: how many there are depends on the speed of the machine."""

@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from tests.orchestration.days import DAILY, DAYS, FIRST, SECOND, THIRD
 from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.windowed_source import reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 READINGS = 'key:"weather/readings"'
 INSTANT = dt.datetime(2026, 1, 1, 12, 0, 0, 1, dt.timezone.utc)

@@ -18,7 +18,7 @@ from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.runner.packages import install
 from tests.orchestration.running import fetch_materializations, materialize
 from tests.programs.orders_api import Orders, serving
-from tests.project import Project
+from tests.support.project import Project
 
 FAKER = "airbyte-source-faker==7.2.1"
 HARDCODED = "airbyte-source-hardcoded-records==0.0.48"

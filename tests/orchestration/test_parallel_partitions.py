@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.programs.windowed_source import windowed
-from tests.project import Project
+from tests.support.project import Project
 
 STATIONS = ["north", "south"]
 KEYS = {"type": "static", "keys": STATIONS, "bind": "station"}

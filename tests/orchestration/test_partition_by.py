@@ -10,7 +10,7 @@ from tests.orchestration.running import failure_of, materialize
 from tests.orchestration.test_automation import refuse
 from tests.orchestration.test_checks import THINGS
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 SCHEMA: dict[str, Any] = {
     "id": {"type": "integer"},

@@ -23,7 +23,7 @@ from tests.orchestration.test_partition_events import (
 )
 from tests.orchestration.test_partitions import values
 from tests.programs.windowed_source import calls, reconfigure, windowed
-from tests.project import REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project
 
 KEY = 'key:"weather/readings"'
 MIDDLE = DAYS[1]

@@ -16,7 +16,7 @@ from elt_assets.orchestration.assets.partitions import config_for_partition, con
 from tests.orchestration.running import failure_of, fetch_materializations, materialize, read_log
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import calls, reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 KEY = 'key:"weather/readings"'
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.orchestration.running import failure_of, materialize
 from tests.programs.windowed_source import calls, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 
 @pytest.mark.parametrize("variable", ["ELT_LAKE", "ELT_STAGING"])

@@ -13,8 +13,8 @@ import pytest
 from connectors.postgres import Postgres as Source
 from tests.connectors.postgres.values import TYPES, make_table
 from tests.orchestration.running import materialize
-from tests.postgres import Postgres, postgres
-from tests.project import Project
+from tests.support.postgres import Postgres, postgres
+from tests.support.project import Project
 
 __all__ = ["postgres"]
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.orchestration.running import materialize
 from tests.programs.ranged_source import ORDERS, STORES
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 DEDUPLICATED = ("late", "of_stores", "all_of_stores")

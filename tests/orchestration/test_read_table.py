@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import convert_to_deltalake, write_deltalake
 
-from tests.documents import code_blocks
-from tests.project import REPOSITORY
+from tests.support.documents import code_blocks
+from tests.support.project import REPOSITORY
 
 TIME = 4  # microseconds since 1970
 DOCUMENT = (REPOSITORY / "docs" / "downstream.md").read_text()

@@ -24,7 +24,7 @@ from tests.cli.running import Elt
 from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
-from tests.project import BIN, REPOSITORY, Project
+from tests.support.project import BIN, REPOSITORY, Project
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 KEYED: dict[str, Any] = {

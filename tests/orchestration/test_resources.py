@@ -21,7 +21,7 @@ from elt_assets.orchestration import resources
 from elt_assets.orchestration.resources import spark_provider
 from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script
-from tests.project import REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project
 
 SETTING = "spark.sql.files.maxRecordsPerFile"
 """Can be set on a running session, and has no bearing on what the tests do."""

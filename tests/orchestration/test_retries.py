@@ -10,7 +10,7 @@ import pytest
 from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import calls, reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 KEY = 'key:"weather/readings"'
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append"}

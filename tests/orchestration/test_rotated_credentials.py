@@ -8,7 +8,7 @@ import pytest
 
 from tests.orchestration.running import failure_of, materialize, read_log
 from tests.programs.hostile_source import program
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 

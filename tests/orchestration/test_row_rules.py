@@ -13,7 +13,7 @@ from tests.orchestration.test_automation import refuse
 from tests.orchestration.test_checks import KEY, THINGS, alone, select_failed
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 WARN = dg.AssetCheckSeverity.WARN
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}

@@ -23,7 +23,7 @@ from tests.orchestration.running import (
     read_log,
 )
 from tests.programs.scripted import record, script, state, status
-from tests.project import Project
+from tests.support.project import Project
 
 TEXT = {"type": "string"}
 SCHEMA = {

@@ -22,7 +22,7 @@ from tests.orchestration.running import (
     read_log,
 )
 from tests.programs.windowed_source import calls, reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 KEY, READINGS = 'key:"weather/readings"', dg.AssetKey(["weather", "readings"])
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}

@@ -14,7 +14,7 @@ from tests.orchestration.test_automation import refuse
 from tests.orchestration.ticking import evaluate_schedule, execute, tick
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
-from tests.project import Project
+from tests.support.project import Project
 
 TICK = dt.datetime(2026, 1, 4, 2, tzinfo=dt.timezone.utc)
 THINGS = 'key:"scripted/things"'

@@ -21,7 +21,7 @@ from elt_assets.orchestration.runs import liveness
 from elt_assets.orchestration.runs.daemon import MonitoredRunLauncher, RunQueue
 from elt_assets.orchestration.runs.liveness import FOLDER, alive, fail_dead_runs, has_died
 from tests.orchestration.ticking import instance_of
-from tests.project import REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project
 
 RUNNING = WorkerStatus.RUNNING
 STARTED = dg.DagsterRunStatus.STARTED

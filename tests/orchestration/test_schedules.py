@@ -31,7 +31,7 @@ from tests.orchestration.running import END, START
 from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, tick
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
-from tests.project import Project
+from tests.support.project import Project
 
 UTC = dt.timezone.utc
 TICK = dt.datetime(2026, 1, 9, 2, tzinfo=UTC)

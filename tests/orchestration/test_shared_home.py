@@ -29,13 +29,13 @@ from elt_assets.orchestration.events.reconcile import reconcile
 from elt_assets.orchestration.events.table_events import LAKE_TAG, TableEvents, find_newest_run
 from elt_assets.orchestration.status import stream_statuses
 from elt_assets.orchestration.streams import StreamAsset
-from tests.examples import few
 from tests.orchestration.running import failure_of, materialize, read_log
 from tests.orchestration.test_together import BOTH, ids, reconfigure
 from tests.orchestration.ticking import instance_of
 from tests.programs.scripted import record, script, state
 from tests.programs.shared_source import append, connection
-from tests.project import Project
+from tests.support.examples import few
+from tests.support.project import Project
 
 THINGS = dg.AssetKey(["scripted", "things"])
 ROLLED_BACK, UNREPORTED, OLDER_COPY = "was rolled back or deleted", "the event log", "an older copy"

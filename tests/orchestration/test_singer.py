@@ -16,7 +16,7 @@ from tests.cli.running import Elt
 from tests.orchestration.running import failure_of, materialize, read_log
 from tests.programs import singer_program
 from tests.programs.singer_tap import SCHEMA, USERS, record, state, written
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

@@ -18,7 +18,7 @@ from tests.orchestration.ticking import evaluate_schedule, execute, instance_of,
 from tests.programs.scripted import script
 from tests.programs.store_source import calls, open_stores, stores
 from tests.programs.windowed_source import reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 KEY = 'key:"shop/orders"'
 ORDERS = dg.AssetKey(["shop", "orders"])

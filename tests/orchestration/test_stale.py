@@ -14,7 +14,7 @@ from elt_assets.errors import ConfigError
 from tests.orchestration.running import fetch_materializations, materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import reconfigure, windowed
-from tests.project import Project
+from tests.support.project import Project
 
 KEYED = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}

@@ -20,7 +20,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from tests.orchestration.running import failure_of, materialize, observations, read_log
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

@@ -10,7 +10,7 @@ import pytest
 from elt_assets.orchestration.events.summary import summarize
 from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 COUNTS = {"elt/records_committed": 2, "elt/records_rejected": 0, "elt/policy": "append"}
 

@@ -14,7 +14,7 @@ from elt_assets.errors import ConfigError
 from tests.cli.running import Elt
 from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 KEYED: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
 

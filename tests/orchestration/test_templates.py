@@ -20,7 +20,7 @@ from elt_assets.orchestration import tree
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.templates import evaluate
 from tests.programs.windowed_source import windowed
-from tests.project import Project
+from tests.support.project import Project
 
 READINGS = dg.AssetKey(["weather", "readings"])
 

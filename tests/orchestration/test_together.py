@@ -25,7 +25,7 @@ from tests.orchestration.running import (
     read_log,
 )
 from tests.programs.shared_source import append, connection, given
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 

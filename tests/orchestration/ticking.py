@@ -12,7 +12,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from elt_assets.definitions import build
 from tests.orchestration.running import END, START
-from tests.project import Project
+from tests.support.project import Project
 
 
 @contextlib.contextmanager

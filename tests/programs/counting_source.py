@@ -18,7 +18,7 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRI
 from tests.programs.simple_source import SimpleSource
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
-    from tests.project import Project
+    from tests.support.project import Project
 
 IDS = 40
 MODES = {

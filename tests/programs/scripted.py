@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.programs.singer_program import end_on_command
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
-    from tests.project import Project
+    from tests.support.project import Project
 
 
 def script(

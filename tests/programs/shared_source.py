@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
-    from tests.project import Project
+    from tests.support.project import Project
 
 STREAMS = ("users", "orders")
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "integer"}}}

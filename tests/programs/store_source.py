@@ -19,7 +19,7 @@ from elt_assets.errors import TransientError
 from tests.programs.simple_source import SimpleSource
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
-    from tests.project import Project
+    from tests.support.project import Project
 
 INCREMENTAL = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 

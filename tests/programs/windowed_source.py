@@ -25,7 +25,7 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, Confi
 from tests.programs.simple_source import SimpleSource
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
-    from tests.project import Project
+    from tests.support.project import Project
 
 STATIONS = ("north", "south")
 OPENED, NOW = "2026-01-01", "2026-02-01"

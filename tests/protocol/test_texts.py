@@ -19,7 +19,7 @@ from elt_assets.protocol.airbyte.messages import Message, RawRecord, RecordLines
 from elt_assets.protocol.airbyte.recovery.texts import as_read, decode_for_output, read, repair
 from elt_assets.protocol.runs.protocols import airbyte_runs, singer_runs
 from elt_assets.protocol.singer.messages import Translator, state_value
-from tests.examples import examples
+from tests.support.examples import examples
 
 
 class Sent(NamedTuple):

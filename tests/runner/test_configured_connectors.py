@@ -13,7 +13,7 @@ import yaml
 from elt_assets.runner.packages import Installation
 from elt_assets.runner.process.container import ContainerOptions
 from tests.connection.test_connection import declare, load, refusal
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 PACKAGE = "source-x==1.0"
 

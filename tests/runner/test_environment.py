@@ -22,7 +22,7 @@ from elt_assets.runner.config.environment import Declared
 from elt_assets.runner.kinds.registry import KINDS, ConnectorOptions, open_connector
 from elt_assets.runner.process.marked_processes import MARK
 from tests.programs.hostile_source import hostile_source, program
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 SHOW = """
 if verb == "check":

@@ -18,7 +18,7 @@ from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from elt_assets.runner.process import child as runner
 from elt_assets.runner.process.child import STDERR_LINES, STDERR_WIDTH, Process
 from tests.programs.hostile_source import alive, gone
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 
 def python(script: str) -> Process:

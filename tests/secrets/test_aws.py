@@ -15,9 +15,9 @@ import pytest
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.secrets import aws
-from tests.object_store import ObjectStore, s3_server
 from tests.programs.hostile_source import program
-from tests.project import BIN
+from tests.support.object_store import ObjectStore, s3_server
+from tests.support.project import BIN
 
 LOGIN = {"user": "ada", "password": "hunter-two", "port": 5432, "empty": None}
 CONNECTION = """

@@ -12,7 +12,7 @@ import pytest
 from elt_assets.errors import ConfigError
 from elt_assets.storage.location import Location
 from elt_assets.storage.versioned_file import VersionedFile
-from tests.object_store import new_bucket, s3_server
+from tests.support.object_store import new_bucket, s3_server
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, SharedAc
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.shared_state import SharedState
 from elt_assets.sync.streams import StreamRun
-from tests.examples import examples
+from tests.support.examples import examples
 from tests.sync.doubles import MemorySink, Sent, catalog, record, shared, state
 
 PATIENCE = 30

@@ -18,7 +18,7 @@ from elt_assets.sync.documents import SegmentDocuments
 from elt_assets.sync.selection.fields import FieldSelection, Path
 from elt_assets.sync.selection.filters import RecordFilter, hashed
 from elt_assets.sync.selective_segments import SelectiveSegmentWriter
-from tests.examples import examples
+from tests.support.examples import examples
 
 SALT = b"pepper"
 LEAF = "leaf"

@@ -16,7 +16,7 @@ from elt_assets.errors import TransientError
 from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.sync.events import Checkpoint
-from tests.examples import examples
+from tests.support.examples import examples
 from tests.sync.doubles import cursor, message
 from tests.sync.test_relay import Destination, Sync, record
 

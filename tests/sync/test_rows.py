@@ -23,7 +23,7 @@ from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.selection.renames import Renames
 from elt_assets.sync.session import Threshold
 from elt_assets.sync.streams import StreamRules
-from tests.examples import examples
+from tests.support.examples import examples
 from tests.sync.doubles import MemorySink, Sync, catalog, message, record, shared, status
 from tests.sync.test_filters_model import OBJECTS, RULES, SALT, written
 from tests.sync.test_relay import Destination, States

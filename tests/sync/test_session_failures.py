@@ -19,7 +19,7 @@ from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
 from elt_assets.protocol.singer.messages import Translator
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.session import Threshold
-from tests.examples import examples
+from tests.support.examples import examples
 from tests.sync.doubles import (
     MemorySink,
     Sent,

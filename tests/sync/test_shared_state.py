@@ -20,7 +20,7 @@ from elt_assets.protocol.airbyte.catalog import (
 )
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE
 from elt_assets.sync.session import Threshold
-from tests.examples import examples
+from tests.support.examples import examples
 from tests.sync.doubles import (
     EAGER,
     MemorySink,

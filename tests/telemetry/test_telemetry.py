@@ -26,7 +26,7 @@ from tests.destination.running import Destination, records, stream
 from tests.destination.running import state as destination_state
 from tests.orchestration.running import materialize, read_log
 from tests.programs.scripted import record, script, state
-from tests.project import Project
+from tests.support.project import Project
 
 
 class Receiver(ThreadingHTTPServer):

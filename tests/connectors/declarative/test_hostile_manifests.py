@@ -17,7 +17,7 @@ from tests.connectors.declarative.test_credentials import OAUTH, Json, Shell, ma
 from tests.connectors.support import catalog, errors, records
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import RecordingApi, routes, serving
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 NONE = {"type": "NoAuth"}
 ORDERS = manifest(stream("orders", "/orders", NONE))

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.object_store import s3_server
 from tests.orchestration.conftest import own
+from tests.support.object_store import s3_server
 
 __all__ = ["own"]
 

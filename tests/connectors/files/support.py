@@ -9,7 +9,7 @@ from typing import Any
 from connectors.files import Files
 from connectors.sdk.slices import SliceReader
 from tests.connectors.support import Json, call, errors, records
-from tests.object_store import KEY, REGION, SECRET, ObjectStore
+from tests.support.object_store import KEY, REGION, SECRET, ObjectStore
 
 
 class Reader:

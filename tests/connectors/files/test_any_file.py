@@ -28,7 +28,7 @@ from connectors.sdk.files.globs import parse_glob
 from connectors.sdk.files.options import CsvOptions, JsonLinesOptions
 from connectors.sdk.files.rows import FileRows
 from connectors.sdk.files.texts import cast_texts, json_value
-from tests.examples import examples
+from tests.support.examples import examples
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\ufeff"), max_size=9)
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.sdk.files.memory import limit_memory_growth
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 MOST_MEGABYTES = 700
 """More than the program takes by itself (130) and for a file (400), far less than the files stand for."""

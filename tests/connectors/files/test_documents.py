@@ -14,7 +14,7 @@ from elt_assets.protocol.airbyte.file_references import STAGING
 from tests.connectors.files.support import Reader, last_state
 from tests.connectors.support import Json, errors
 from tests.connectors.support import records as data_of
-from tests.object_store import KEY, REGION, SECRET, new_bucket, s3_server
+from tests.support.object_store import KEY, REGION, SECRET, new_bucket, s3_server
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ import pytest
 from connectors.files import Files
 from tests.connectors.support import call
 from tests.orchestration.running import failure_of, materialize
-from tests.project import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 

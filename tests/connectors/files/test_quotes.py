@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from connectors.sdk.files.formats.quotes import BadQuote, Quotes
 from tests.connectors.files.support import Reader
 from tests.connectors.support import records
-from tests.examples import examples
+from tests.support.examples import examples
 
 PIECES = ['"', '"', '""', ",", "\n", "\r\n", "a", "é", '"b"', ',"c', '"\n', "\\"]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)

@@ -19,7 +19,7 @@ from connectors.sdk.files.read_files import (
     read_state,
 )
 from elt_assets.errors import ConfigError
-from tests.examples import examples
+from tests.support.examples import examples
 
 WINDOW = 10
 ORIGIN = "place: *"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.connectors.files.support import Reader, last_state, s3_options
 from tests.connectors.support import records
-from tests.object_store import KEY, REGION, SECRET, ObjectStore, new_bucket
+from tests.support.object_store import KEY, REGION, SECRET, ObjectStore, new_bucket
 
 KEYS = [
     *(

@@ -21,7 +21,7 @@ from connectors.sdk.files.globs import parse_glob
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.files.support import Reader, last_state, s3_options
 from tests.connectors.support import Json, call, errors, records
-from tests.object_store import SECRET, new_bucket
+from tests.support.object_store import SECRET, new_bucket
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 AUDIT = """
 CREATE TABLE audit (number int AUTO_INCREMENT PRIMARY KEY, before_id int, id int, name varchar(40),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.connectors.mysql.logs import run_logged
-from tests.mariadb import MariaDb, run_mariadb
+from tests.support.mariadb import MariaDb, run_mariadb
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import struct
 from decimal import Decimal
 from typing import Any
 
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 CASES: list[tuple[str, list[str]]] = [
     ("tinyint", ["-128", "127"]),

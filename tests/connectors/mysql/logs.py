@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tests.connectors.logged import Lake
-from tests.mariadb import MariaDb, run_mariadb
+from tests.support.mariadb import MariaDb, run_mariadb
 
 SOURCE = "connectors.mysql.source:MySql"
 SETTINGS = ("log-bin=bin", "server-id=7", "binlog-format=ROW", "binlog-row-metadata=FULL")

@@ -11,7 +11,7 @@ from connectors.mysql.source import MySql
 from connectors.sdk.slices import SlicedStream
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from tests.connectors.support import output_of
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 Json = dict[str, Any]
 

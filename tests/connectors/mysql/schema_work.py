@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pymysql
 
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 NAMES = ("t0", "t1", "t2", "isam", "parted")
 _TYPES = (

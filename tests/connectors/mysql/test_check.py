@@ -14,7 +14,7 @@ from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.mysql.certificates import Authority
 from tests.connectors.mysql.reads import make_configured_stream, messages, open_stream
 from tests.connectors.support import call, catalog, errors
-from tests.mariadb import PASSWORD, MariaDb, run_mariadb
+from tests.support.mariadb import PASSWORD, MariaDb, run_mariadb
 
 pytestmark = pytest.mark.external
 

@@ -10,7 +10,7 @@ import pytest
 from connectors.mysql.source import MySql
 from tests.connectors.mysql.reads import make_configured_stream, messages, open_stream, states
 from tests.connectors.support import errors, records
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

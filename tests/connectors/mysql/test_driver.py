@@ -14,7 +14,7 @@ import pymysql
 from packaging.requirements import Requirement
 
 from connectors.mysql import session
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 if sys.version_info >= (3, 11):
     import tomllib

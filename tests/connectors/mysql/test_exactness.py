@@ -22,10 +22,10 @@ from tests.connectors.mysql.exact_types import (
     server_texts,
 )
 from tests.connectors.mysql.reads import configure, messages, open_stream
-from tests.mariadb import MariaDb
 from tests.orchestration.conftest import own
 from tests.orchestration.running import materialize
-from tests.project import Project
+from tests.support.mariadb import MariaDb
+from tests.support.project import Project
 
 __all__ = ["own"]
 

@@ -10,10 +10,10 @@ import pytest
 
 from connectors.sdk.testing import Kit, KitOptions
 from tests.connectors.mysql.reads import configure, open_stream
-from tests.mariadb import MariaDb
 from tests.orchestration.conftest import own
 from tests.orchestration.running import materialize
-from tests.project import Project
+from tests.support.mariadb import MariaDb
+from tests.support.project import Project
 
 __all__ = ["own"]
 

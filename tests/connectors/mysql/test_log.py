@@ -16,7 +16,7 @@ from tests.connectors.logged import DEDUP, Killed, Lake
 from tests.connectors.mysql.logs import assert_equal, make_lake, run_logged
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload, large_transaction
 from tests.e2e.daemons import wait
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.connectors.mysql.logs import assert_equal, make_lake
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

@@ -13,7 +13,7 @@ from tests.connectors.logged import Killed, Lake
 from tests.connectors.mysql.audit import AUDIT, list_audited, list_events
 from tests.connectors.mysql.logs import make_lake
 from tests.connectors.mysql.workload import TABLES, Workload
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

@@ -16,10 +16,10 @@ from tests.connectors.logged import Failing
 from tests.connectors.mysql.audit import AUDIT, list_audited, list_events, text_of
 from tests.connectors.mysql.logs import run_logged
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload
-from tests.mariadb import MariaDb
 from tests.orchestration.conftest import own
 from tests.orchestration.running import materialize
-from tests.project import Project
+from tests.support.mariadb import MariaDb
+from tests.support.project import Project
 
 __all__ = ["own"]
 

@@ -9,7 +9,7 @@ import pytest
 from elt_assets.protocol.airbyte.messages import INVALID
 from tests.connectors.logged import Lake
 from tests.connectors.mysql.logs import make_lake
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

@@ -18,7 +18,7 @@ from elt_assets.errors import ConfigError, EltError, TransientError
 from tests.connectors.logged import Killed, Lake
 from tests.connectors.mysql.logs import SOURCE, make_lake
 from tests.connectors.mysql.schema_work import NAMES, SchemaWork
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

@@ -12,7 +12,7 @@ import pytest
 from elt_assets.errors import ConfigError
 from tests.connectors.logged import Lake
 from tests.connectors.mysql.logs import assert_equal, make_lake
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

@@ -10,7 +10,7 @@ from elt_assets.errors import ConfigError
 from tests.connectors.logged import Lake
 from tests.connectors.mysql.logs import assert_equal, make_lake, run_logged
 from tests.e2e.daemons import wait
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

@@ -9,7 +9,7 @@ from connectors.mysql.source import MySql
 from elt_assets.errors import ConfigError
 from tests.connectors.logged import Lake
 from tests.connectors.mysql.logs import assert_equal, make_lake, run_logged
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

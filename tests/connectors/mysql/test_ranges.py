@@ -11,7 +11,7 @@ from connectors.sdk import Checkpoint, Slice
 from connectors.sdk.slices import SlicedStream
 from tests.connectors.mysql.reads import make_configured_stream, messages, open_stream, states
 from tests.connectors.support import errors, records
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.external
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tests.mariadb import MariaDb
+from tests.support.mariadb import MariaDb
 
 TABLES = """
 CREATE TABLE plain (id int PRIMARY KEY, name varchar(40) CHARACTER SET latin1, amount decimal(12,2),

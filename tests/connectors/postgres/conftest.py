@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.connectors.postgres.support import Database
-from tests.postgres import Postgres, run_postgres
+from tests.support.postgres import Postgres, run_postgres
 
 _NUMBERS = itertools.count()
 

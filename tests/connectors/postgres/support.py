@@ -14,7 +14,7 @@ from connectors.sdk import Checkpoint, Estimate, Page, Slice, Wait, Warn
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.slices import SlicedStream, SliceReader
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from tests.postgres import Postgres
+from tests.support.postgres import Postgres
 
 Json = dict[str, Any]
 

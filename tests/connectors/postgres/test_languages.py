@@ -13,7 +13,7 @@ from connectors.postgres.config import PostgresConfig
 from connectors.postgres.session import open_session
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.postgres.support import Json
-from tests.postgres import Postgres, run_postgres
+from tests.support.postgres import Postgres, run_postgres
 
 LANGUAGES = {"C": "does not exist", "de_DE.UTF-8": "existiert nicht"}
 """Locales, and a part of the server's text for a database that is not there."""

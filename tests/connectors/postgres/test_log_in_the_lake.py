@@ -19,7 +19,7 @@ from tests.connectors.postgres.support import Database
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
 from tests.orchestration.conftest import own
 from tests.orchestration.running import materialize
-from tests.project import Project
+from tests.support.project import Project
 
 __all__ = ["own"]
 

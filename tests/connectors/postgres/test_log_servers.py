@@ -15,7 +15,7 @@ from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.postgres.logged import Lake
 from tests.connectors.postgres.support import Database, use_cursor
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
-from tests.postgres import Postgres, find_owner, run_postgres, run_standby
+from tests.support.postgres import Postgres, find_owner, run_postgres, run_standby
 
 pytestmark = pytest.mark.external
 

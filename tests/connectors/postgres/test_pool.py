@@ -12,8 +12,8 @@ from elt_assets.errors import TransientError
 from tests.connectors.postgres.logged import Lake
 from tests.connectors.postgres.support import FULL, Database, Json
 from tests.e2e.daemons import free_ports, wait
-from tests.postgres import Postgres, find_owner
-from tests.project import find_program
+from tests.support.postgres import Postgres, find_owner
+from tests.support.project import find_program
 
 pytestmark = pytest.mark.external
 

@@ -19,7 +19,7 @@ from connectors.postgres import Postgres as Source
 from elt_assets.errors import ConfigError, EltError, TransientError
 from tests.connectors.postgres.support import FULL, Database
 from tests.connectors.support import call, errors
-from tests.postgres import Postgres
+from tests.support.postgres import Postgres
 
 pytestmark = pytest.mark.external
 

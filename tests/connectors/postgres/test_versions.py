@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 pytestmark = [pytest.mark.external, pytest.mark.long]
 

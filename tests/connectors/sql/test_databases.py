@@ -24,9 +24,9 @@ from tests.connectors.sql.test_reads import configure
 from tests.connectors.support import call, records
 from tests.orchestration.conftest import own
 from tests.orchestration.running import materialize
-from tests.postgres import Postgres as Server
-from tests.postgres import run_postgres
-from tests.project import Project
+from tests.support.postgres import Postgres as Server
+from tests.support.postgres import run_postgres
+from tests.support.project import Project
 
 __all__ = ["own"]
 

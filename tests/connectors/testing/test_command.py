@@ -12,7 +12,7 @@ import pytest
 
 from elt_assets.cli import main
 from tests.orchestration.conftest import own
-from tests.project import Project
+from tests.support.project import Project
 
 __all__ = ["own"]
 

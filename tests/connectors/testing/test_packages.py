@@ -11,7 +11,7 @@ import pytest
 from connectors.sdk.testing import Kit, KitOptions, Report
 from elt_assets.runner.packages import install
 from tests.e2e.test_tap_postgres import TAP
-from tests.postgres import Postgres, postgres
+from tests.support.postgres import Postgres, postgres
 
 __all__ = ["postgres"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tests.programs.recording_api import Received, RecordingApi, Script
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 Json = dict[str, Any]
 

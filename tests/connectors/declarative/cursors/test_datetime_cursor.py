@@ -31,7 +31,7 @@ from tests.connectors.declarative.cursors.support import (
     option,
     stream,
 )
-from tests.examples import examples
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.unit
 

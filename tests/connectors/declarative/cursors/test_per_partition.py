@@ -40,7 +40,7 @@ from tests.connectors.declarative.cursors.support import (
     stream,
     substream,
 )
-from tests.examples import examples
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.unit
 

@@ -15,7 +15,7 @@ from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.cursors.times.formats import DatetimeFormat
 from connectors.sdk.durations import parse_duration
 from tests.connectors.declarative.cursors.support import Api, at, dated, stream
-from tests.examples import examples
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.unit
 

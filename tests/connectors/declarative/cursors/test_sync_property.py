@@ -23,9 +23,9 @@ from tests.connectors.declarative.cursors.engine import (
     sync,
 )
 from tests.connectors.declarative.cursors.support import at
-from tests.examples import examples
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import Received, RecordingApi, serving
+from tests.support.examples import examples
 
 ORIGIN = datetime(2024, 1, 1, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)

@@ -22,7 +22,7 @@ from connectors.declarative.manifest.template import (
     value,
 )
 from connectors.sdk import limits
-from tests.project import REPOSITORY
+from tests.support.project import REPOSITORY
 
 NOW = datetime(2024, 2, 29, 12, 30, 15, 250_000, tzinfo=timezone.utc)
 CONFIG = {"name": "ada", "number": 5, "none": None, "list": ["a", "b"], "nested": {"key": "x"}}

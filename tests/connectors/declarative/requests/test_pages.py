@@ -18,9 +18,9 @@ from connectors.sdk.http import Request, Response
 from connectors.sdk.http.paginators import MAX_EQUAL_PAGES
 from elt_assets.errors import ConfigError, SystemFailure
 from tests.connectors.declarative.requests.support import Reading, together
-from tests.examples import examples
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import Received, RecordingApi, in_turn
+from tests.support.examples import examples
 
 OFFSET = """
     paginator:
