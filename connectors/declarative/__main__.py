@@ -50,7 +50,14 @@ def main(argv: Sequence[str]) -> int:
             # No failure: whoever started this process may install the engine, and start it again.
             print(f"the manifest needs Airbyte's engine: {'; '.join(reasons)}", file=sys.stderr)
             return NEEDS_AIRBYTE
-        start(arguments.airbyte_python, arguments.manifest, source.modules, words, reasons)
+        start(
+            arguments.airbyte_python,
+            arguments.manifest,
+            source.modules,
+            words,
+            reasons,
+            is_chosen=arguments.engine == AIRBYTE,
+        )
     except ConfigError as error:
         output = SourceOutput(sys.stdout.buffer)
         output.error(error)

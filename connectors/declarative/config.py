@@ -13,13 +13,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from functools import singledispatch
 from typing import Any
 
 from connectors.declarative.manifest import components
+from connectors.declarative.manifest.evaluation.literals import types_of
 from connectors.declarative.manifest.evaluation.sandbox import allow_changes
 from connectors.declarative.manifest.template import Template, TemplateMap, value
-from connectors.declarative.manifest.value_types import types_of
 from connectors.declarative.requests.records import paths
 from connectors.sdk.reports import report_config
 from elt_assets.errors import ConfigError
@@ -93,20 +92,20 @@ def _rules(spec: components.Spec | None) -> components.ConfigNormalizationRules:
 # --- changes --------------------------------------------------------------------------------------
 
 
-@singledispatch
-def _transform(component: Any, config: Config) -> None:
+def _transform(
+    component: components.ConfigAddFields | components.ConfigRemoveFields, config: Config
+) -> None:
     """Change a config in place.
 
     Raises:
         ConfigError: a template fails, or the change is not possible.
     """
-    del config
-    raise ConfigError(f"{component.place}: {type(component).__name__} is not supported")
-
-
-@_transform.register
-def _(component: components.ConfigAddFields, config: Config) -> None:
     condition = component.condition
+    if isinstance(component, components.ConfigRemoveFields):
+        if not condition.text or condition.is_true({"config": config}):
+            for pointer in component.field_pointers:
+                paths.delete(config, pointer)
+        return
     for field in component.fields:
         if not field.path:
             raise ConfigError(
@@ -137,67 +136,26 @@ def _put(config: Config, field: components.AddedFieldDefinition, value_of_field:
         ) from None
 
 
-@_transform.register
-def _(component: components.ConfigRemoveFields, config: Config) -> None:
-    condition = component.condition
-    if not condition.text or condition.is_true({"config": config}):
-        for pointer in component.field_pointers:
-            paths.delete(config, pointer)
-
-
-@_transform.register
-def _(component: components.ConfigRemapField, config: Config) -> None:
-    variables = {"config": config}
-    *above, name = [part.text_of(variables) for part in component.field_path] or [""]
-    parent = paths.value_at_names(config, above)
-    current = parent.get(name) if isinstance(parent, dict) else None
-    if isinstance(current, str):
-        for replacement in _replacements(component, current, variables):
-            parent[name] = replacement
-
-
-def _replacements(
-    component: components.ConfigRemapField, current: str, variables: Mapping[str, Any]
-) -> list[Any]:
-    """Return what replaces a value; nothing if the value stays."""
-    replacements = component.map
-    if isinstance(replacements, Template):
-        mapping = replacements.evaluate(variables)
-        if not isinstance(mapping, dict):
-            raise ConfigError(
-                f"{component.place}.map does not give a mapping",
-                guidance="write a mapping, or correct the value of the config that it uses",
-            )
-        return [mapping[current]] if current in mapping else []
-    names = {
-        Template(name, component.place, component.parameters).evaluate(variables, (str,)): name
-        for name in replacements
-    }
-    return [_evaluate(replacements[names[current]], variables)] if current in names else []
-
-
 # --- checks ---------------------------------------------------------------------------------------
 
 
-@singledispatch
-def _violations(component: Any, config: Mapping[str, Any]) -> Iterator[str]:
+def _violations(
+    component: components.DpathValidator | components.PredicateValidator, config: Mapping[str, Any]
+) -> Iterator[str]:
     """Yield a line for each violation of a validator.
 
     Raises:
         ConfigError: the validator cannot be applied.
     """
-    del config
-    raise ConfigError(f"{component.place}: {type(component).__name__} is not supported")
-
-
-@_violations.register
-def _(component: components.DpathValidator, config: Mapping[str, Any]) -> Iterator[str]:
+    rule = _rule(component.validation_strategy, config)
+    if isinstance(component, components.PredicateValidator):
+        yield from rule(_evaluate(component.value, {"config": config}), f"{component.place}.value")
+        return
     path = [part.text_of({"config": config}) for part in component.field_path]
     if not path:
         raise ConfigError(
             f"{component.place}.field_path is empty", guidance="write the name of a field"
         )
-    rule = _rule(component.validation_strategy, config)
     for checked_value in _values_at(component, config, path):
         yield from rule(checked_value, f"config.{'.'.join(path)}")
 
@@ -218,19 +176,8 @@ def _values_at(
     return [] if value_at_path is paths.MISSING else [value_at_path]
 
 
-@_violations.register
-def _(component: components.PredicateValidator, config: Mapping[str, Any]) -> Iterator[str]:
-    rule = _rule(component.validation_strategy, config)
-    yield from rule(_evaluate(component.value, {"config": config}), f"{component.place}.value")
-
-
-def _rule(
-    strategy: components.ValidateAdheresToSchema | components.CustomValidationStrategy,
-    config: Mapping[str, Any],
-) -> Rule:
+def _rule(strategy: components.ValidateAdheresToSchema, config: Mapping[str, Any]) -> Rule:
     """Return the function that checks values."""
-    if isinstance(strategy, components.CustomValidationStrategy):
-        raise strategy.refusal()
     schema = {"$schema": _DIALECT, **_schema(strategy, config)}
     return lambda checked_value, place: _schema_violations(checked_value, schema, place)
 

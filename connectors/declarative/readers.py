@@ -15,7 +15,6 @@ from connectors.declarative.manifest import components
 from connectors.declarative.requests import Environment, Retriever, build_retriever, load_schema
 
 Stream = components.DeclarativeStream
-AnyStream = Stream | components.StateDelegatingStream
 Schema = Mapping[str, Any]
 
 
@@ -32,11 +31,9 @@ class Readers:
         environment: what the requesters share.
     """
 
-    def __init__(self, environment: Environment, streams: Iterable[AnyStream] = ()):
+    def __init__(self, environment: Environment, streams: Iterable[Stream] = ()):
         self.environment = environment
-        self._selected: dict[str, Mapping[str, Any]] = {}
         self.cursors = Cursors(environment.config, self.pages)
-        environment.selected = self._selected.get
         needed = Counter(
             shared_stream.name
             for stream in streams
@@ -46,10 +43,6 @@ class Readers:
         self._retrievers: dict[Stream, Retriever] = {}
         self._schemas: dict[Stream, Schema] = {}
         self._lock = RLock()
-
-    def select(self, name: str, schema: Schema) -> None:
-        """Request only the fields of a stream that a catalog selects, where requests name the fields."""
-        self._selected[name] = schema.get("properties") or {}
 
     def pages(
         self, stream: Stream, stream_slice: Slice, options: Sequence[Option]
@@ -92,24 +85,10 @@ class Readers:
             return self._schemas[stream]
 
 
-def _parents(stream: AnyStream) -> Iterator[AnyStream]:
+def _parents(stream: Stream) -> Iterator[Stream]:
     """Yield the parent streams of a stream, and theirs."""
-    if isinstance(stream, components.StateDelegatingStream):
-        yield from _parents(stream.full_refresh_stream)
-        yield from _parents(stream.incremental_stream)
-        return
     routers = getattr(stream.retriever, "partition_router", None)
     for router in routers if isinstance(routers, tuple) else (routers,):
-        yield from _parents_of_router(router)
-
-
-def _parents_of_router(router: Any) -> Iterator[AnyStream]:
-    for config in getattr(router, "parent_stream_configs", None) or ():
-        yield config.stream
-        yield from _parents(config.stream)
-    inner = getattr(router, "underlying_partition_router", None)
-    for inner_router in (
-        *(getattr(router, "partition_routers", None) or ()),
-        *((inner,) if inner else ()),
-    ):
-        yield from _parents_of_router(inner_router)
+        for config in getattr(router, "parent_stream_configs", None) or ():
+            yield config.stream
+            yield from _parents(config.stream)

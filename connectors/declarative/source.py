@@ -5,7 +5,7 @@ Spec: Airbyte's low-code manifests; Incremental sync.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Semaphore
@@ -17,12 +17,12 @@ from connectors.declarative.dynamic import make_streams, warn_of_mappings
 from connectors.declarative.manifest.components import (
     AsyncRetriever,
     ConcurrencyLevel,
-    ConditionalStreams,
     DeclarativeSource,
+    DeclarativeStream,
 )
 from connectors.declarative.manifest.loader import Manifest, Refusal, find_refusal, load
 from connectors.declarative.manifest.template import Template
-from connectors.declarative.readers import AnyStream, Readers
+from connectors.declarative.readers import Readers
 from connectors.declarative.requests import Budget, Environment
 from connectors.declarative.requests.environment import TIMEOUT_SECONDS
 from connectors.declarative.stream import ManifestStream
@@ -144,7 +144,7 @@ class ManifestSource(Source):
             report_warning(f"manifest: {refusal}")
         return streams
 
-    def _list_components(self, environment: Environment) -> list[AnyStream]:
+    def _list_components(self, environment: Environment) -> list[DeclarativeStream]:
         """Return the components of all streams that a config gives access to, and keep the refusals of those
         that cannot be made.
 
@@ -152,9 +152,9 @@ class ManifestSource(Source):
             ConfigError: two streams have the same name.
             EltError: the API that defines streams fails.
         """
-        streams: dict[str, AnyStream] = {}
+        streams: dict[str, DeclarativeStream] = {}
         for stream in (
-            *_list_static(self.manifest, environment),
+            *self.manifest.source.streams,
             *make_streams(self.manifest, environment),
         ):
             if isinstance(stream, Refusal):
@@ -194,15 +194,6 @@ class ManifestSource(Source):
         return environment
 
 
-def _list_static(manifest: Manifest, environment: Environment) -> Iterator[AnyStream]:
-    """Yield the streams that a manifest lists, and those whose condition holds."""
-    for stream in manifest.source.streams:
-        if not isinstance(stream, ConditionalStreams):
-            yield stream
-        elif stream.condition.is_true({"config": environment.config}):
-            yield from stream.streams
-
-
 def _name(manifest: Path | str) -> str:
     """Return a name for a manifest: that of its file, or of its folder if the file is named as all are."""
     if isinstance(manifest, str):
@@ -218,9 +209,9 @@ def _threads(level: ConcurrencyLevel | None, config: Mapping[str, Any]) -> int:
     return min(number, level.max_concurrency or MAX_THREADS, MAX_THREADS)
 
 
-def _has_jobs(stream: AnyStream) -> bool:
+def _has_jobs(stream: DeclarativeStream) -> bool:
     """Return whether the API prepares the data of the stream in jobs, which may run at the same time."""
-    return isinstance(getattr(stream, "retriever", None), AsyncRetriever)
+    return isinstance(stream.retriever, AsyncRetriever)
 
 
 def _jobs(source: DeclarativeSource, config: Mapping[str, Any]) -> int:

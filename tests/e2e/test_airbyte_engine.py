@@ -146,16 +146,15 @@ def test_a_manifest_with_python_works_as_any_other(
     assert "401" in json.dumps(answer) and "a-test-key" not in json.dumps(answer)
 
 
-@pytest.mark.parametrize("chosen", ["airbyte", None])
 def test_a_manifest_with_files_has_documents(
     own: Project,
     elt: Elt,
     engine: Path,
     api: JsonApi,
     monkeypatch: pytest.MonkeyPatch,
-    chosen: str | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """On both engines they are the same."""
+    """The engine is chosen because only this one has a FileUploader, and the log says so."""
     (own.home / "packages").symlink_to(engine)
     monkeypatch.setenv("SHOP_API_KEY", "a-test-key")
     for store in api.resources["stores"]:
@@ -172,7 +171,6 @@ def test_a_manifest_with_files_has_documents(
         "shop",
         source={
             "manifest": "manifest.yaml",
-            **({} if chosen is None else {"engine": chosen}),
             "config": {**settings(api), "api_key": {"env": "SHOP_API_KEY"}},
         },
         streams=[{"name": "stores"}],

@@ -32,7 +32,7 @@ EXAMPLES = settings(
     max_examples=12, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
 MANY_EXAMPLES = settings(EXAMPLES, max_examples=400, derandomize=False)
-DISCOVERED = {"dynamic_schema", "dynamic_streams", "intervals", "state_delegating"}
+DISCOVERED = {"dynamic_schema", "dynamic_streams", "intervals"}
 """The scenarios whose `discover` and `check` are compared in every run."""
 
 

@@ -15,6 +15,10 @@ from elt_assets.errors import ConfigError
 _PROGRAM = Path(__file__).with_name("program.py")
 _INJECTED = "__injected_"
 """The prefix of the fields of a config by which the engine takes manifests and code."""
+_UNCHECKED = (
+    "This engine does not check the addresses of requests, and `trust` does not limit where credentials go. "
+    "Write `engine: airbyte` beside `manifest` to accept this, or `engine: ours` to refuse these streams"
+)
 _REASONS = 3
 """Number of reasons that the log shows."""
 
@@ -25,6 +29,8 @@ def start(
     modules: Sequence[str],
     words: Sequence[str],
     reasons: Sequence[str],
+    *,
+    is_chosen: bool,
 ) -> NoReturn:
     """Replace this process by one of Airbyte's engine.
 
@@ -35,6 +41,8 @@ def start(
             folder of the manifest and from the environment of this process.
         words: the command and its options.
         reasons: why this engine runs the manifest, for the log.
+        is_chosen: whether the user has chosen this engine. If not, the log warns that it does not check the
+            addresses of requests; whoever trusts modules has been told that their Python does not either.
 
     Raises:
         ConfigError: the config has fields by which the engine would get a manifest or code, or Python cannot
@@ -46,7 +54,11 @@ def start(
         *reasons[:_REASONS],
         *([f"and {more} more"] if (more := len(reasons) - _REASONS) > 0 else []),
     ]
-    output.log("INFO", f"manifest: it runs on Airbyte's engine: {'; '.join(listed)}")
+    text = f"manifest: it runs on Airbyte's engine: {'; '.join(listed)}"
+    if is_chosen or modules:
+        output.log("INFO", text)
+    else:
+        output.log("WARN", f"{text}. {_UNCHECKED}")
     output.flush()
     command = [str(python), "-I", str(_PROGRAM), f"--manifest={manifest}"]
     command += [f"--trust={module}" for module in modules]

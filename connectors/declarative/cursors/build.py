@@ -9,19 +9,13 @@ from typing import Any
 from connectors.declarative.cursors.count_cursor import CountCursor
 from connectors.declarative.cursors.cursor import Cursor, State, ValueCursor, WholeStream
 from connectors.declarative.cursors.datetime_cursor import DatetimeCursor
-from connectors.declarative.cursors.older_states import (
-    Migration,
-    is_within_retention,
-    legacy_migration,
-)
+from connectors.declarative.cursors.older_states import Migration, legacy_migration
 from connectors.declarative.cursors.per_partition import PartitionedCursor, RoutedStream
 from connectors.declarative.cursors.period_end import sends_end
-from connectors.declarative.cursors.routers.combined import GroupRouter, ProductRouter, UnionRouter
 from connectors.declarative.cursors.routers.parents import Pages, ParentRouter, Stream
+from connectors.declarative.cursors.routers.product import ProductRouter
 from connectors.declarative.cursors.routers.router import ListRouter, Router
-from connectors.declarative.cursors.settings import Settings
 from connectors.declarative.manifest import clock, components
-from elt_assets.errors import ConfigError
 
 
 class Cursors:
@@ -56,23 +50,18 @@ class Cursors:
 
     def choose(
         self,
-        stream: Stream | components.StateDelegatingStream,
+        stream: Stream,
         state: State,
         cursor_field: str | None = None,
-    ) -> tuple[Stream, Cursor, State]:
-        """Return the stream to read, its cursor, and the state with which to begin it.
-
-        A StateDelegatingStream is read in full if there is no state, or an old one; incrementally otherwise.
+    ) -> tuple[Cursor, State]:
+        """Return the cursor of a stream, and the state with which to begin it.
 
         Raises:
             ConfigError: the stream is not valid.
         """
-        if isinstance(stream, components.StateDelegatingStream):
-            delegate, state = self._choose_delegate(stream, state)
-            return self.choose(delegate, state, cursor_field)
         for migration in self._list_migrations(stream):
             state = migration(state)
-        return stream, self.get(stream, cursor_field), state
+        return self.get(stream, cursor_field), state
 
     def make_router(self, stream: Stream) -> Router | None:
         """Return the router over the partitions of a stream; None if it has no partitions.
@@ -101,7 +90,10 @@ class Cursors:
         return PartitionedCursor(router, cursor, is_global=is_global)
 
     def _make_value_cursor(
-        self, stream: Stream, component: components.Component, cursor_field: str | None
+        self,
+        stream: Stream,
+        component: components.DatetimeBasedCursor | components.IncrementingCountCursor,
+        cursor_field: str | None,
     ) -> Cursor:
         if isinstance(component, components.DatetimeBasedCursor):
             self._sync_start = self._sync_start or clock.now()
@@ -109,46 +101,15 @@ class Cursors:
             return DatetimeCursor(
                 component, self._config, cursor_field, self._sync_start, sends_end=has_end
             )
-        if isinstance(component, components.IncrementingCountCursor):
-            return CountCursor(component, self._config, cursor_field)
-        assert isinstance(component, components.Custom)
-        raise component.refusal()
+        return CountCursor(component, self._config, cursor_field)
 
-    def _make_single_router(self, component: components.Component) -> Router:
+    def _make_single_router(
+        self, component: components.ListPartitionRouter | components.SubstreamPartitionRouter
+    ) -> Router:
         if isinstance(component, components.ListPartitionRouter):
             return ListRouter(component, self._config)
-        if isinstance(component, components.SubstreamPartitionRouter):
-            return ParentRouter(component, self._config, self._pages, self.choose)
-        if isinstance(component, components.GroupingPartitionRouter):
-            return GroupRouter(
-                component, self._make_single_router(component.underlying_partition_router)
-            )
-        if isinstance(component, components.UnionPartitionRouter):
-            routers = [self._make_single_router(part) for part in component.partition_routers]
-            return UnionRouter(component, routers, self._config)
-        assert isinstance(component, components.Custom)
-        raise component.refusal()
+        return ParentRouter(component, self._config, self._pages, self.choose)
 
     def _list_migrations(self, stream: Stream) -> Iterator[Migration]:
         for component in stream.state_migrations:
-            if isinstance(component, components.Custom):
-                raise component.refusal()
             yield legacy_migration(component, stream, self._config)
-
-    def _choose_delegate(
-        self, stream: components.StateDelegatingStream, state: State
-    ) -> tuple[Stream, State]:
-        full, incremental = stream.full_refresh_stream, stream.incremental_stream
-        if {full.name, incremental.name} != {stream.name}:
-            raise ConfigError(
-                f"{stream.place} and its two streams have different names",
-                guidance=f"name all of them {stream.name!r}",
-            )
-        if not state:
-            return full, {}
-        period = Settings(stream, self._config).duration("api_retention_period")
-        if period is None or is_within_retention(
-            period, state, [self.get(full), self.get(incremental)]
-        ):
-            return incremental, state
-        return full, {}

@@ -22,7 +22,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from msgspec import Raw
@@ -124,11 +123,6 @@ class Cursor(ABC):
         Raises:
             EltError: a parent stream cannot be read.
         """
-        return None
-
-    def moment_of(self, state: State) -> datetime | None:
-        """Return the time up to which a state covers the stream; None if the state does not show it."""
-        del state
         return None
 
     def lacks_overlap(self) -> bool:

@@ -135,9 +135,6 @@ class DatetimeCursor(ValueCursor[Period]):
         value = state.get(self.field)
         return None if value is None or value == "" else self.parse_saved(value)
 
-    def moment_of(self, state: State) -> datetime | None:
-        return self.value_in(state)
-
     def lacks_overlap(self) -> bool:
         """Return whether the state is the present time and the next read begins there, without an overlap."""
         read_start = self._sync_start or clock.now()

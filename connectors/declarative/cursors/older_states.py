@@ -1,13 +1,13 @@
-"""States of older versions of a connector, and states that are too old to continue from."""
+"""States of older versions of a connector."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from connectors.declarative.cursors.cursor import NO_CURSOR, STATES, Cursor, State
-from connectors.declarative.cursors.settings import Length, text_of
-from connectors.declarative.manifest import clock, components
+from connectors.declarative.cursors.cursor import STATES, State
+from connectors.declarative.cursors.settings import text_of
+from connectors.declarative.manifest import components
 from elt_assets.errors import ConfigError
 
 Migration = Callable[[State], State]
@@ -28,11 +28,8 @@ def legacy_migration(
     """
     router = getattr(stream.retriever, "partition_router", None)
     cursor_field = text_of(getattr(stream.incremental_sync, "cursor_field", None), config)
-    if isinstance(router, components.UnionPartitionRouter):
-        fields = [text_of(router.partition_field, config)]
-    else:
-        parents = getattr(router, "parent_stream_configs", None) or ()
-        fields = [text_of(parent.partition_field, config) for parent in parents]
+    parents = getattr(router, "parent_stream_configs", None) or ()
+    fields = [text_of(parent.partition_field, config) for parent in parents]
     if not fields or not cursor_field:
         raise ConfigError(
             f"{component.place} needs a stream with a parent stream and an incremental sync",
@@ -50,26 +47,6 @@ def legacy_migration(
         }
 
     return migrate
-
-
-def is_within_retention(period: Length, state: State, cursors: Iterable[Cursor]) -> bool:
-    """Return whether an API that keeps its data for a period still has what follows a state.
-
-    Args:
-        period: the length of time for which the API keeps data.
-        state: the state.
-        cursors: the cursors that may have sent the state.
-    """
-    if state.get(NO_CURSOR):
-        return True
-    for cursor in cursors:
-        try:
-            moment = cursor.moment_of(state)
-        except ConfigError:
-            continue
-        if moment is not None:
-            return bool(moment >= clock.now() - period)
-    return False
 
 
 def _is_by_key(state: State, cursor_field: str) -> bool:

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, cast
 
 import msgspec
@@ -64,7 +63,7 @@ class RoutedStream(Cursor):
         del state
         return _RoutedProgress(self.router)
 
-    def contexts(self) -> Iterator[Context] | None:
+    def contexts(self) -> Iterator[Context]:
         return _list_contexts(self.router)
 
 
@@ -84,7 +83,7 @@ class PartitionedCursor(Cursor):
         self.router = router
         self.cursor = cursor
         self.field = cursor.field
-        self.is_global = is_global or router.is_grouped
+        self.is_global = is_global
         shared_names = set(cursor.names) & set().union(*router.names)
         if shared_names:
             raise ConfigError(
@@ -96,12 +95,8 @@ class PartitionedCursor(Cursor):
     def begin(self, state: State) -> PartitionedProgress:
         return PartitionedProgress(self, state)
 
-    def contexts(self) -> Iterator[Context] | None:
+    def contexts(self) -> Iterator[Context]:
         return _list_contexts(self.router)
-
-    def moment_of(self, state: State) -> datetime | None:
-        global_state = state.get(GLOBAL_STATE)
-        return self.cursor.moment_of(global_state) if isinstance(global_state, dict) else None
 
     def lacks_overlap(self) -> bool:
         return self.cursor.lacks_overlap()
@@ -348,12 +343,7 @@ class _Keyed:
     partition: Partition
 
 
-def _list_contexts(router: Router) -> Iterator[Context] | None:
-    """Return the partitions; None if they are groups, which change when another partition appears."""
-    return None if router.is_grouped else _yield_contexts(router)
-
-
-def _yield_contexts(router: Router) -> Iterator[Context]:
+def _list_contexts(router: Router) -> Iterator[Context]:
     for item in _once(router.begin(None).items()):
         if isinstance(item, _Keyed):
             yield item.partition.context
@@ -371,11 +361,6 @@ def _items(
     """
     if contexts is None:
         yield from routing.items()
-    elif router.is_grouped:
-        raise ConfigError(
-            f"single partitions cannot be read: {router.place} makes groups of them, which change",
-            guidance="read the stream as a whole: leave out `partitions`",
-        )
     elif router.must_list:
         yield from _select(routing, contexts)
     else:

@@ -22,12 +22,11 @@ from connectors.declarative.manifest.components import (
     DynamicDeclarativeStream,
     Json,
     Spec,
-    StateDelegatingStream,
 )
 from connectors.declarative.manifest.propagation import Propagation
 from connectors.declarative.manifest.references import resolve
 from connectors.declarative.manifest.report import GUIDANCE, Report
-from connectors.declarative.manifest.shapes import NAMES, shape
+from connectors.declarative.manifest.shapes import NAMES, fields
 from connectors.declarative.manifest.yaml_text import parse
 from elt_assets.errors import ConfigError
 
@@ -101,7 +100,7 @@ class Manifest:
 
     def build_stream(
         self, dynamic: DynamicDeclarativeStream, content: Mapping[str, Any]
-    ) -> DeclarativeStream | StateDelegatingStream:
+    ) -> DeclarativeStream:
         """Return a stream that was made of the template of a dynamic stream.
 
         Args:
@@ -111,14 +110,14 @@ class Manifest:
         Raises:
             ManifestError: the stream has problems; the error lists them.
         """
-        hint = shape(DynamicDeclarativeStream)["stream_template"].type
+        shape = fields(DynamicDeclarativeStream)["stream_template"].shape
         place = f"{dynamic.place}.stream_template"
         report = Report()
         propagation = Propagation(report, parents_win=dynamic.use_parent_parameters)
-        propagated = propagation.apply(hint, content, place, {})
-        stream = Builder(report, self._trusted).convert(hint, propagated, place)
+        propagated = propagation.apply(shape, dict(content), place, {})
+        stream = Builder(report, self._trusted).convert(shape, propagated, place)
         report.raise_problems(f"the stream {content.get('name')!r} of {dynamic.name or place}")
-        assert isinstance(stream, (DeclarativeStream, StateDelegatingStream))
+        assert isinstance(stream, DeclarativeStream)
         return stream
 
 

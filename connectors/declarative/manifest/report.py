@@ -15,7 +15,7 @@ GUIDANCE = (
 _MAX_PROBLEMS = 10_000
 _MAX_PLACES = 3
 """The number of places that are listed for one problem, which a definition can cause in every stream."""
-_STREAM = re.compile(r"(streams\[\d+\](\.streams\[\d+\])?|dynamic_streams\[\d+\])")
+_STREAM = re.compile(r"(streams|dynamic_streams)\[\d+\]")
 """The place of a stream, at the beginning of the places of its parts."""
 
 

@@ -8,7 +8,7 @@ Spec: string interpolation of Airbyte's low-code manifests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from jinja2.exceptions import SecurityError, TemplateSyntaxError, UndefinedError
@@ -297,22 +297,35 @@ class TemplateMap(Mapping[str, Any]):
         return f"TemplateMap({dict(self._items)!r})"
 
 
-def templates(content: Any, place: str = "", parameters: Mapping[str, Any] | None = None) -> Any:
+def templates(
+    content: Any,
+    place: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    make: Callable[[str, str, Any], Template] = Template,
+) -> Any:
     """Return a value of a manifest with its texts as templates, at any depth.
+
+    Args:
+        content: the value.
+        place: its place in the manifest.
+        parameters: what its templates know as `parameters`.
+        make: returns the template of a text.
 
     Returns:
         A Template for a text, a TemplateMap for a mapping, a tuple for a list; other values as they are.
     """
     if isinstance(content, str):
-        return Template(content, place, parameters)
+        return make(content, place, parameters)
     if isinstance(content, Mapping):
         items = {
-            key: templates(part, f"{place}.{key}", parameters) for key, part in content.items()
+            str(key): templates(part, f"{place}.{key}", parameters, make)
+            for key, part in content.items()
         }
         return TemplateMap(items, place, parameters)
     if isinstance(content, (list, tuple)):
+        parts = enumerate(content)
         return tuple(
-            templates(part, f"{place}[{index}]", parameters) for index, part in enumerate(content)
+            templates(part, f"{place}[{index}]", parameters, make) for index, part in parts
         )
     return content
 

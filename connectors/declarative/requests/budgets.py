@@ -25,6 +25,12 @@ from elt_assets.protocol.patterns import Pattern
 Clock = Callable[[], float]
 """Returns a time in seconds that never goes back."""
 
+Policy = (
+    components.MovingWindowCallRatePolicy
+    | components.FixedWindowCallRatePolicy
+    | components.UnlimitedCallRatePolicy
+)
+
 _RELATIVE_SECONDS = 1e9
 """A smaller number in the header for the reset is a number of seconds, a larger one a time since 1970."""
 
@@ -232,14 +238,14 @@ class Budget:
         return max(0.0, seconds)
 
 
-def policy(component: Any, config: Mapping[str, Any], time_now: Clock) -> CallPolicy:
+def policy(component: Policy, config: Mapping[str, Any], time_now: Clock) -> CallPolicy:
     """Return the policy that a component describes.
 
     Raises:
-        ConfigError: the component is not a policy, or one of its values is not usable.
+        ConfigError: one of its values is not usable.
     """
-    matchers = _matchers(component, config)
-    place = getattr(component, "place", "the policy")
+    matchers = [Matcher(matcher, config) for matcher in component.matchers]
+    place = component.place
     if isinstance(component, components.MovingWindowCallRatePolicy):
         rates = [
             (
@@ -256,16 +262,7 @@ def policy(component: Any, config: Mapping[str, Any], time_now: Clock) -> CallPo
         limit = whole_number(component.call_limit, config, f"{place}.call_limit")
         _check_weights(matchers, limit, place)
         return FixedWindow(matchers, limit, _seconds_of(component.period, place), time_now)
-    if isinstance(component, components.UnlimitedCallRatePolicy):
-        return Unlimited(matchers)
-    raise ConfigError(
-        f"{place}: {type(component).__name__} is not supported",
-        guidance="use MovingWindowCallRatePolicy, FixedWindowCallRatePolicy or UnlimitedCallRatePolicy",
-    )
-
-
-def _matchers(component: Any, config: Mapping[str, Any]) -> list[Matcher]:
-    return [Matcher(matcher, config) for matcher in getattr(component, "matchers", None) or ()]
+    return Unlimited(matchers)
 
 
 def _check_weights(matchers: Sequence[Matcher], limit: int, place: str) -> None:

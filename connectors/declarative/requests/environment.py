@@ -42,8 +42,6 @@ class Environment:
         cache: the responses of requesters with `use_cache`.
         named_origins: the origins that manifest and config name, of all requesters.
         job_slots: limits the jobs that run at the same time, of all streams together.
-        selected: returns the JSON schema with the properties of a stream that the catalog selects; None
-            for all properties.
     """
 
     config: MutableMapping[str, Any]
@@ -57,7 +55,6 @@ class Environment:
     sleep: Callable[[float], None] = pause
     cache: ResponseCache = field(default_factory=ResponseCache)
     job_slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
-    selected: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     named_origins: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _credentials: dict[str, Credentials] = field(default_factory=dict, repr=False)

@@ -16,7 +16,7 @@ Evaluate = Callable[[Any, Variables], T]
 Bound = Callable[[Variables], T]
 """Returns a value for the variables of a page, which stand beside those of the slice."""
 
-PAGE = frozenset({"next_page_token", "query_properties"})
+PAGE = frozenset({"next_page_token"})
 """The variables of a page."""
 _CHANGES = re.compile(r"now|today|uuid|random")
 """Parts of the names of functions that return something else each time."""

@@ -241,7 +241,6 @@ def _mapping(template: Any, variables: Variables, types: tuple[type, ...] = ()) 
     evaluated = {
         _name(key, value, variables): _evaluated(value, variables, types)
         for key, value in template.items()
-        if not isinstance(value, components.QueryProperties)
     }
     return {name: value for name, value in evaluated.items() if value is not None}
 

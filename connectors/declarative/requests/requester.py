@@ -20,7 +20,6 @@ from connectors.declarative.requests.failures.policy import (
     ErrorPolicy,
     handlers,
     may_lack_records,
-    must_reset,
 )
 from connectors.sdk.encoding import encode
 from connectors.sdk.http import HttpClient, Request, Response
@@ -50,10 +49,7 @@ class Requester:
         uses_cache: whether responses are kept, unless the component says it.
 
     Raises:
-        ConfigError: the component is not supported, or contradicts itself.
-
-    Attributes:
-        query_properties: the component that names the properties to request; None for none.
+        ConfigError: the component contradicts itself.
     """
 
     def __init__(
@@ -65,12 +61,6 @@ class Requester:
         *,
         uses_cache: bool = False,
     ):
-        if not isinstance(component, components.HttpRequester):
-            raise ConfigError(
-                f"{getattr(component, 'place', 'the requester')}: {type(component).__name__} is not "
-                "supported",
-                guidance="use HttpRequester",
-            )
         self.component = component
         self.environment = environment
         self.credentials = credentials
@@ -78,7 +68,6 @@ class Requester:
         wants_cache = uses_cache if component.use_cache is None else component.use_cache
         self._uses_cache = wants_cache and component.http_method == "GET"
         self.form, self.json = options.written_body(component)
-        self.query_properties, self.properties_name = _query_properties(component)
         self._policy = ErrorPolicy(
             handlers(component.error_handler, environment.config), credentials.expire
         )
@@ -143,7 +132,7 @@ class Requester:
             content=parts.data if parts.data and isinstance(parts.data, str) else None,
             timeout=self._timeout,
         )
-        if self._uses_cache and not (must_reset(response) or may_lack_records(response)):
+        if self._uses_cache and not may_lack_records(response):
             self.environment.cache.put(key, response)
         return response
 
@@ -263,9 +252,6 @@ class SliceRequests:
             form if isinstance(form, str) else dict(form),
             self._json(page),
         )
-        name = self._requester.properties_name
-        if name is not None:
-            parts.params[name] = ",".join(page.get("query_properties") or ())
         for option, by in added:
             parts.add(option, by)
         place = self._requester.credentials.place
@@ -283,33 +269,3 @@ def before_first_use(environment: Environment) -> Variables:
 def _texts(templates: Any, variables: Variables) -> tuple[str, str, str]:
     url, base, path = (text(template, variables) for template in templates)
     return url.strip(), base.strip(), path.strip()
-
-
-def _query_properties(
-    component: components.HttpRequester,
-) -> tuple[components.QueryProperties | None, str | None]:
-    """Return the component that names properties, and the parameter that gets them; None for no parameter.
-
-    Raises:
-        ConfigError: there are several.
-    """
-    named = [
-        (value, name)
-        for name, value in _pairs(component.request_parameters)
-        if isinstance(value, components.QueryProperties)
-    ]
-    fetched = component.fetch_properties_from_endpoint
-    if len(named) > 1 or (named and fetched is not None):
-        raise ConfigError(
-            f"{component.place}: the properties to request are named more than once",
-            guidance="keep one QueryProperties in `request_parameters`",
-        )
-    if named:
-        return named[0]
-    if fetched is not None:
-        return components.QueryProperties(place=fetched.place, property_list=fetched), None
-    return component.query_properties, None
-
-
-def _pairs(mapping: Any) -> Iterable[tuple[str, Any]]:
-    return mapping.items() if isinstance(mapping, Mapping) else ()

@@ -66,10 +66,6 @@ def remove(*pointers: list[str], condition: str = "") -> Json:
     }
 
 
-def remap(path: list[str], values: Any) -> Json:
-    return {"type": "ConfigRemapField", "field_path": path, "map": values}
-
-
 def error_in(act: Callable[[], object]) -> str:
     with pytest.raises(ConfigError) as caught:
         act()
@@ -116,17 +112,14 @@ def test_a_change_within_an_object_is_saved_too() -> None:
 def test_the_config_that_was_given_is_never_changed() -> None:
     written = {"a": {"b": 1}, "list": [{"c": 2}]}
     before = deepcopy(written)
-    changed(
-        written, add(["a", "x"], "1"), remove(["list", "0", "c"]), remap(["a", "b"], {"1": "2"})
-    )
+    changed(written, add(["a", "x"], "1"), remove(["list", "0", "c"]))
     assert written == before
 
 
 def test_later_changes_see_what_earlier_ones_did() -> None:
     found = changed(
-        {"region": "DE"},
-        add(["endpoint"], "{{ config['region'] }}"),
-        remap(["endpoint"], {"DE": "https://eu.example", "US": "https://na.example"}),
+        {"region": "eu"},
+        add(["endpoint"], "https://{{ config['region'] }}.example"),
         add(["host"], "{{ config['endpoint'].split('//')[1] }}"),
         remove(["region"]),
     )
@@ -196,26 +189,6 @@ def test_fields_are_removed_only_if_the_condition_holds() -> None:
     step = remove(["end"], condition="{{ config.get('end') == '' }}")
     assert changed({"end": ""}, step) == {}
     assert changed({"end": "2024"}, step) == {"end": "2024"}
-
-
-def test_a_value_is_replaced_if_the_mapping_has_it() -> None:
-    step = remap(["a", "{{ config['which'] }}"], {"old": "new-{{ config['which'] }}"})
-    assert changed({"which": "b", "a": {"b": "old"}}, step)["a"] == {"b": "new-b"}
-    for other in ({"b": "else"}, {"b": 1}, {"b": ["old"]}, {"c": "old"}, {}, None, "old", ["old"]):
-        assert changed({"which": "b", "a": other}, step)["a"] == other
-
-
-def test_the_mapping_may_come_from_the_config() -> None:
-    step = remap(["a"], "{{ config['names'] }}")
-    assert changed({"a": "x", "names": {"x": "y"}}, step)["a"] == "y"
-    assert "spec.config_normalization_rules.transformations[0].map" in error_in(
-        lambda: changed({"a": "x", "names": 1}, step)
-    )
-
-
-def test_only_the_values_of_a_mapping_that_are_used_are_evaluated() -> None:
-    step = remap(["a"], {"x": "y", "z": "{{ config['none']['such'] }}"})
-    assert changed({"a": "x"}, step) == {"a": "y"}
 
 
 @pytest.mark.parametrize(

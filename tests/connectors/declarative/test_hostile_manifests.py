@@ -169,7 +169,26 @@ def test_the_limit_of_memory_does_not_hold_for_airbytes_engine(tmp_path: Path) -
     options = ("--engine=airbyte", f"--airbyte-python={engine}", "spec")
     process = run_program(tmp_path, *options, CONNECTOR_MAX_MEMORY_MEGABYTES="300")
     own_limit = subprocess.check_output(["/bin/sh", "-c", "ulimit -d"])
-    assert process.stdout.splitlines()[-1] == own_limit.strip() != b"307200"
+    first, last = process.stdout.splitlines()
+    assert last == own_limit.strip() != b"307200"
+    assert json.loads(first)["log"]["level"] == "INFO"
+
+
+def test_an_engine_that_does_not_check_addresses_is_a_warning_unless_the_user_has_chosen_it(
+    tmp_path: Path,
+) -> None:
+    engine = tmp_path / "engine.sh"
+    engine.write_text("#!/bin/sh\n")
+    engine.chmod(0o755)
+    written = json.loads(json.dumps(ORDERS))
+    written["streams"][0]["file_uploader"] = {"type": "FileUploader"}
+    (tmp_path / "manifest.yaml").write_text(json.dumps(written))
+    process = run_program(tmp_path, f"--airbyte-python={engine}", "spec")
+    log = json.loads(process.stdout)["log"]
+    assert log["level"] == "WARN"
+    assert "streams[0].file_uploader: FileUploader is not supported" in log["message"]
+    assert "does not check the addresses of requests" in log["message"]
+    assert "`engine: airbyte`" in log["message"] and "`engine: ours`" in log["message"]
 
 
 def test_a_limit_of_memory_that_is_no_number_is_an_error_of_the_config(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from connectors.declarative.manifest.loader import find_refusal, load
 from connectors.declarative.source import ManifestSource
 from elt_assets.errors import ConfigError
 from tests.connectors.support import call, catalog, errors, output_of, records
-from tests.programs.recording_api import RecordingApi, serving
+from tests.programs.recording_api import RecordingApi, routes, serving
 
 Json = dict[str, Any]
 
@@ -40,6 +40,7 @@ def stream(name: str, **requester: Any) -> Json:
 
 
 GOOD = stream("good")
+ONE = {"data": [{"id": 1}]}
 UNKNOWN_TYPE = stream("unknown_type", authenticator={"type": "NewAuthenticator"})
 UNKNOWN_VALUE = stream(
     "unknown_value",
@@ -75,7 +76,7 @@ def manifest(*streams: Json, checked: str = "good", **others: Any) -> str:
 
 def test_only_the_streams_with_problems_are_refused_and_each_is_named_with_its_reason() -> None:
     manifest_of_five = load(manifest(GOOD, *BAD))
-    assert [entry.name for entry in manifest_of_five.source.streams] == ["good"]  # type: ignore[union-attr]
+    assert [entry.name for entry in manifest_of_five.source.streams] == ["good"]
     for name, reason in REASONS.items():
         error = find_refusal(manifest_of_five.refusals, name)
         assert error is not None and reason in str(error) and f"the stream {name!r}" in str(error)
@@ -92,35 +93,30 @@ def test_a_definition_with_a_problem_refuses_each_stream_that_refers_to_it() -> 
         entry["retriever"]["requester"] = {"$ref": "#/definitions/requester", "path": entry["name"]}
     loaded = load(manifest(*streams, checked="c", definitions={"requester": shared}))
     assert [refusal.name for refusal in loaded.refusals] == ["a", "b"]
-    assert [entry.name for entry in loaded.source.streams] == ["c"]  # type: ignore[union-attr]
+    assert [entry.name for entry in loaded.source.streams] == ["c"]
 
 
-def test_conditional_streams_and_templates_are_refused_one_by_one() -> None:
-    conditional = {
-        "type": "ConditionalStreams",
-        "condition": "{{ true }}",
-        "streams": [GOOD, UNKNOWN_TYPE],
-    }
+RESOLVER: Json = {
+    "type": "HttpComponentsResolver",
+    "retriever": stream("tables")["retriever"],
+    "components_mapping": [],
+}
+
+
+def test_a_template_is_refused_alone() -> None:
     template = {
         "type": "DynamicDeclarativeStream",
         "stream_template": UNKNOWN_VALUE,
-        "components_resolver": {
-            "type": "ConfigComponentsResolver",
-            "stream_config": {"configs_pointer": ["tables"]},
-            "components_mapping": [],
-        },
+        "components_resolver": RESOLVER,
     }
-    loaded = load(manifest(conditional, dynamic_streams=[template]))
-    assert [refusal.place for refusal in loaded.refusals] == [
-        "streams[0].streams[1]",
-        "dynamic_streams[0]",
-    ]
-    assert [entry.name for entry in loaded.source.streams[0].streams] == ["good"]  # type: ignore[union-attr]
+    loaded = load(manifest(GOOD, dynamic_streams=[template]))
+    assert [refusal.place for refusal in loaded.refusals] == ["dynamic_streams[0]"]
+    assert [entry.name for entry in loaded.source.streams] == ["good"]
     assert loaded.source.dynamic_streams == ()
     assert "'SING'" in str(find_refusal(loaded.refusals, "a stream of the template"))
 
 
-def test_a_value_of_the_config_that_does_not_fit_refuses_only_the_stream_that_it_defines(
+def test_a_value_of_the_api_that_does_not_fit_refuses_only_the_stream_that_it_defines(
     tmp_path: Path,
 ) -> None:
     item = "{{ components_values['VALUE'].strip() }}"
@@ -133,8 +129,7 @@ def test_a_value_of_the_config_that_does_not_fit_refuses_only_the_stream_that_it
         "type": "DynamicDeclarativeStream",
         "stream_template": stream("", http_method="GET"),
         "components_resolver": {
-            "type": "ConfigComponentsResolver",
-            "stream_config": {"type": "StreamConfig", "configs_pointer": ["tables"]},
+            **RESOLVER,
             "components_mapping": [
                 {
                     "type": "ComponentMappingDefinition",
@@ -150,9 +145,10 @@ def test_a_value_of_the_config_that_does_not_fit_refuses_only_the_stream_that_it
         {"name": "singing", "path": "x", "method": "SING"},
         {"name": "no_method", "path": "x"},
     ]
-    with serving(RecordingApi(lambda _: {"data": [{"id": 1}]})) as api:
+    script = routes({"/tables": lambda _: {"data": tables}, "/good": ONE, "/x": ONE})
+    with serving(RecordingApi(script)) as api:
         source = ManifestSource(manifest(GOOD, dynamic_streams=[template]))
-        config = {"url": api.url, "tables": tables}
+        config = {"url": api.url}
         code, messages = call(source, tmp_path, "discover", config=config)
         logs = [entry["log"]["message"] for entry in messages if entry["type"] == "LOG"]
         names = [entry["name"] for entry in messages[-1]["catalog"]["streams"]]
@@ -172,7 +168,7 @@ def test_a_value_of_the_config_that_does_not_fit_refuses_only_the_stream_that_it
         assert "'SING' is not one of" in failures["singing"]
         assert "item 3 of the list of streams" in failures["no_method"]
 
-        config["tables"] = tables[1:]
+        del tables[0]
         template["name"] = "tables"
         alone = manifest(checked="sales", dynamic_streams=[template])
         code, messages = call(ManifestSource(alone), tmp_path, "discover", config=config)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -30,16 +28,7 @@ from tests.programs.recording_api import Received, Script
 
 Json = dict[str, Any]
 
-DYNAMIC = (
-    "table_a",
-    "table_b c",
-    "table_d",
-    "report_a",
-    "report_b",
-    "report_usual",
-    "users",
-    "teams",
-)
+DYNAMIC = ("table_a", "table_b c", "table_d")
 ONE_RECORD = [{"id": 1}]
 
 
@@ -141,24 +130,12 @@ def serve_encodings(_: int) -> Script:
         "gzip_csv": gzip.compress(table),
         "gzip_jsonl": gzip.compress(lines),
         "gzip_json": gzip.compress(json.dumps({"data": rows}).encode()),
-        "zip_csv": _zip({"a.csv": table, "b.csv": b"id,text\n9,last\n"}),
-        "zip_jsonl": _zip({"a.jsonl": lines}),
-        "zip_gzip": _zip({"a.jsonl.gz": gzip.compress(lines)}),
-        "items": {"meta": 1, "data": {"rows": rows}},
         "one_object": {"data": {"first": rows[0]}},
         "root_list": rows,
         "root_object": rows[2],
         "no_path": {"data": {"something": rows}},
     }
     return tree({f"/{name}": _constant(body) for name, body in bodies.items()})
-
-
-def _zip(files: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return buffer.getvalue()
 
 
 def _constant(body: Any) -> Script:
@@ -355,14 +332,8 @@ def _choose(all_orders: Sequence[Json], parameters: dict[str, str]) -> list[Json
     return [order for order in chosen if state is None or order["state"] == state]
 
 
-def recent(round_: int) -> Script:
-    """All orders, and the recent ones alone."""
-    all_orders = orders(round_)
-    return tree({"/orders": lambda _: {"data": all_orders}, "/recent": all_orders})
-
-
 def tables(_: int) -> Script:
-    """Tables that an endpoint lists, reports and lists."""
+    """Tables that an endpoint lists."""
     listed = [
         {"id": 1, "name": "a", "key": "id"},
         {"id": 2, "name": "b c", "key": "number", "view": "all"},
@@ -387,20 +358,6 @@ def fields(_: int) -> Script:
         {"name": "state", "kind": "texts"},
     ]
     return tree({"/fields": lambda _: {"data": [{"columns": columns}]}, "/orders": orders(0)})
-
-
-def properties(_: int) -> Script:
-    """Orders with the properties that a request names."""
-    names = [{"name": name} for name in ("id", "amount", "shop")]
-
-    def script(request: Received) -> Any:
-        if request.path == "/properties":
-            return {"data": names}
-        fields = request.params["fields"].split(",")
-        records = [{name: f"{name} {number}" for name in fields} for number in range(6)]
-        return serve_list(records)(request)
-
-    return script
 
 
 def slow(round_: int) -> Script:
@@ -456,24 +413,3 @@ def _file(name: str, all_orders: list[Json]) -> Answer:
         *(f"{order['id']},{order['updated_at']},{order['shop']}" for order in part),
     ]
     return Answer(body="\n".join(lines).encode(), headers={"Content-Type": "text/csv"})
-
-
-def resets(round_: int) -> Script:
-    """Pages that expire once, and pages that forget their shop if it is repeated."""
-    all_orders = orders(round_)
-    expired: list[str] = []
-
-    def reset(request: Received) -> Any:
-        if request.params.get("after") == "c8" and not expired:
-            expired.append("c8")
-            return Answer(410, {"message": "begin again"})
-        return serve_list(all_orders)(request)
-
-    return tree(
-        {
-            "/reset": reset,
-            "/orders": lambda request: serve_list(_choose(all_orders, parse_parameters(request)))(
-                request
-            ),
-        }
-    )

@@ -204,7 +204,6 @@ def _no_field_is_lost(observed: Json) -> None:
 
 _PARENTS = {
     "cache": _shops_once,
-    "groups_and_unions": _parents_once,
     "incremental_parents": _parents_once,
     "older_states": _parents_once,
 }

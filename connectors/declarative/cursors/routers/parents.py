@@ -34,8 +34,8 @@ from elt_assets.errors import ConfigError
 Stream = components.DeclarativeStream
 Pages = Callable[[Stream, Slice, Sequence[Option]], Iterable[Page]]
 """Function that requests the pages of a slice of a stream, with the values that it puts into requests."""
-Choice = Callable[[Stream | components.StateDelegatingStream, State], tuple[Stream, Cursor, State]]
-"""Function that returns the stream to read, its cursor, and the state to begin with."""
+Choice = Callable[[Stream, State], tuple[Cursor, State]]
+"""Function that returns the cursor of a stream, and the state to begin with."""
 
 CHILD_RESPONSE = "child_response"
 """Name of the extra value with the child's first page, where a parent record contains it."""
@@ -85,9 +85,6 @@ class ParentRouter(Router):
     def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:
         return options_of({parent.field: parent.injection for parent in self.parents}, partition)
 
-    def has_options(self) -> bool:
-        return any(parent.injection is not None for parent in self.parents)
-
 
 class _Parent:
     """One parent stream, and what of its records makes a partition."""
@@ -95,7 +92,8 @@ class _Parent:
     def __init__(self, component: components.ParentStreamConfig, config: Mapping[str, Any]):
         settings = Settings(component, config)
         self.stream = component.stream
-        self._cursor_field = _cursor_field(component.stream, config)
+        cursor = self.stream.incremental_sync
+        self._cursor_field = text_of(getattr(cursor, "cursor_field", None), config)
         self.is_incremental = component.incremental_dependency
         self.field = settings.require("partition_field")
         self.injection = injection(component.request_option, config)
@@ -162,12 +160,12 @@ class _ParentRouting(Routing):
             for parent in parents
         ]
         self._progress = {
-            parent.stream.name: read[1] for parent, read in self._reads if read is not None
+            parent.stream.name: progress for parent, progress in self._reads if progress is not None
         }
 
     def items(self) -> Iterator[Partition | Action]:
-        for parent, read in self._reads:
-            yield from self._items_of(parent, *(read or self._start_read(parent)))
+        for parent, progress in self._reads:
+            yield from self._items_of(parent, progress or self._start_read(parent))
 
     def parent_state(self) -> dict[str, Raw]:
         return {name: progress.encode() for name, progress in self._progress.items()}
@@ -175,14 +173,13 @@ class _ParentRouting(Routing):
     def _tracks(self, parent: _Parent) -> bool:
         return self._is_tracked and parent.is_incremental
 
-    def _start_read(self, parent: _Parent) -> tuple[Stream, Progress]:
+    def _start_read(self, parent: _Parent) -> Progress:
         saved = parent.state_in(self._state) if self._tracks(parent) else {}
-        stream, cursor, state = self._choose(parent.stream, saved)
-        return stream, cursor.begin(state)
+        cursor, state = self._choose(parent.stream, saved)
+        return cursor.begin(state)
 
-    def _items_of(
-        self, parent: _Parent, stream: Stream, progress: Progress
-    ) -> Iterator[Partition | Action]:
+    def _items_of(self, parent: _Parent, progress: Progress) -> Iterator[Partition | Action]:
+        stream = parent.stream
         tracks = self._tracks(parent)
         for stream_slice in progress.slices():
             pages = self._pages(stream, stream_slice, progress.options(stream_slice))
@@ -204,15 +201,6 @@ def _now_or_later(action: Action, *, is_later: bool) -> Iterator[Action]:
         yield action
     else:
         action()
-
-
-def _cursor_field(
-    stream: Stream | components.StateDelegatingStream, config: Mapping[str, Any]
-) -> str:
-    """Return the cursor field of a stream; an empty text if it has none."""
-    if isinstance(stream, components.StateDelegatingStream):
-        stream = stream.incremental_stream
-    return text_of(getattr(stream.incremental_sync, "cursor_field", None), config)
 
 
 def _find_value(record: Any, path: Sequence[str]) -> Any:

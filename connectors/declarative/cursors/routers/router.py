@@ -69,14 +69,12 @@ class Router(ABC):
         names: the names of the values of a partition, without `PARENT_SLICE`. Each set is one kind of
             partitions.
         has_parents: whether partitions have a `PARENT_SLICE`.
-        is_grouped: whether partitions change with what is beside them, so that they have no state.
         must_list: whether a partition is known only when all of them are listed.
     """
 
     place: str
     names: Sequence[frozenset[str]]
     has_parents = False
-    is_grouped = False
     must_list = False
 
     @abstractmethod
@@ -92,10 +90,6 @@ class Router(ABC):
         """Yield the values that a partition puts into requests."""
         del partition
         return iter(())
-
-    def has_options(self) -> bool:
-        """Return whether partitions put values into requests."""
-        return False
 
     def partition_of(self, context: Context) -> Partition:
         """Return the partition with a context, for a router that need not list them.
@@ -149,9 +143,6 @@ class ListRouter(Router):
 
     def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:
         return options_of({self.name: self._injection}, partition)
-
-    def has_options(self) -> bool:
-        return self._injection is not None
 
 
 def _list_values(component: components.ListPartitionRouter, config: Mapping[str, Any]) -> list[Any]:

@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated
 
-from connectors.declarative.manifest.components.base import Component, Custom
-from connectors.declarative.manifest.components.requests import (
-    RequestOption,
-)
+from connectors.declarative.manifest.components.base import Component, Unsupported
+from connectors.declarative.manifest.components.requests import RequestOption
 from connectors.declarative.manifest.template import Template, TemplateMap
-
-JwtAlgorithm = Literal[
-    "HS256",
-    "HS384",
-    "HS512",
-    "ES256",
-    "ES256K",
-    "ES384",
-    "ES512",
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "EdDSA",
-]
 
 
 class NoAuth(Component):
@@ -51,38 +32,6 @@ class BasicHttpAuthenticator(Component):
 
     username: Template
     password: Template = Template("")
-
-
-class JwtHeaders(Component, tag=False):
-    """The standard headers of a JSON web token."""
-
-    kid: Template | None = None
-    typ: Template | None = Template("JWT")
-    cty: Template | None = None
-
-
-class JwtPayload(Component, tag=False):
-    """The standard claims of a JSON web token."""
-
-    iss: Template | None = None
-    sub: Template | None = None
-    aud: Template | None = None
-
-
-class JwtAuthenticator(Component):
-    """A JSON web token that is signed here."""
-
-    secret_key: Template
-    algorithm: JwtAlgorithm
-    base64_encode_secret_key: bool | Template = False
-    token_duration: int = 1200
-    header_prefix: Template | None = None
-    jwt_headers: JwtHeaders | None = None
-    additional_jwt_headers: TemplateMap | None = None
-    jwt_payload: JwtPayload | None = None
-    additional_jwt_payload: TemplateMap | None = None
-    passphrase: Template | None = None
-    request_option: RequestOption | None = None
 
 
 class RefreshTokenUpdater(Component, tag=False):
@@ -122,20 +71,8 @@ class OAuthAuthenticator(Component):
     refresh_token_error_key: str | None = None
     refresh_token_error_values: tuple[str, ...] | None = None
     refresh_token_updater: RefreshTokenUpdater | None = None
-    profile_assertion: JwtAuthenticator | None = None
-    use_profile_assertion: bool | Template = False
-
-
-class LegacySessionTokenAuthenticator(Component):
-    """A session token that is requested with a user name and a password; an old form."""
-
-    header: Template
-    login_url: Template
-    session_token_response_key: Template
-    validate_session_url: Template
-    session_token: Template | None = None
-    username: Template | None = None
-    password: Template = Template("")
+    profile_assertion: Annotated[None, "JwtAuthenticator"] = None
+    use_profile_assertion: Unsupported = None
 
 
 class SessionTokenRequestApiKeyAuthenticator(Component, tag="ApiKey"):
@@ -147,13 +84,3 @@ class SessionTokenRequestApiKeyAuthenticator(Component, tag="ApiKey"):
 
 class SessionTokenRequestBearerAuthenticator(Component, tag="Bearer"):
     """A session token in the header `Authorization`."""
-
-
-class RateLimitedMultipleTokenAuthenticator(Component):
-    """Several tokens that are used in turn, as their quotas allow."""
-
-    is_supported = False
-
-
-class CustomAuthenticator(Custom):
-    """An authenticator in Python."""

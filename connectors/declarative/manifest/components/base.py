@@ -4,6 +4,8 @@ The annotations of the fields are the schema of manifests. A field may have thes
 
 - `Template`: a text that is evaluated; `TemplateMap`: a mapping or list of such texts at any depth
 - a component class: a mapping whose `type` is that class; `Usual[X]`: a mapping without `type`, too
+- `Annotated[X, "Y"]`: X, or a component of the type Y, which only Airbyte's engine builds: those in Python
+  (`Custom…`), and those that at most five of 501 published manifests have. In a `TemplateMap`, a value is Y
 - `str`, `int`, `float`, `bool`, `Literal`: a plain value
 - `tuple[X, ...]` and `Mapping[str, X]`: a list and a mapping; `Any`: a value that is taken as it is
 - `None`: the field may be left out
@@ -13,11 +15,9 @@ The annotations of the fields are the schema of manifests. A field may have thes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
-
-from elt_assets.errors import ConfigError
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -30,7 +30,7 @@ else:
 C = TypeVar("C")
 Json = Mapping[str, Any]
 """A mapping that is taken as it is, such as a JSON schema."""
-USUAL, UNSUPPORTED = "usual", "unsupported"
+USUAL, UNSUPPORTED = object(), object()
 Usual = Annotated[C, USUAL]
 """The component class of a mapping without `type`, where several classes may stand."""
 Unsupported = Annotated[Any, UNSUPPORTED]
@@ -49,9 +49,6 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True):
     fields.
     """
 
-    is_supported: ClassVar[bool] = True
-    """False for a component that Airbyte's engine knows and this one does not."""
-
     place: str = ""
     """The path in the manifest, such as "streams[0].retriever.requester"."""
     parameters: Json = {}
@@ -64,17 +61,3 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, eq=False, tag=True):
     def has_type(cls) -> bool:
         """Return whether mappings of the class have a `type` in manifests."""
         return cls.__struct_config__.tag is not None
-
-
-class Custom(Component):
-    """The base class of components that a Python class implements, which Airbyte's engine runs."""
-
-    class_name: str
-    """The class with its module, such as "source_x.components.Extractor"."""
-
-    def refusal(self) -> ConfigError:
-        """Return the error for a component that the engine of this project cannot run."""
-        return ConfigError(
-            f"{self.place} is implemented in Python, by {self.class_name!r}",
-            guidance="run the manifest on Airbyte's engine, or use one without it",
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.declarative.manifest.components.base import Component, Custom, Json
+from connectors.declarative.manifest.components.base import Component, Json
 from connectors.declarative.manifest.components.requests import RequestOption
 from connectors.declarative.manifest.template import Template
 
@@ -55,13 +55,5 @@ class IncrementingCountCursor(Component):
     start_value_option: RequestOption | None = None
 
 
-class CustomIncrementalSync(Custom):
-    """A cursor in Python; an old form."""
-
-
 class LegacyToPerPartitionStateMigration(Component):
     """Changes a state whose keys are partitions into one with a list of partitions."""
-
-
-class CustomStateMigration(Custom):
-    """A change of old states, in Python."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from connectors.declarative.manifest.components.base import Component, Custom
+from typing import Annotated
+
+from connectors.declarative.manifest.components.base import Component
 
 
 class JsonDecoder(Component):
@@ -11,13 +13,6 @@ class JsonDecoder(Component):
 
 class JsonlDecoder(Component):
     """A JSON value in each line."""
-
-
-class JsonItemsDecoder(Component):
-    """The items at a path of a JSON document, read one by one."""
-
-    items_path: str
-    encoding: str = "utf-8"
 
 
 class IterableDecoder(Component):
@@ -36,30 +31,15 @@ class CsvDecoder(Component):
     set_values_to_none: tuple[str, ...] | None = None
 
 
-class CustomDecoder(Custom):
-    """A decoder in Python."""
-
-
 class GzipDecoder(Component):
     """Another format, compressed."""
 
-    decoder: CsvDecoder | GzipDecoder | JsonDecoder | JsonItemsDecoder | JsonlDecoder
+    decoder: Annotated[CsvDecoder | GzipDecoder | JsonDecoder | JsonlDecoder, "JsonItemsDecoder"]
 
 
-class ZipfileDecoder(Component):
-    """The files of an archive, each in another format."""
-
-    decoder: CsvDecoder | GzipDecoder | JsonDecoder | JsonItemsDecoder | JsonlDecoder
-
-
-Decoder = (
-    JsonDecoder
-    | JsonItemsDecoder
-    | XmlDecoder
-    | CsvDecoder
-    | JsonlDecoder
-    | GzipDecoder
-    | IterableDecoder
-    | ZipfileDecoder
-    | CustomDecoder
-)
+Decoder = Annotated[
+    JsonDecoder | XmlDecoder | CsvDecoder | JsonlDecoder | GzipDecoder | IterableDecoder,
+    "JsonItemsDecoder",
+    "ZipfileDecoder",
+    "CustomDecoder",
+]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from connectors.declarative.manifest.components.base import Component, Custom, Usual
+from connectors.declarative.manifest.components.base import Component, Usual
 from connectors.declarative.manifest.template import Template
 
 ResponseAction = Literal[
@@ -12,7 +12,6 @@ ResponseAction = Literal[
     "FAIL",
     "RETRY",
     "IGNORE",
-    "RESET_PAGINATION",
     "RATE_LIMITED",
     "REFRESH_TOKEN_THEN_RETRY",
 ]
@@ -67,36 +66,28 @@ class WaitTimeFromResponse(Component):
     max_waiting_time_in_seconds: float | Template | None = None
 
 
-class CustomBackoffStrategy(Custom):
-    """A wait that is computed in Python."""
+BackoffStrategy = (
+    ConstantBackoffStrategy
+    | ExponentialBackoffStrategy
+    | WaitTimeFromHeader
+    | WaitUntilTimeFromHeader
+    | WaitTimeFromResponse
+)
 
 
 class DefaultErrorHandler(Component):
     """The first response filter that matches decides; without one the status of the response."""
 
-    backoff_strategies: (
-        tuple[
-            ConstantBackoffStrategy
-            | ExponentialBackoffStrategy
-            | WaitTimeFromHeader
-            | WaitUntilTimeFromHeader
-            | WaitTimeFromResponse
-            | CustomBackoffStrategy,
-            ...,
-        ]
-        | None
-    ) = None
+    backoff_strategies: tuple[Annotated[BackoffStrategy, "CustomBackoffStrategy"], ...] | None = (
+        None
+    )
     max_retries: int | Template = 5
     response_filters: tuple[HttpResponseFilter, ...] | None = None
-
-
-class CustomErrorHandler(Custom):
-    """An error handler in Python."""
 
 
 class CompositeErrorHandler(Component):
     """Several error handlers; the first one that matches decides."""
 
     error_handlers: tuple[
-        CompositeErrorHandler | Usual[DefaultErrorHandler] | CustomErrorHandler, ...
+        Annotated[CompositeErrorHandler | Usual[DefaultErrorHandler], "CustomErrorHandler"], ...
     ]

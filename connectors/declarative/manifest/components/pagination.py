@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from connectors.declarative.manifest.components.base import Component, Custom
+from typing import Annotated
+
+from connectors.declarative.manifest.components.base import Component
 from connectors.declarative.manifest.components.requests import RequestOption, RequestPath
 from connectors.declarative.manifest.template import Template
 
@@ -30,16 +32,12 @@ class CursorPagination(Component):
     stop_condition: Template | None = None
 
 
-class CustomPaginationStrategy(Custom):
-    """A pagination strategy in Python."""
-
-
 class DefaultPaginator(Component):
     """A strategy, and where in the request its size and its token are put."""
 
-    pagination_strategy: (
-        PageIncrement | OffsetIncrement | CursorPagination | CustomPaginationStrategy
-    )
+    pagination_strategy: Annotated[
+        PageIncrement | OffsetIncrement | CursorPagination, "CustomPaginationStrategy"
+    ]
     page_size_option: RequestOption | None = None
     page_token_option: RequestOption | RequestPath | None = None
 

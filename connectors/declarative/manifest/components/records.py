@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from connectors.declarative.manifest.components.base import Component, Custom
+from connectors.declarative.manifest.components.base import Component
 from connectors.declarative.manifest.template import Template
 
 ValueType = Literal["string", "number", "integer", "boolean"]
 
 # --- extraction -----------------------------------------------------------------------------------
-
-
-class ParentFieldPath(Component):
-    """A value of a record that its items get, and where they get it."""
-
-    parent_path: tuple[Template, ...]
-    record_path: tuple[Template, ...]
 
 
 class ResponseToFileExtractor(Component):
@@ -25,23 +18,13 @@ class ResponseToFileExtractor(Component):
     preserve_na_values: bool = False
 
 
-class CustomRecordExtractor(Custom):
-    """An extractor in Python."""
-
-
 class RecordFilter(Component):
     """The condition of the records that are kept."""
 
     condition: Template = Template("")
 
 
-class CustomRecordFilter(Custom):
-    """A filter in Python."""
-
-
-class CustomSchemaNormalization(Custom):
-    """A conversion of values to the types of the schema, in Python."""
-
+Filter = Annotated[RecordFilter, "CustomRecordFilter"]
 
 # --- transformations ------------------------------------------------------------------------------
 
@@ -105,17 +88,13 @@ class KeysReplace(Component):
     new: Template
 
 
-class CustomTransformation(Custom):
-    """A transformation in Python."""
-
-
-Transformation = (
+Transformation = Annotated[
     AddFields
     | RemoveFields
     | KeysToLower
     | KeysToSnakeCase
     | FlattenFields
     | DpathFlattenFields
-    | KeysReplace
-    | CustomTransformation
-)
+    | KeysReplace,
+    "CustomTransformation",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import field
 
@@ -10,11 +10,7 @@ from connectors.declarative.manifest.components.base import Component, Json, Usu
 from connectors.declarative.manifest.components.dynamic import DynamicDeclarativeStream
 from connectors.declarative.manifest.components.requests import HTTPAPIBudget
 from connectors.declarative.manifest.components.specification import Spec
-from connectors.declarative.manifest.components.streams import (
-    ConditionalStreams,
-    DeclarativeStream,
-    StateDelegatingStream,
-)
+from connectors.declarative.manifest.components.streams import AnyStream
 from connectors.declarative.manifest.template import Template
 
 
@@ -58,7 +54,7 @@ class DeclarativeSource(Component):
 
     check: Usual[CheckStream] | CheckDynamicStream
     version: str = ""
-    streams: tuple[Usual[DeclarativeStream] | ConditionalStreams | StateDelegatingStream, ...] = ()
+    streams: tuple[Annotated[AnyStream, "ConditionalStreams"], ...] = ()
     dynamic_streams: tuple[DynamicDeclarativeStream, ...] = ()
     schemas: Json = field(default_factory=dict)
     definitions: Any = None

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from connectors.declarative.manifest.components.base import Component, Custom, Json
+from connectors.declarative.manifest.components.base import Component, Json
 from connectors.declarative.manifest.components.records import AddedFieldDefinition
 from connectors.declarative.manifest.template import Template, TemplateMap
-
-
-class ConfigRemapField(Component):
-    """A value of the config that another one replaces."""
-
-    map: TemplateMap | Template
-    field_path: tuple[Template, ...]
 
 
 class ConfigAddFields(Component):
@@ -30,13 +23,9 @@ class ConfigRemoveFields(Component):
     condition: Template = Template("")
 
 
-class CustomConfigTransformation(Custom):
-    """A change of configs, in Python."""
-
-
-ConfigTransformation = (
-    ConfigRemapField | ConfigAddFields | ConfigRemoveFields | CustomConfigTransformation
-)
+ConfigTransformation = Annotated[
+    ConfigAddFields | ConfigRemoveFields, "ConfigRemapField", "CustomConfigTransformation"
+]
 
 
 class ConfigMigration(Component):
@@ -52,22 +41,18 @@ class ValidateAdheresToSchema(Component):
     base_schema: TemplateMap | Template
 
 
-class CustomValidationStrategy(Custom):
-    """A check in Python."""
-
-
 class DpathValidator(Component):
     """A check of the values at a path of the config."""
 
     field_path: tuple[Template, ...]
-    validation_strategy: ValidateAdheresToSchema | CustomValidationStrategy
+    validation_strategy: Annotated[ValidateAdheresToSchema, "CustomValidationStrategy"]
 
 
 class PredicateValidator(Component):
     """A check of a value."""
 
     value: Template | TemplateMap | Any
-    validation_strategy: ValidateAdheresToSchema | CustomValidationStrategy
+    validation_strategy: Annotated[ValidateAdheresToSchema, "CustomValidationStrategy"]
 
 
 class ConfigNormalizationRules(Component):

@@ -14,25 +14,18 @@ from connectors.declarative.manifest.components.authenticators import (
     ApiKeyAuthenticator,
     BasicHttpAuthenticator,
     BearerAuthenticator,
-    CustomAuthenticator,
-    JwtAuthenticator,
-    LegacySessionTokenAuthenticator,
     NoAuth,
     OAuthAuthenticator,
-    RateLimitedMultipleTokenAuthenticator,
     SessionTokenRequestApiKeyAuthenticator,
     SessionTokenRequestBearerAuthenticator,
 )
 from connectors.declarative.manifest.components.base import (
     Component,
-    Custom,
     Json,
     Unsupported,
     Usual,
 )
 from connectors.declarative.manifest.components.cursors import (
-    CustomIncrementalSync,
-    CustomStateMigration,
     DatetimeBasedCursor,
     IncrementingCountCursor,
     LegacyToPerPartitionStateMigration,
@@ -44,16 +37,11 @@ from connectors.declarative.manifest.components.decoders import (
 )
 from connectors.declarative.manifest.components.errors import (
     CompositeErrorHandler,
-    CustomErrorHandler,
     DefaultErrorHandler,
 )
 from connectors.declarative.manifest.components.pagination import DefaultPaginator, NoPagination
 from connectors.declarative.manifest.components.records import (
-    CustomRecordExtractor,
-    CustomRecordFilter,
-    CustomSchemaNormalization,
-    ParentFieldPath,
-    RecordFilter,
+    Filter,
     ResponseToFileExtractor,
     Transformation,
 )
@@ -72,111 +60,58 @@ from connectors.declarative.manifest.template import Template, TemplateMap
 class DeclarativeStream(Component):
     """A stream: how its records are retrieved, and their schema, key and cursor."""
 
-    retriever: Usual[SimpleRetriever] | AsyncRetriever | CustomRetriever
+    retriever: AnyRetriever
     name: str = ""
     incremental_sync: (
-        DatetimeBasedCursor | IncrementingCountCursor | CustomIncrementalSync | None
+        Annotated[DatetimeBasedCursor | IncrementingCountCursor, "CustomIncrementalSync"] | None
     ) = None
     primary_key: str | tuple[str | tuple[str, ...], ...] = ""
     schema_loader: SchemaLoader | tuple[SchemaLoader, ...] | None = None
     transformations: tuple[Transformation, ...] = ()
-    state_migrations: tuple[LegacyToPerPartitionStateMigration | CustomStateMigration, ...] = ()
-    file_uploader: FileUploader | None = None
+    state_migrations: tuple[
+        Annotated[LegacyToPerPartitionStateMigration, "CustomStateMigration"], ...
+    ] = ()
+    file_uploader: Annotated[None, "FileUploader"] = None
 
 
-class FileUploader(Component):
-    """How the file of a record is downloaded."""
-
-    requester: HttpRequester | CustomRequester
-    download_target_extractor: DpathExtractor | CustomRecordExtractor
-    filename_extractor: Template | None = None
-    file_extractor: Json | None = (
-        None  # without effect, as in the CDK: a file is the whole response
-    )
-
-
-class StateDelegatingStream(Component):
-    """A stream that is read in full at first and in another way once there is a state."""
-
-    full_refresh_stream: DeclarativeStream
-    incremental_stream: DeclarativeStream
-    name: str = ""
-    api_retention_period: Template | None = None
-
-
-class ConditionalStreams(Component):
-    """Streams that exist if a condition on the config holds."""
-
-    condition: Template
-    streams: tuple[DeclarativeStream, ...]
+AnyStream = Annotated[Usual[DeclarativeStream], "StateDelegatingStream"]
 
 
 # --- records --------------------------------------------------------------------------------------
-
-
-class RecordExpander(Component):
-    """A list in a record whose items become records."""
-
-    expand_records_from_field: tuple[Template, ...]
-    remain_original_record: bool = False
-    on_no_records: Literal["skip", "emit_parent"] = "skip"
-    parent_fields: tuple[ParentFieldPath, ...] = ()
-    merge_parent: bool = False
-    truncation_indicator_path: tuple[Template, ...] = ()
-    truncated_list_retriever: SimpleRetriever | CustomRetriever | None = None
 
 
 class DpathExtractor(Component):
     """The records at a path, in which `*` stands for all fields or items."""
 
     field_path: tuple[Template, ...]
-    record_expander: RecordExpander | None = None
+    record_expander: Annotated[None, "RecordExpander"] = None
 
 
-class CombinedExtractor(Component):
-    """The records of several extractors: all of them, or those of the first one that finds some."""
-
-    extractors: tuple[Extractor, ...]
-    mode: Literal["union", "first_match"] = "union"
-    skip_empty_records: bool = False
-
-
-Extractor = Usual[DpathExtractor] | CombinedExtractor | CustomRecordExtractor
+Extractor = Annotated[Usual[DpathExtractor], "CombinedExtractor", "CustomRecordExtractor"]
 
 
 class RecordSelector(Component):
     """Extraction, filter and normalization of records."""
 
     extractor: Extractor
-    record_filter: RecordFilter | CustomRecordFilter | None = None
-    schema_normalization: Literal["Default", "None"] | CustomSchemaNormalization = "None"
+    record_filter: Filter | None = None
+    schema_normalization: Annotated[Literal["Default", "None"], "CustomSchemaNormalization"] = (
+        "None"
+    )
     transform_before_filtering: bool | None = None
 
 
 # --- retrievers -----------------------------------------------------------------------------------
 
 
-class PaginationResetLimits(Component):
-    """The number of records after which the pages begin again."""
-
-    number_of_records: int | None = None
-
-
-class PaginationReset(Component):
-    """The action when an API has no more pages for a request."""
-
-    action: Literal["SPLIT_USING_CURSOR", "RESET"]
-    limits: PaginationResetLimits | None = None
-
-
 class SimpleRetriever(Component):
     """Records that are read page by page from one request."""
 
     record_selector: RecordSelector
-    requester: HttpRequester | CustomRequester
+    requester: AnyRequester
     decoder: Decoder | None = None
     paginator: DefaultPaginator | Usual[NoPagination] | None = None
-    pagination_reset: PaginationReset | None = None
+    pagination_reset: Annotated[None, "PaginationReset"] = None
     ignore_stream_slicer_parameters_on_paginated_requests: bool = False
     partition_router: PartitionRouter | tuple[PartitionRouter, ...] | None = None
     page_size_reduction: Unsupported = None
@@ -199,63 +134,25 @@ class AsyncRetriever(Component):
     record_selector: RecordSelector
     status_mapping: AsyncJobStatusMap
     status_extractor: Extractor
-    creation_requester: HttpRequester | CustomRequester
-    polling_requester: HttpRequester | CustomRequester
-    download_requester: HttpRequester | CustomRequester
+    creation_requester: AnyRequester
+    polling_requester: AnyRequester
+    download_requester: AnyRequester
     download_target_extractor: Extractor | None = None
     download_extractor: Extractor | ResponseToFileExtractor | None = None
     polling_job_timeout: int | Template | None = None
     failed_retry_wait_time_in_seconds: int | Template | None = None
-    download_target_requester: HttpRequester | CustomRequester | None = None
+    download_target_requester: AnyRequester | None = None
     download_paginator: DefaultPaginator | NoPagination | None = None
-    abort_requester: HttpRequester | CustomRequester | None = None
-    delete_requester: HttpRequester | CustomRequester | None = None
+    abort_requester: AnyRequester | None = None
+    delete_requester: AnyRequester | None = None
     partition_router: PartitionRouter | tuple[PartitionRouter, ...] | None = None
     decoder: Decoder | None = None
     download_decoder: Decoder | None = None
 
 
-class CustomRetriever(Custom):
-    """A retriever in Python."""
-
+AnyRetriever = Annotated[Usual[SimpleRetriever] | AsyncRetriever, "CustomRetriever"]
 
 # --- requesters -----------------------------------------------------------------------------------
-
-
-class JsonSchemaPropertySelector(Component):
-    """The properties that the catalog of a sync selects."""
-
-    transformations: tuple[Transformation, ...] | None = None
-
-
-class GroupByKeyMergeStrategy(Component):
-    """The records of several requests, merged by a key."""
-
-    key: str | tuple[str, ...]
-
-
-class PropertyChunking(Component):
-    """A limit of the properties that one request asks for."""
-
-    property_limit_type: Literal["characters", "property_count"]
-    property_limit: int | None = None
-    record_merge_strategy: GroupByKeyMergeStrategy | None = None
-
-
-class PropertiesFromEndpoint(Component):
-    """The names of properties, from a request of their own."""
-
-    property_field_path: tuple[Template, ...]
-    retriever: SimpleRetriever | CustomRetriever
-
-
-class QueryProperties(Component):
-    """The properties that a request asks for, in several requests if they are many."""
-
-    property_list: tuple[str, ...] | PropertiesFromEndpoint
-    always_include_properties: tuple[str, ...] | None = None
-    property_chunking: PropertyChunking | None = None
-    property_selector: JsonSchemaPropertySelector | None = None
 
 
 class HttpRequester(Component):
@@ -269,9 +166,9 @@ class HttpRequester(Component):
     path: Template | None = None
     http_method: Literal["GET", "POST"] = "GET"
     authenticator: Authenticator | None = None
-    fetch_properties_from_endpoint: PropertiesFromEndpoint | None = None
-    query_properties: QueryProperties | None = None
-    request_parameters: Annotated[TemplateMap, QueryProperties] | Template | None = None
+    fetch_properties_from_endpoint: Annotated[None, "PropertiesFromEndpoint"] = None
+    query_properties: Annotated[None, "QueryProperties"] = None
+    request_parameters: Annotated[TemplateMap, "QueryProperties"] | Template | None = None
     request_headers: TemplateMap | Template | None = None
     request_body_data: TemplateMap | Template | None = None
     request_body_json: TemplateMap | Template | None = None
@@ -283,7 +180,7 @@ class HttpRequester(Component):
         | None
     ) = None
     error_handler: (
-        Usual[DefaultErrorHandler] | CompositeErrorHandler | CustomErrorHandler | None
+        Annotated[Usual[DefaultErrorHandler] | CompositeErrorHandler, "CustomErrorHandler"] | None
     ) = None
     use_cache: bool | None = None
     connect_timeout_in_seconds: float | None = None
@@ -293,8 +190,7 @@ class HttpRequester(Component):
     )
 
 
-class CustomRequester(Custom):
-    """A requester in Python."""
+AnyRequester = Annotated[HttpRequester, "CustomRequester"]
 
 
 class SelectiveAuthenticator(Component):
@@ -316,19 +212,19 @@ class SessionTokenAuthenticator(Component):
     decoder: JsonDecoder | XmlDecoder | None = None
 
 
-Authenticator = (
+Authenticator = Annotated[
     ApiKeyAuthenticator
     | BasicHttpAuthenticator
     | BearerAuthenticator
     | OAuthAuthenticator
-    | JwtAuthenticator
     | SessionTokenAuthenticator
     | SelectiveAuthenticator
-    | CustomAuthenticator
-    | NoAuth
-    | LegacySessionTokenAuthenticator
-    | RateLimitedMultipleTokenAuthenticator
-)
+    | NoAuth,
+    "JwtAuthenticator",
+    "LegacySessionTokenAuthenticator",
+    "RateLimitedMultipleTokenAuthenticator",
+    "CustomAuthenticator",
+]
 
 # --- partition routers ----------------------------------------------------------------------------
 
@@ -344,7 +240,7 @@ class ListPartitionRouter(Component):
 class ParentStreamConfig(Component):
     """A parent stream, and what a child gets from its records."""
 
-    stream: Usual[DeclarativeStream] | StateDelegatingStream
+    stream: AnyStream
     parent_key: Template
     partition_field: Template
     request_option: RequestOption | None = None
@@ -359,45 +255,12 @@ class SubstreamPartitionRouter(Component):
     parent_stream_configs: tuple[ParentStreamConfig, ...]
 
 
-class GroupingPartitionRouter(Component):
-    """Groups of another router's partitions."""
-
-    group_size: int
-    underlying_partition_router: (
-        ListPartitionRouter
-        | SubstreamPartitionRouter
-        | UnionPartitionRouter
-        | CustomPartitionRouter
-    )
-    deduplicate: bool = True
-
-
-class UnionPartitionRouter(Component):
-    """The partitions of several routers, one after the other."""
-
-    partition_field: Template
-    partition_routers: tuple[
-        ListPartitionRouter
-        | SubstreamPartitionRouter
-        | UnionPartitionRouter
-        | CustomPartitionRouter,
-        ...,
-    ]
-
-
-class CustomPartitionRouter(Custom):
-    """A partition router in Python."""
-
-    parent_stream_configs: tuple[ParentStreamConfig, ...] | None = None
-
-
-PartitionRouter = (
-    SubstreamPartitionRouter
-    | ListPartitionRouter
-    | GroupingPartitionRouter
-    | UnionPartitionRouter
-    | CustomPartitionRouter
-)
+PartitionRouter = Annotated[
+    SubstreamPartitionRouter | ListPartitionRouter,
+    "GroupingPartitionRouter",
+    "UnionPartitionRouter",
+    "CustomPartitionRouter",
+]
 
 # --- schema loaders -------------------------------------------------------------------------------
 
@@ -441,16 +304,12 @@ class SchemaTypeIdentifier(Component):
 class DynamicSchemaLoader(Component):
     """A schema from a description that the API returns."""
 
-    retriever: Usual[SimpleRetriever] | AsyncRetriever | CustomRetriever
+    retriever: AnyRetriever
     schema_type_identifier: SchemaTypeIdentifier
-    schema_filter: RecordFilter | CustomRecordFilter | None = None
+    schema_filter: Filter | None = None
     schema_transformations: tuple[Transformation, ...] | None = None
 
 
-class CustomSchemaLoader(Custom):
-    """A schema loader in Python."""
-
-
-SchemaLoader = (
-    InlineSchemaLoader | DynamicSchemaLoader | Usual[JsonFileSchemaLoader] | CustomSchemaLoader
-)
+SchemaLoader = Annotated[
+    InlineSchemaLoader | DynamicSchemaLoader | Usual[JsonFileSchemaLoader], "CustomSchemaLoader"
+]

@@ -11,11 +11,18 @@ import math
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 Types = tuple[type, ...]
+
+_BY_NAME: Mapping[str, Types] = {
+    "string": (str,),
+    "number": (float, int),
+    "integer": (int,),
+    "boolean": (bool,),
+}
 
 _STRING_PREFIX = re.compile(r"[rbufRBUF]{1,2}['\"]")
 _CONSTANTS = {"True": True, "False": False, "None": None}
@@ -26,6 +33,12 @@ _MAY_WARN = re.compile(r"\\|\d[A-Za-z_]")
 _MAX_INT_DIGITS = 4000
 _MAX_DEPTH = 40
 """Nesting up to which a list or mapping is copied; the parser refuses what is nested about twice as deep."""
+
+
+def types_of(value_type: str | None) -> Types:
+    """Return the types that the value of a template may have, by the `value_type` of a manifest; a value of
+    another type stays a text. Empty for all."""
+    return _BY_NAME.get(value_type or "", ())
 
 
 def literal(text: str, types: Types = ()) -> Any:

@@ -5,7 +5,6 @@ Spec: OAuthAuthenticator; RFC 6749, sections 4.4, 5.2 and 6.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -27,12 +26,8 @@ DEFAULT_SECONDS = 3600.0
 """Life of a token for which the endpoint names none."""
 MAX_DEPTH = 5
 """Depth up to which the fields of the answer are looked up."""
-_JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _ERRORS = (400,), "error", ("invalid_grant", "invalid_permissions")
 """Status, field and its values by which an endpoint says that a refresh token is not valid."""
-
-Assertion = Callable[[], str]
-"""Returns a signed token by which the client proves who it is."""
 
 
 class OAuth(Renewable):
@@ -41,22 +36,15 @@ class OAuth(Renewable):
     Args:
         component: an OAuthAuthenticator.
         environment: the surroundings; tokens in the config are replaced if the component says so.
-        assertion: returns the assertion; None if the client proves itself by its secret.
 
     Raises:
         ConfigError: the component lacks something, or its expiry date is none.
     """
 
-    def __init__(
-        self,
-        component: components.OAuthAuthenticator,
-        environment: Environment,
-        assertion: Assertion | None = None,
-    ):
+    def __init__(self, component: components.OAuthAuthenticator, environment: Environment):
         super().__init__()
         self._component = component
         self._environment = environment
-        self._assertion = assertion
         self._endpoint = self._text(component.token_refresh_endpoint)
         self._refresh_token: str | None = None
         self._error = _error_signs(component)
@@ -102,7 +90,7 @@ class OAuth(Renewable):
         if not self._endpoint:
             if not component.access_token_value:
                 lacks.append("token_refresh_endpoint")
-        elif self._assertion is None:
+        else:
             has_basic = self._has_header()
             if not has_basic and not self._client_id():
                 lacks.append("client_id")
@@ -136,10 +124,7 @@ class OAuth(Renewable):
     def _fields(self) -> dict[str, Any]:
         """Return the fields of the request, in the order of the CDK."""
         component = self._component
-        grant_name = self._text(component.grant_type_name)
-        if self._assertion is not None:
-            return {grant_name: _JWT_BEARER, "assertion": self._assertion()}
-        fields: dict[str, Any] = {grant_name: self._grant()}
+        fields: dict[str, Any] = {self._text(component.grant_type_name): self._grant()}
         if not self._has_header():
             fields[self._text(component.client_id_name)] = self._client_id()
             fields[self._text(component.client_secret_name)] = self._client_secret()

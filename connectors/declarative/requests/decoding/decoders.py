@@ -21,11 +21,9 @@ from connectors.declarative.requests.decoding.parsers import (
     TruncatedFile,
     csv_rows,
     gunzipped,
-    json_items,
     json_lines,
     json_values,
     text_lines,
-    unzipped,
 )
 from connectors.declarative.requests.decoding.xml_body import BadXml, xml_value
 from connectors.sdk.http import Response
@@ -136,7 +134,7 @@ def decoder(component: Any) -> Decoder:
     """Return the decoder that a component describes; for None that of JSON.
 
     Raises:
-        ConfigError: the component is not a decoder that is supported.
+        ConfigError: the component contradicts itself.
     """
     if component is None or isinstance(component, components.JsonDecoder):
         return JsonBody()
@@ -154,24 +152,12 @@ def _has_json(component: Any) -> bool:
 
 
 def _parser(component: Any) -> Parse:
-    if isinstance(component, components.JsonItemsDecoder):
-        return json_items(component.items_path, _encoding(component))
     if isinstance(component, components.CsvDecoder):
         nulls = component.set_values_to_none or ()
         return csv_rows(_encoding(component), _delimiter(component), nulls)
     if isinstance(component, components.GzipDecoder):
         return gunzipped(_parser(component.decoder))
-    if isinstance(component, components.ZipfileDecoder):
-        return unzipped(_parser(component.decoder))
-    parser = _PARSERS.get(type(component))
-    if parser is None:
-        raise ConfigError(
-            f"{getattr(component, 'place', 'the decoder')}: the decoder {type(component).__name__} is not "
-            "supported here",
-            guidance="use one of JsonDecoder, JsonlDecoder, JsonItemsDecoder, CsvDecoder, GzipDecoder, "
-            "ZipfileDecoder, XmlDecoder and IterableDecoder",
-        )
-    return parser
+    return _PARSERS[type(component)]
 
 
 _PARSERS: Mapping[type, Parse] = {
@@ -182,7 +168,7 @@ _PARSERS: Mapping[type, Parse] = {
 """The parsers of components without settings."""
 
 
-def _encoding(component: components.CsvDecoder | components.JsonItemsDecoder) -> str:
+def _encoding(component: components.CsvDecoder) -> str:
     encoding = component.encoding or "utf-8"
     if is_charset(encoding):
         return encoding

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeVar, cast
 
 from connectors.declarative.requests.decoding.json_body import decode
-from connectors.declarative.requests.records.paths import MISSING, value_at_names
 from connectors.sdk.limits import EXPANSION_VARIABLE, response_limits
 
 Text = TypeVar("Text", bytes, str)
@@ -47,21 +45,6 @@ def json_lines(file: BinaryIO) -> Iterator[Any]:
     for number, line in enumerate(_lines(file.readline), 1):
         if line.strip():
             yield _json(line, f"has no JSON in line {number}")
-
-
-def json_items(path: str, encoding: str) -> Parse:
-    """Return a parser that yields the elements of the list at a path with dots between its names."""
-
-    def parse(file: BinaryIO) -> Iterator[Any]:
-        content = _whole(file)
-        if not content.strip():
-            return
-        body = _json(_text(content, encoding).encode(), "is not JSON")
-        items = value_at_names(body, path.split("."))
-        if items is not MISSING and items is not None:
-            yield from items if isinstance(items, list) else [items]
-
-    return parse
 
 
 def csv_rows(encoding: str, delimiter: str, nulls: Sequence[str]) -> Parse:
@@ -157,18 +140,17 @@ class _Counted(io.RawIOBase):
         return len(piece)
 
 
-def _bounded(unpacked: BinaryIO, packed: Callable[[], int], before: int = 0) -> BinaryIO:
+def _bounded(unpacked: BinaryIO, packed: Callable[[], int]) -> BinaryIO:
     """Return a decompressed file that raises BadFile if it becomes too large for its compressed size.
 
     Args:
         unpacked: the file.
         packed: returns the number of compressed bytes so far.
-        before: the number of decompressed bytes of other files of the same archive.
     """
     limits = response_limits()
 
     def check(size: int) -> None:
-        problem = limits.growth(before + size, packed())
+        problem = limits.growth(size, packed())
         if problem:
             raise BadFile(
                 f"{problem}; the environment variable {EXPANSION_VARIABLE} sets the limit"
@@ -193,26 +175,6 @@ def gunzipped(inner: Parse) -> Parse:
             raise TruncatedFile("ends within data that is compressed with gzip") from None
         except (OSError, zlib.error) as error:
             raise BadFile(f"is not valid gzip: {error}") from None
-
-    return parse
-
-
-def unzipped(inner: Parse) -> Parse:
-    """Return a parser that yields what another parser finds in each file of a ZIP archive."""
-
-    def parse(file: BinaryIO) -> Iterator[Any]:
-        try:
-            packed = file.seek(0, io.SEEK_END)
-            before = 0
-            with zipfile.ZipFile(file) as archive:
-                for member in archive.infolist():
-                    if not member.is_dir():
-                        with archive.open(member) as unpacked:
-                            content = cast("BinaryIO", unpacked)
-                            yield from inner(_bounded(content, lambda: packed, before))
-                            before += unpacked.tell()
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise BadFile(f"is not a valid ZIP archive: {error}") from None
 
     return parse
 

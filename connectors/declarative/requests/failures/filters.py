@@ -15,7 +15,7 @@ from connectors.declarative.requests.decoding.json_body import json_body_if_any
 from connectors.sdk.http import Response
 
 SUCCESS, FAIL, RETRY, IGNORE = "SUCCESS", "FAIL", "RETRY", "IGNORE"
-RESET_PAGINATION, RATE_LIMITED = "RESET_PAGINATION", "RATE_LIMITED"
+RATE_LIMITED = "RATE_LIMITED"
 REFRESH_TOKEN_THEN_RETRY = "REFRESH_TOKEN_THEN_RETRY"  # noqa: S105 - an action
 
 _MESSAGES = (

@@ -17,7 +17,6 @@ from connectors.declarative.requests.failures.filters import (
     IGNORE,
     RATE_LIMITED,
     REFRESH_TOKEN_THEN_RETRY,
-    RESET_PAGINATION,
     RETRY,
     SUCCESS,
     Resolution,
@@ -46,10 +45,11 @@ from connectors.sdk.http.failures import (
 from connectors.sdk.http.retry import retry_after
 from elt_assets.errors import ConfigError, EltError, error_class
 
+ErrorHandler = components.DefaultErrorHandler | components.CompositeErrorHandler
+
 MAX_RETRIES = 5
 MAX_WAIT_SECONDS = 600.0
 """The longest wait that an API may ask for with `Retry-After`, unless the manifest names a strategy."""
-_MUST_RESET = "connectors.declarative.must_reset"
 _MAY_LACK_RECORDS = "connectors.declarative.may_lack_records"
 _FINAL = frozenset(
     {
@@ -77,7 +77,7 @@ _FINAL = frozenset(
     | {451, 501, 505}
 )
 """Statuses that reject the request itself: a repeated request is rejected, too."""
-_CHOSEN = (SUCCESS, RETRY, IGNORE, RESET_PAGINATION)
+_CHOSEN = (SUCCESS, RETRY, IGNORE)
 """The actions that end a composite handler: the next handlers are not asked."""
 
 
@@ -135,12 +135,10 @@ class ErrorPolicy:
         action = resolution.action
         if action == FAIL:
             return Fail(self._error(outcome, resolution, attempt))
-        if action in (IGNORE, SUCCESS, RESET_PAGINATION) and isinstance(outcome, Response):
-            if action == RESET_PAGINATION:
-                outcome.extensions[_MUST_RESET] = True
-            elif outcome.is_error:
+        if action in (IGNORE, SUCCESS) and isinstance(outcome, Response):
+            if outcome.is_error:
                 return Ignore()
-            elif action == IGNORE:
+            if action == IGNORE:
                 outcome.extensions[_MAY_LACK_RECORDS] = True
             return Accept()
         if attempt > self._handlers[0].max_retries:
@@ -210,22 +208,17 @@ class ErrorPolicy:
 _SEE_ANSWER = "see what the API says; the manifest declares this answer as a failure"
 
 
-def must_reset(response: Response) -> bool:
-    """Return whether a response asks to read the pages of the slice again from the first one."""
-    return bool(response.extensions.get(_MUST_RESET, False))
-
-
 def may_lack_records(response: Response) -> bool:
     """Return whether a filter ignores a response whose status is no error. As in the CDK, records in it are
     read, and so is the page that follows it; an error in their place does not fail the stream."""
     return bool(response.extensions.get(_MAY_LACK_RECORDS, False))
 
 
-def handlers(component: Any, config: Mapping[str, Any]) -> list[Handler]:
+def handlers(component: ErrorHandler | None, config: Mapping[str, Any]) -> list[Handler]:
     """Return the handlers of a component, in the order in which they are asked; for None the default one.
 
     Raises:
-        ConfigError: the component is not an error handler.
+        ConfigError: the component, or a part of it, cannot be used.
     """
     if component is None:
         return [Handler((), (), MAX_RETRIES)]
@@ -238,12 +231,6 @@ def handlers(component: Any, config: Mapping[str, Any]) -> list[Handler]:
                 f"{component.place} has no error handlers", guidance="add one, or remove it"
             )
         return of_parts
-    if not isinstance(component, components.DefaultErrorHandler):
-        raise ConfigError(
-            f"{getattr(component, 'place', 'the error handler')}: {type(component).__name__} is not "
-            "supported",
-            guidance="use DefaultErrorHandler or CompositeErrorHandler",
-        )
     filters = [
         ResponseFilter(filter_component, config)
         for filter_component in component.response_filters or ()

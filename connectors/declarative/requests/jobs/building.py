@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from connectors.declarative.requests.expressions import whole_number
 from connectors.declarative.requests.jobs.job import JobApi, Values, statuses
 from connectors.declarative.requests.jobs.retriever import TIMEOUT_MINUTES, JobRetriever, JobRunner
 from connectors.declarative.requests.pages.paginator import Paginator
-from connectors.declarative.requests.records.extraction import DROPPED, build_extractor
+from connectors.declarative.requests.records.extraction import Extractor
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Requester
 from connectors.sdk.http import Response
@@ -48,7 +47,7 @@ def build_job_retriever(
         name: the name of the stream.
 
     Raises:
-        ConfigError: a component is not supported, or contradicts itself.
+        ConfigError: the component contradicts itself.
     """
     config = environment.config
     decodes, extractor = _download(component, config)
@@ -109,13 +108,14 @@ def _download(
     return decodes, Selector(selector, config, decodes)
 
 
-def _values(component: Any, config: Mapping[str, Any], decodes: Decoder) -> Values:
-    extractor = build_extractor(component, config)
+def _values(
+    component: components.DpathExtractor, config: Mapping[str, Any], decodes: Decoder
+) -> Values:
+    extractor = Extractor(component, config)
 
     def values(response: Response) -> list[Any]:
         chunks = decodes.values(response)
-        parts = itertools.chain.from_iterable(extractor.values(chunk, response) for chunk in chunks)
-        return [part for part in parts if part is not DROPPED]
+        return [part for chunk in chunks for part in extractor.values(chunk, response)]
 
     return values
 

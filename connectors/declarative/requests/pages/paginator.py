@@ -22,17 +22,21 @@ class Paginator:
     """The pages of a slice: the token of each, and what it puts into its request.
 
     Args:
-        component: a DefaultPaginator, NoPagination, or None for a single page.
+        component: describes them; None for a single page.
         config: the config of the source.
 
     Raises:
-        ConfigError: the component is not supported, or contradicts itself.
+        ConfigError: the component contradicts itself.
 
     Attributes:
         strategy: what returns the tokens.
     """
 
-    def __init__(self, component: Any, config: Mapping[str, Any]):
+    def __init__(
+        self,
+        component: components.DefaultPaginator | components.NoPagination | None,
+        config: Mapping[str, Any],
+    ):
         self.strategy: Strategy = Single()
         self._token: Injection | None = None
         self._size: tuple[Option, str] | None = None
@@ -40,12 +44,6 @@ class Paginator:
         self._place = ""
         if component is None or isinstance(component, components.NoPagination):
             return
-        if not isinstance(component, components.DefaultPaginator):
-            raise ConfigError(
-                f"{getattr(component, 'place', 'the paginator')}: {type(component).__name__} is not "
-                "supported",
-                guidance="use DefaultPaginator or NoPagination",
-            )
         self._place = component.place
         self.strategy = strategy(component.pagination_strategy, config)
         token_option = component.page_token_option

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import singledispatch
 from typing import Any
 
 from connectors.declarative.manifest import components
@@ -133,33 +132,20 @@ def _is_last(page: View, limit: int | None) -> bool:
     return page.extracted == 0 or (limit is not None and page.extracted < limit)
 
 
-@singledispatch
-def strategy(component: Any, _config: Mapping[str, Any]) -> Strategy:
+_STRATEGIES: Mapping[type, Callable[[Any, Mapping[str, Any]], Strategy]] = {
+    components.CursorPagination: Cursor,
+    components.OffsetIncrement: Offset,
+    components.PageIncrement: Page,
+}
+
+
+def strategy(component: components.Component, config: Mapping[str, Any]) -> Strategy:
     """Return the strategy that a component describes.
 
     Raises:
-        ConfigError: the component is not a strategy, or its page size is not a number.
+        ConfigError: its page size is not a number.
     """
-    raise ConfigError(
-        f"{getattr(component, 'place', 'the pagination strategy')}: {type(component).__name__} is not "
-        "supported",
-        guidance="use CursorPagination, OffsetIncrement or PageIncrement",
-    )
-
-
-@strategy.register
-def _(component: components.CursorPagination, config: Mapping[str, Any]) -> Strategy:
-    return Cursor(component, config)
-
-
-@strategy.register
-def _(component: components.OffsetIncrement, config: Mapping[str, Any]) -> Strategy:
-    return Offset(component, config)
-
-
-@strategy.register
-def _(component: components.PageIncrement, config: Mapping[str, Any]) -> Strategy:
-    return Page(component, config)
+    return _STRATEGIES[type(component)](component, config)
 
 
 def _evaluated(

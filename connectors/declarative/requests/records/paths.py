@@ -128,20 +128,6 @@ def delete(record: Any, path: Path, condition: Condition | None = None) -> None:
                 _remove(parent, place[-1])
 
 
-def without_lists(node: Any, path: Path, place: tuple[str, ...] = ()) -> Any:
-    """Return a copy of a value without the lists that match a path; `place` is that of the value."""
-    if isinstance(node, list):
-        inner = without_lists(dict(enumerate(node)), path, place)
-        return list(inner.values())
-    if not isinstance(node, dict):
-        return node
-    return {
-        name: without_lists(value, path, (*place, str(name)))
-        for name, value in node.items()
-        if not (isinstance(value, list) and matches((*place, str(name)), path))
-    }
-
-
 def value_at_names(body: Any, path: Path) -> Any:
     """Return the value at a path whose parts are names, even if they look like globs; `MISSING` if there is
     none."""

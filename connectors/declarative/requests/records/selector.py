@@ -13,16 +13,12 @@ from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import Decoder
 from connectors.declarative.requests.expressions import Variables, is_of
-from connectors.declarative.requests.records.extraction import (
-    DROPPED,
-    Retrieve,
-    build_extractor,
-)
+from connectors.declarative.requests.records.extraction import Extractor
 from connectors.declarative.requests.records.normalization import Convert, normalizer
 from connectors.declarative.requests.records.transformations import Transform, transformation
 from connectors.sdk.http import Response
 from connectors.sdk.items import Record
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import EltError
 
 _RECORD = frozenset({"record"})
 LoadSchema = Callable[[], Mapping[str, Any]]
@@ -39,10 +35,6 @@ class Selector:
         schema: returns the JSON schema of the stream; it is called if records are cast to its types.
         is_client_side: whether the records are filtered by their cursor values. By default, the filter of the
             manifest then follows the transformations, as in the CDK.
-        retrieve: makes a function of the retriever of a list that a record has in part.
-
-    Raises:
-        ConfigError: a component is not supported.
 
     Attributes:
         changes_records: whether records are changed in place, and so the decoded body of the response.
@@ -57,10 +49,9 @@ class Selector:
         transformations: Sequence[Any] = (),
         schema: LoadSchema | None = None,
         is_client_side: bool = False,
-        retrieve: Retrieve | None = None,
     ):
         self._decoder = decoder
-        self._extractor = build_extractor(component.extractor, config, retrieve)
+        self._extractor = Extractor(component.extractor, config)
         self._schema = schema
         self.changes_records = bool(transformations)
         steps = [transformation(part) for part in transformations]
@@ -70,7 +61,7 @@ class Selector:
             is_first = is_client_side
         self._steps = [*steps, *keep_record] if is_first else [*keep_record, *steps]
         self._after_filter = [] if is_first else steps
-        self._normalizes = _normalizes(component)
+        self._normalizes = component.schema_normalization == "Default"
         self.changes_records |= self._normalizes
 
     def extract(self, response: Response) -> Iterator[list[Record]]:
@@ -92,8 +83,6 @@ class Selector:
         Raises:
             EltError: a template fails, or a field cannot be added.
         """
-        if any(record is DROPPED for record in records):
-            records[:] = [record for record in records if record is not DROPPED]
         for step in self._steps:
             step(records, variables)
         if self._normalizes and self._normalizer is not None:
@@ -121,30 +110,11 @@ class Selector:
         return normalizer(schema) if schema else None
 
 
-def _normalizes(component: components.RecordSelector) -> bool:
-    normalization = component.schema_normalization
-    if normalization not in ("Default", "None", None):
-        raise ConfigError(
-            f"{component.place}.schema_normalization: {type(normalization).__name__} is not supported",
-            guidance="write Default or None",
-        )
-    return normalization == "Default"
-
-
-def record_filter(component: Any) -> list[Transform]:
-    """Return a filter as a list of one transformation, or of none.
-
-    Raises:
-        ConfigError: the component is not a filter that is supported.
-    """
-    if component is None:
+def record_filter(component: components.RecordFilter | None) -> list[Transform]:
+    """Return a filter as a list of one transformation, or of none."""
+    if component is None or not component.condition.text:
         return []
-    if not isinstance(component, components.RecordFilter):
-        raise ConfigError(
-            f"{getattr(component, 'place', 'the filter')}: {type(component).__name__} is not supported",
-            guidance="use RecordFilter",
-        )
-    return [filtering(component.condition)] if component.condition.text else []
+    return [filtering(component.condition)]
 
 
 def filtering(condition: Template) -> Transform:

@@ -11,8 +11,8 @@ from functools import singledispatch
 from typing import Any
 
 from connectors.declarative.manifest import components
+from connectors.declarative.manifest.evaluation.literals import types_of
 from connectors.declarative.manifest.template import Template, WrongType
-from connectors.declarative.manifest.value_types import types_of
 from connectors.declarative.requests.expressions import is_of, text
 from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.keys import (
@@ -37,15 +37,8 @@ MAX_CONDITIONS = 10_000
 
 @singledispatch
 def transformation(component: Any) -> Transform:
-    """Return the function that a component describes.
-
-    Raises:
-        ConfigError: the component is not a transformation that is supported.
-    """
-    raise ConfigError(
-        f"{getattr(component, 'place', 'the transformation')}: {type(component).__name__} is not supported",
-        guidance="remove it, or write the transformation with AddFields and RemoveFields",
-    )
+    """Return the function that a component describes."""
+    raise TypeError(component)
 
 
 @transformation.register

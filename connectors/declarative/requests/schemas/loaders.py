@@ -35,7 +35,7 @@ def load_schema(component: Any, environment: Environment, name: str) -> Schema:
         name: the name of the stream.
 
     Raises:
-        ConfigError: the loader is not supported, or its file is not JSON.
+        ConfigError: the file of the loader is not JSON.
         EltError: the API does not return the schema.
     """
     if component is None:
@@ -48,12 +48,7 @@ def load_schema(component: Any, environment: Environment, name: str) -> Schema:
         if component.file_path is None or not component.file_path.text:
             return _default(environment, name)
         return _of_file(component.file_path, environment, component.place, name)
-    if isinstance(component, components.DynamicSchemaLoader):
-        return DynamicSchema(component, environment).load()
-    raise ConfigError(
-        f"{getattr(component, 'place', 'the schema loader')}: {type(component).__name__} is not supported",
-        guidance="use InlineSchemaLoader, JsonFileSchemaLoader or DynamicSchemaLoader",
-    )
+    return DynamicSchema(component, environment).load()
 
 
 def open_schema() -> Schema:

@@ -31,8 +31,6 @@ _TEMPLATES = {
     components.RequestOption: {"field_name"},
     components.ParentStreamConfig: {"parent_key", "partition_field"},
     components.ListPartitionRouter: {"cursor_field"},
-    components.UnionPartitionRouter: {"partition_field"},
-    components.StateDelegatingStream: {"api_retention_period"},
 }
 
 
@@ -139,15 +137,15 @@ class Api:
         yield from self.answer(of.name, each, options)
 
     def begin(self, of: Any, state: State | None = None) -> Progress:
-        _, cursor, state = self.cursors.choose(of, state or {})
+        cursor, state = self.cursors.choose(of, state or {})
         return cursor.begin(state)
 
     def read(
         self, of: Any, state: State | None = None, contexts: Sequence[Context] | None = None
     ) -> Read:
         """Read a stream to the end, one slice after another."""
-        chosen, cursor, state = self.cursors.choose(of, state or {})
-        return read(cursor, state, lambda each, opts: self.pages(chosen, each, opts), contexts)
+        cursor, state = self.cursors.choose(of, state or {})
+        return read(cursor, state, lambda each, opts: self.pages(of, each, opts), contexts)
 
 
 @dataclass

@@ -205,7 +205,7 @@ def test_a_state_in_another_form_is_not_migrated(state: dict[str, Any]) -> None:
         sync=dated(),
         state_migrations=(made(components.LegacyToPerPartitionStateMigration),),
     )
-    _, _, found = Api(nothing).cursors.choose(of, state)
+    _, found = Api(nothing).cursors.choose(of, state)
     assert found == state
 
 
@@ -307,17 +307,6 @@ def test_states_of_partitions_are_kept_until_one_cursor_takes_their_place() -> N
         "state": {"updated_at": END},
         "lookback_window": 0,
     }
-
-
-def test_groups_have_one_cursor() -> None:
-    router = made(
-        components.GroupingPartitionRouter,
-        group_size=2,
-        underlying_partition_router=listed(["a", "b", "c"]),
-    )
-    _, done = read(orders(router))
-    assert done.state["use_global_cursor"] is True
-    assert "states" not in done.state
 
 
 # --- parents that are read incrementally ----------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Partition routers: lists, parents, combinations, groups and unions."""
+"""Partition routers: lists, parents and combinations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from connectors.declarative.cursors.cursor import Page
 from connectors.declarative.cursors.slices import Option, Slice
-from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from elt_assets.errors import ConfigError
 from tests.connectors.declarative.cursors.support import (
@@ -18,7 +17,6 @@ from tests.connectors.declarative.cursors.support import (
     at,
     dated,
     listed,
-    made,
     nothing,
     option,
     parent,
@@ -47,25 +45,6 @@ def source(**records: Any) -> Api:
 
 def partitions(api: Api, router: Any) -> list[dict[str, Any]]:
     return [dict(each.partition) for each in api.begin(stream(router=router)).slices()]
-
-
-def grouped(router: Any, size: int, **fields: Any) -> Any:
-    return made(
-        components.GroupingPartitionRouter,
-        place="group",
-        group_size=size,
-        underlying_partition_router=router,
-        **fields,
-    )
-
-
-def union(*routers: Any, name: str = "shop") -> Any:
-    return made(
-        components.UnionPartitionRouter,
-        place="union",
-        partition_field=name,
-        partition_routers=routers,
-    )
 
 
 # --- lists ----------------------------------------------------------------------------------------
@@ -259,49 +238,6 @@ def test_the_first_of_several_routers_wins_a_place_in_requests() -> None:
     assert api.requests == [("orders", {"v": "a"})]
 
 
-def test_partitions_come_in_groups() -> None:
-    router = grouped(substream(parent(stream("shops"), extra_fields=((Template("name"),),))), 2)
-    records = [{"id": n, "name": f"N{n}"} for n in (1, 2, 1, 3)]
-    slices = list(source(shops=records).begin(stream(router=router)).slices())
-    assert [dict(each.partition) for each in slices] == [
-        {"shop": [1, 2], "parent_slice": [{}, {}]},
-        {"shop": [3], "parent_slice": [{}]},
-    ]
-    assert [each.extra for each in slices] == [{"name": ["N1", "N2"]}, {"name": ["N3"]}]
-
-
-def test_groups_may_have_a_partition_twice() -> None:
-    router = grouped(listed(["a", "a", "b"]), 2, deduplicate=False)
-    assert partitions(source(), router) == [{"shop": ["a", "a"]}, {"shop": ["b"]}]
-
-
-def test_a_union_has_the_partitions_of_all_routers_once() -> None:
-    router = union(listed("{{ [2, 'z'] }}"), substream(parent(stream("shops"))))
-    slices = list(source(shops=SHOPS).begin(stream(router=router)).slices())
-    assert [dict(each.partition) for each in slices] == [{"shop": 2}, {"shop": "z"}, {"shop": 1}]
-    assert slices[2].extra == {"parent_slice": {}}
-
-
-@pytest.mark.parametrize(
-    ("router", "message"),
-    [
-        (grouped(listed(["a"]), 0), "group.group_size is 0"),
-        (grouped(listed(["a"], request_option=option("x")), 2), "has no effect within group"),
-        (union(listed(["a"]), listed(["b"], "site")), "partitions without the field 'shop' of union"),
-        (union(listed(["a"], request_option=option("x")), listed(["b"])), "has no effect within union"),
-    ],
-)  # fmt: skip
-def test_a_router_that_is_not_valid_is_an_error(router: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        partitions(source(), router)
-
-
-def test_a_router_in_python_is_refused() -> None:
-    custom = made(components.CustomPartitionRouter, place="r", class_name="source_x.Router")
-    with pytest.raises(ConfigError, match=r"r is implemented in Python, by 'source_x\.Router'"):
-        partitions(source(), custom)
-
-
 # --- partitions that are read alone ---------------------------------------------------------------
 
 
@@ -345,17 +281,6 @@ def test_what_is_no_partition_cannot_be_read_alone(context: dict[str, Any]) -> N
         ConfigError, match="is not a partition of the stream, whose partitions have"
     ):
         read_alone(substream(parent(stream("shops"))), [context])
-
-
-@pytest.mark.parametrize("sync", [None, dated()])
-def test_groups_are_not_listed_and_not_read_alone(sync: Any) -> None:
-    """A new value changes all groups after it."""
-    group = grouped(listed(["1", "2", "3"]), 2)
-    for router in (group, (listed(["a"], "x"), group)):
-        of = stream(router=router, sync=sync)
-        assert Api(nothing).cursors.get(of).contexts() is None
-        with pytest.raises(ConfigError, match="makes groups of them"):
-            Api(nothing).read(of, contexts=[{"shop": ["1", "2"]}])
 
 
 def test_a_stream_without_partitions_has_none_to_read_alone() -> None:

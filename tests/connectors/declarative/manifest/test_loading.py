@@ -16,7 +16,6 @@ from connectors.declarative.manifest.components import (
     ApiKeyAuthenticator,
     CheckStream,
     CompositeErrorHandler,
-    ConditionalStreams,
     DatetimeBasedCursor,
     DeclarativeStream,
     DefaultErrorHandler,
@@ -29,7 +28,6 @@ from connectors.declarative.manifest.components import (
     MinMaxDatetime,
     NoPagination,
     ParentStreamConfig,
-    QueryProperties,
     RecordSelector,
     RequestOption,
     SelectiveAuthenticator,
@@ -179,15 +177,6 @@ def test_request_options_are_templates_at_any_depth() -> None:
     assert isinstance(found, TemplateMap)
     assert found.evaluate({"config": {"x": "v"}}) == {"a": {"b": ["v", 1, True]}, "v": "k"}
     assert found["a"]["b"][0].place == "streams[0].retriever.requester.request_body_json.a.b[0]"
-
-
-def test_a_request_parameter_may_be_a_list_of_properties() -> None:
-    parameters = {"fields": {"type": "QueryProperties", "property_list": ["a", "b"]}, "x": "1"}
-    stream = changed(STREAM, retriever__requester={**REQUESTER, "request_parameters": parameters})
-    found = requester_of(first(source(stream))).request_parameters
-    assert isinstance(found, TemplateMap)
-    assert isinstance(found["fields"], QueryProperties)
-    assert found["fields"].property_list == ("a", "b")
 
 
 def test_classes_are_distinguished_by_short_types() -> None:
@@ -718,8 +707,8 @@ DYNAMIC: dict[str, Any] = {
         "$parameters": {"name": "placeholder", "entity": "inner"},
     },
     "components_resolver": {
-        "type": "ConfigComponentsResolver",
-        "stream_config": {"configs_pointer": ["tables"]},
+        "type": "HttpComponentsResolver",
+        "retriever": STREAM["retriever"],
         "components_mapping": [
             {"field_path": ["name"], "value": "{{ components_values['name'] }}"}
         ],
@@ -771,15 +760,6 @@ def test_a_filled_in_stream_with_problems_is_an_error() -> None:
     template["retriever"]["requester"]["http_method"] = "PUT"
     with pytest.raises(ConfigError, match=r"requester\.http_method: 'PUT' is not one of"):
         manifest.build_stream(dynamic, template)
-
-
-def test_streams_may_depend_on_a_condition() -> None:
-    manifest = source(
-        {"type": "ConditionalStreams", "condition": "{{ config['x'] }}", "streams": [STREAM]}
-    )
-    found = loaded(manifest).source.streams[0]
-    assert isinstance(found, ConditionalStreams)
-    assert found.streams[0].name == "orders"
 
 
 def test_a_template_sees_the_parameter_that_has_the_name_of_its_field() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import copy
 import datetime as dt
-import json
 import threading
 from typing import Any
 
-import jwt
 import pytest
 
 from connectors.declarative.cursors.slices import Slice
@@ -448,28 +446,7 @@ def test_an_empty_refresh_token_of_the_manifest_is_left_to_the_endpoint(
     assert ("refresh_token", "") in reading.api.requests[0].form
 
 
-def test_a_signed_token_may_prove_who_the_client_is(reading: Reading) -> None:
-    reading.answer(routes({"/token": {"access_token": "t"}, "/orders": ONE}))
-    reading.records(
-        f"""
-    requester:
-      authenticator:
-        type: OAuthAuthenticator
-        token_refresh_endpoint: "{{{{ config.url }}}}/token"
-        use_profile_assertion: true
-        profile_assertion:
-          type: JwtAuthenticator
-          secret_key: {KEY}
-          algorithm: HS256
-          jwt_payload: {{iss: "me", aud: "{{{{ config.store }}}}"}}
-    """
-    )
-    form = dict(reading.api.requests[0].form)
-    assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
-    assert jwt.decode(form["assertion"], KEY, ["HS256"], audience="eu")["iss"] == "me"
-
-
-# --- sessions and signed tokens -------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 SESSION = """
     requester:
@@ -544,104 +521,3 @@ def test_a_login_without_a_token_is_a_clear_error(reading: Reading) -> None:
     assert "has no session token at 'result.token'" in error.message
     reading.answer(Answer(401))
     assert "hunter2" not in str(reading.error(SESSION % "{type: Bearer}"))
-
-
-def test_an_old_session_token_is_used_until_it_is_refused(reading: Reading) -> None:
-    answers = in_turn(Answer(401), ONE)
-    reading.answer(
-        lambda request: {"id": "new"} if request.path == "/session" else answers(request)
-    )
-    reading.configure(session="old")
-    reading.records(
-        """
-    requester:
-      authenticator:
-        type: LegacySessionTokenAuthenticator
-        header: X-Session
-        login_url: /session
-        validate_session_url: /me
-        session_token_response_key: id
-        session_token: "{{ config.session }}"
-        username: "{{ config.user }}"
-        password: "{{ config.password }}"
-    """
-    )
-    first, login, second = reading.api.requests
-    assert (first.headers["x-session"], second.headers["x-session"]) == ("old", "new")
-    assert login.json == {"username": "Ada", "password": "hunter2"}
-
-
-def test_a_token_is_signed_with_the_key_of_the_config(reading: Reading) -> None:
-    reading.configure(key=KEY, kid="007")
-    with clock.frozen(NOON):
-        reading.records(
-            """
-    requester:
-      authenticator:
-        type: JwtAuthenticator
-        secret_key: "{{ config.key }}"
-        algorithm: HS256
-        header_prefix: Bearer
-        token_duration: 600
-        jwt_headers: {kid: "{{ config.kid }}", typ: JWT}
-        additional_jwt_headers: {app: "5"}
-        jwt_payload: {iss: "{{ config.store }}", sub: "12"}
-        additional_jwt_payload: {scope: "{{ config.store }}"}
-    """
-        )
-    scheme, _, token = reading.api.requests[0].headers["authorization"].partition(" ")
-    now = int(NOON.timestamp())
-    claims = jwt.decode(token, KEY, ["HS256"], options={"verify_exp": False})
-    assert claims == {
-        "iss": "eu",
-        "sub": "12",
-        "scope": "eu",
-        "iat": now,
-        "exp": now + 600,
-        "nbf": now,
-    }
-    assert jwt.get_unverified_header(token) == {
-        "kid": "007",
-        "typ": "JWT",
-        "app": "5",
-        "alg": "HS256",
-    }
-    assert scheme == "Bearer"
-
-
-def test_a_signed_token_is_used_again_and_may_be_a_parameter(reading: Reading) -> None:
-    text = auth(
-        f"type: JwtAuthenticator, secret_key: {KEY}, algorithm: HS256, base64_encode_secret_key: true, "
-        "request_option: {type: RequestOption, inject_into: request_parameter, field_name: token}"
-    )
-    reading.records(text)
-    reading.records(text)
-    first, second = (request.params["token"] for request in reading.api.requests)
-    assert first == second
-    jwt.decode(first, base64.b64encode(KEY.encode()).decode(), ["HS256"])
-
-
-def test_a_key_that_does_not_fit_is_an_error_that_does_not_show_it(reading: Reading) -> None:
-    error = reading.error(auth("type: JwtAuthenticator, secret_key: hunter2, algorithm: RS256"))
-    assert isinstance(error, ConfigError)
-    assert "no token can be signed with RS256" in error.message
-    assert "hunter2" not in str(error)
-
-
-def test_reserved_claims_cannot_be_added(reading: Reading) -> None:
-    text = (
-        "type: JwtAuthenticator, secret_key: x, algorithm: HS256, additional_jwt_payload: {exp: 1}"
-    )
-    with pytest.raises(ConfigError, match="exp cannot be set"):
-        reading.retriever(auth(text))
-
-
-def test_json_in_the_config_can_be_read_by_a_signed_token(reading: Reading) -> None:
-    reading.configure(account=json.dumps({"key": KEY}))
-    reading.records(
-        auth(
-            """type: JwtAuthenticator, algorithm: HS256,
-            secret_key: "{{ json_loads(config.account)['key'] }}" """
-        )
-    )
-    jwt.decode(reading.api.requests[0].headers["authorization"], KEY, ["HS256"])

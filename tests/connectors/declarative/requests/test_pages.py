@@ -443,26 +443,6 @@ class Page(list[Any]):
     """A list that can be referred to weakly."""
 
 
-def test_pages_are_read_again_once_if_a_filter_says_so(reading: Reading) -> None:
-    pages = iter([{"data": rows(2)}, {"expired": True}, {"data": rows(2)}, {"data": []}])
-    reading.answer(lambda _: next(pages))
-    handler = """
-        requester:
-          error_handler:
-            response_filters: [{action: RESET_PAGINATION, predicate: "{{ response.expired }}"}]
-        """
-    written = together(handler, OFFSET)
-    assert [len(page) for page in reading.pages(written)] == [2, 2, 0]
-    assert [request.params.get("offset") for request in reading.api.requests] == [
-        None,
-        "2",
-        None,
-        "2",
-    ]
-    reading.answer({"expired": True})
-    assert "asks again to read the pages from the first one" in reading.error(written).message
-
-
 def test_the_links_of_a_header_are_found_by_their_relation() -> None:
     header = '<https://a/x?y=1,2>; rel="next"; title="a", <https://a/z>; rel=last, <https://a/q>'
     assert links(header) == {

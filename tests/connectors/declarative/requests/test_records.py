@@ -14,7 +14,7 @@ from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import clock
 from connectors.declarative.requests.records.keys import flattening, snake_case
 from connectors.declarative.requests.records.normalization import normalizer
-from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.errors import SystemFailure
 from tests.connectors.declarative.requests.support import NOON, Reading, together
 
 
@@ -61,31 +61,6 @@ def test_a_path_that_matches_several_values_is_an_error(reading: Reading) -> Non
     error = reading.error(f"record_selector: {{{extractor(chr(34) + 'da*' + chr(34))}}}")
     assert isinstance(error, SystemFailure)
     assert "matches several values" in error.message
-
-
-@pytest.mark.parametrize(
-    ("more", "found"),
-    [
-        ("", [{"x": 1}, {"x": 2}]),
-        ("on_no_records: emit_parent", [{"x": 1}, {"x": 2}, {"id": 2}]),
-        (
-            "remain_original_record: true",
-            [
-                {"x": 1, "original_record": {"id": 1, "lines": {"data": [{"x": 1}, {"x": 2}]}}},
-                {"x": 2, "original_record": {"id": 1, "lines": {"data": [{"x": 1}, {"x": 2}]}}},
-            ],
-        ),
-    ],
-)
-def test_the_elements_of_a_list_in_a_record_may_be_the_records(
-    reading: Reading, more: str, found: Any
-) -> None:
-    body = {"data": [{"id": 1, "lines": {"data": [{"x": 1}, {"x": 2}]}}, {"id": 2}]}
-    expander = (
-        ", record_expander: "
-        f"{{type: RecordExpander, expand_records_from_field: [lines, data], {more}}}"
-    )
-    assert selected(reading, body, extractor("data", expander)) == found
 
 
 TWO = {"data": [{"id": 1, "kind": "a"}, {"id": 2, "kind": "b"}]}
@@ -478,11 +453,6 @@ def test_fields_that_would_get_one_name_are_an_error(
     changed = transformed(reading, record, *before, f"{{{step}}}")
     inner = record.get("x", record)
     assert changed["other"] == inner[first]
-
-
-def test_custom_components_are_refused_with_their_place(reading: Reading) -> None:
-    with pytest.raises(ConfigError):
-        reading.retriever("transformations: [{type: CustomTransformation, class_name: a.B}]")
 
 
 # --- schema normalization -------------------------------------------------------------------------
