@@ -1,8 +1,16 @@
-"""The rules of a manifest for configs: migrations, transformations and validations.
+"""The config of a manifest: which hosts the user has named in it, and the rules of the manifest for it.
 
     migrated = migrate(manifest.spec, written)
     usable = transform(manifest.spec, migrated)
     check_config(manifest.spec, usable)
+
+Only hosts that the user has named may be on private networks: a manifest may come from anybody, and its
+requests start on the user's machine. A value of the config is the user's unless the manifest or the API may
+have put it there:
+
+- what the manifest's migrations and transformations add is not in the config as it was given;
+- what an earlier run has changed (migrations, tokens) is left out by its place, which the runner passes on;
+- a host that the specification contains, as a default or an example, is copied by forms and by `elt new`.
 
 Spec: Spec, ConfigNormalizationRules of Airbyte's low-code manifests.
 """
@@ -11,7 +19,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -20,9 +28,45 @@ from connectors.declarative.manifest.evaluation.literals import types_of
 from connectors.declarative.manifest.evaluation.sandbox import allow_changes
 from connectors.declarative.manifest.template import Template, TemplateMap, value
 from connectors.declarative.requests.records import paths
+from connectors.sdk.http.addresses import hosts_in
 from connectors.sdk.reports import report_config
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.specification import violations
+
+Place = Sequence[str | int]
+"""The path to a value in a config: names of properties, and indexes of items."""
+
+
+def find_user_hosts(
+    config: Mapping[str, Any], changed: Sequence[Place], specification: Mapping[str, Any]
+) -> frozenset[str]:
+    """Return the hosts that the user has named in a config.
+
+    Args:
+        config: the config as it was given.
+        changed: the places in it that the source itself has changed.
+        specification: the `connectionSpecification` of the manifest.
+    """
+    left_out = {tuple(place) for place in changed}
+    return hosts_in(_texts(config, left_out)) - hosts_in(_texts(specification))
+
+
+def _texts(
+    value: Any,
+    left_out: set[tuple[str | int, ...]] | None = None,
+    place: tuple[str | int, ...] = (),
+) -> Iterator[str]:
+    if left_out and place in left_out:
+        return
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, left_out, (*place, name))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _texts(inner, left_out, (*place, position))
+
 
 Config = dict[str, Any]
 Rule = Callable[[Any, str], list[str]]

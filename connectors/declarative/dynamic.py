@@ -16,9 +16,9 @@ from connectors.declarative.manifest.components import DeclarativeStream
 from connectors.declarative.manifest.evaluation.literals import types_of
 from connectors.declarative.manifest.loader import Manifest, Refusal
 from connectors.declarative.manifest.report import ManifestError
-from connectors.declarative.readers import Readers
 from connectors.declarative.requests import Environment, build_retriever
 from connectors.declarative.requests.records import paths
+from connectors.declarative.stream import Readers
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 
 Values = Mapping[str, Any]

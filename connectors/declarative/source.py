@@ -12,7 +12,14 @@ from threading import Semaphore
 from typing import Any
 
 from connectors.declarative.check import check_streams, overlap_advice
-from connectors.declarative.config import check_config, migrate, read_advanced_auth, transform
+from connectors.declarative.config import (
+    Place,
+    check_config,
+    find_user_hosts,
+    migrate,
+    read_advanced_auth,
+    transform,
+)
 from connectors.declarative.dynamic import make_streams, warn_of_mappings
 from connectors.declarative.manifest.components import (
     AsyncRetriever,
@@ -22,11 +29,9 @@ from connectors.declarative.manifest.components import (
 )
 from connectors.declarative.manifest.loader import Manifest, Refusal, find_refusal, load
 from connectors.declarative.manifest.template import Template
-from connectors.declarative.readers import Readers
 from connectors.declarative.requests import Budget, Environment
 from connectors.declarative.requests.environment import TIMEOUT_SECONDS
-from connectors.declarative.stream import ManifestStream
-from connectors.declarative.user_hosts import Place, find_user_hosts
+from connectors.declarative.stream import ManifestStream, Readers
 from connectors.sdk.config import validate
 from connectors.sdk.http import Connections
 from connectors.sdk.http.addresses import AddressGuard

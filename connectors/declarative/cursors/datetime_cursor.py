@@ -20,16 +20,15 @@ from connectors.declarative.cursors.cursor import (
     warn_of_missing_values,
     warn_of_unused_state,
 )
-from connectors.declarative.cursors.period_end import END_NAME
 from connectors.declarative.cursors.settings import Length, Settings
-from connectors.declarative.cursors.slices import Option, Slice, injection, options_of
-from connectors.declarative.cursors.times.clamping import clamp_of
+from connectors.declarative.cursors.slices import END_NAME, Option, Slice, injection, options_of
 from connectors.declarative.cursors.times.formats import DatetimeFormat, DatetimeFormats
 from connectors.declarative.cursors.times.intervals import (
     MAX_INTERVALS,
     Coverage,
     Interval,
     Splitter,
+    clamp_of,
 )
 from connectors.declarative.manifest import clock, components
 from connectors.sdk.items import Context

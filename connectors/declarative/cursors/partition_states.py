@@ -24,7 +24,7 @@ from connectors.declarative.cursors.cursor import (
     State,
     ValueCursor,
 )
-from connectors.declarative.cursors.routers.router import PARENT_SLICE
+from connectors.declarative.cursors.routers import PARENT_SLICE
 from connectors.sdk.encoding import encode
 from connectors.sdk.state.partitions import identity
 from elt_assets.errors import ConfigError

@@ -33,7 +33,7 @@ from connectors.declarative.cursors.cursor import (
     warn_of_unused_state,
 )
 from connectors.declarative.cursors.partition_states import PartitionStates
-from connectors.declarative.cursors.routers.router import Action, Partition, Router, Routing
+from connectors.declarative.cursors.routers import Action, Partition, Router, Routing
 from connectors.declarative.cursors.slices import Option, Slice, distinct
 from connectors.sdk.encoding import encode
 from connectors.sdk.items import Context

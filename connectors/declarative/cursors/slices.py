@@ -14,6 +14,8 @@ from connectors.declarative.manifest import components
 from elt_assets.errors import ConfigError
 
 BODY_JSON = "body_json"
+END_NAME = "end_time"
+"""Default name of the end of an interval."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from connectors.declarative.manifest.builder import Builder
+from connectors.declarative.manifest.builder import Builder, Propagation
 from connectors.declarative.manifest.components import (
     DeclarativeSource,
     DeclarativeStream,
@@ -23,7 +23,6 @@ from connectors.declarative.manifest.components import (
     Json,
     Spec,
 )
-from connectors.declarative.manifest.propagation import Propagation
 from connectors.declarative.manifest.references import resolve
 from connectors.declarative.manifest.report import GUIDANCE, Report
 from connectors.declarative.manifest.shapes import NAMES, fields

@@ -15,7 +15,7 @@ from connectors.declarative.requests.building import (
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.requester import Requester
 from connectors.declarative.requests.retriever import Retriever
-from connectors.declarative.requests.schemas.loaders import load_schema, open_schema
+from connectors.declarative.requests.schemas import load_schema, open_schema
 
 __all__ = [
     "Budget",

@@ -11,20 +11,21 @@ from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.auth.oauth import OAuth
-from connectors.declarative.requests.auth.session import Session, no_session_token
 from connectors.declarative.requests.auth.tokens import (
     AUTHORIZATION,
     Absent,
     Credentials,
     Fixed,
     Place,
+    Session,
+    no_session_token,
 )
 from connectors.declarative.requests.decoding.decoders import decoder
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import text
 from connectors.declarative.requests.jobs.building import build_job_retriever
 from connectors.declarative.requests.options import HEADER
-from connectors.declarative.requests.pages.paginator import Paginator
+from connectors.declarative.requests.pages import Paginator
 from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.selector import LoadSchema, Selector
 from connectors.declarative.requests.requester import Requester

@@ -12,7 +12,6 @@ from typing import Any
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.requests import options
-from connectors.declarative.requests.addresses import joined, origin_of, with_query
 from connectors.declarative.requests.auth.tokens import Absent, Credentials
 from connectors.declarative.requests.environment import TIMEOUT_SECONDS, Environment
 from connectors.declarative.requests.expressions import Bound, Variables, bound, text
@@ -21,6 +20,7 @@ from connectors.declarative.requests.failures.policy import (
     handlers,
     may_lack_records,
 )
+from connectors.declarative.requests.options import joined, origin_of, with_query
 from connectors.sdk.encoding import encode
 from connectors.sdk.http import HttpClient, Request, Response
 from connectors.sdk.http.connections import timeouts

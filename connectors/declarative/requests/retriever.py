@@ -12,8 +12,7 @@ from connectors.declarative.cursors.slices import Option, Slice, distinct
 from connectors.declarative.requests.decoding.decoders import Decoder
 from connectors.declarative.requests.environment import name_stream
 from connectors.declarative.requests.failures.policy import may_lack_records
-from connectors.declarative.requests.pages.paginator import LoopGuard, Paginator
-from connectors.declarative.requests.pages.view import View
+from connectors.declarative.requests.pages import LoopGuard, Paginator, View
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Added, Requester, SliceRequests
 from connectors.sdk.http import Response, is_ignored

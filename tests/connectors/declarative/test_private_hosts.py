@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.declarative.config import find_user_hosts
 from connectors.declarative.source import ManifestSource
-from connectors.declarative.user_hosts import find_user_hosts
 from connectors.sdk.http.addresses import AddressGuard
 from elt_assets.errors import ConfigError
 from elt_assets.runner.kinds.manifest import ManifestConnector

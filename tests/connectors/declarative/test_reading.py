@@ -14,8 +14,8 @@ import pytest
 
 from connectors.declarative.cursors.cursor import WholeStream
 from connectors.declarative.cursors.slices import Slice
-from connectors.declarative.reading import MAX_FAILURES, read_slices
 from connectors.declarative.source import ManifestSource
+from connectors.declarative.stream import MAX_FAILURES, read_slices
 from connectors.sdk import Page
 from connectors.sdk.reports import RATE_LIMITED, listen_to_waits, report_wait
 from elt_assets.errors import SystemFailure

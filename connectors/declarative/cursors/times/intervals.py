@@ -1,4 +1,4 @@
-"""Intervals of time: how a period is split into them, and which of them were read.
+"""Intervals of time: how a period is split into them, where they begin, and which of them were read.
 
 Spec: Incremental sync, "Split up interval".
 """
@@ -6,12 +6,14 @@ Spec: Incremental sync, "Split up interval".
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
-from connectors.declarative.cursors.settings import Length
-from connectors.declarative.manifest import dates
+from connectors.declarative.cursors.settings import Length, text_of
+from connectors.declarative.manifest import components, dates
+from elt_assets.errors import ConfigError
 
 MAX_INTERVALS = 1_000_000
 """Largest number of intervals of one read: each is at least one request. Steps of a minute are 525,600 in a
@@ -191,3 +193,61 @@ def _multiple(step: Length, moment: datetime) -> datetime:
 
 def _end(interval: Interval) -> datetime:
     return interval.end
+
+
+_WEEKDAYS = ("MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY")
+_TARGETS = ("DAY", "WEEK", "MONTH")
+
+
+class Clamp:
+    """The first moments of days, weeks or months.
+
+    Args:
+        target: DAY, WEEK or MONTH.
+        weekday: the first day of a week, from 0 for Monday.
+    """
+
+    def __init__(self, target: str, weekday: int = 0):
+        self._target = target
+        self._weekday = weekday
+
+    @property
+    def smallest(self) -> timedelta:
+        """Smallest unit of time where the cursor has no granularity."""
+        return timedelta(seconds=1) if self._target == "DAY" else timedelta(days=1)
+
+    def floor(self, moment: datetime) -> datetime:
+        """Return the last boundary at or before a time."""
+        day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        if self._target == "MONTH":
+            return day.replace(day=1)
+        if self._target == "WEEK":
+            return day - timedelta(days=(day.weekday() - self._weekday) % 7)
+        return day
+
+    def ceil(self, moment: datetime) -> datetime:
+        """Return the first boundary at or after a time."""
+        floor = self.floor(moment)
+        if floor == moment:
+            return moment
+        if self._target == "MONTH":
+            return self.floor(floor + timedelta(days=31))
+        return floor + timedelta(days=7 if self._target == "WEEK" else 1)
+
+
+def clamp_of(component: components.Clamping | None, config: Mapping[str, Any]) -> Clamp | None:
+    """Return the boundaries that a component describes; None if there is no component.
+
+    Raises:
+        ConfigError: the boundaries are unknown.
+    """
+    if component is None:
+        return None
+    target = text_of(component.target, config)
+    weekday = text_of((component.target_details or {}).get("weekday"), config)
+    if target not in _TARGETS or (target == "WEEK" and weekday not in _WEEKDAYS):
+        raise ConfigError(
+            f"{component.place} does not name known boundaries",
+            guidance="write DAY, MONTH, or WEEK with `target_details: {weekday: MONDAY}`",
+        )
+    return Clamp(target, _WEEKDAYS.index(weekday) if target == "WEEK" else 0)

@@ -1,4 +1,4 @@
-"""The source, and the check of its connection."""
+"""The source: the specification of its config, its dynamic streams, and the check of its connection."""
 
 from __future__ import annotations
 
@@ -7,11 +7,109 @@ from typing import Annotated, Any
 from msgspec import field
 
 from connectors.declarative.manifest.components.base import Component, Json, Usual
-from connectors.declarative.manifest.components.dynamic import DynamicDeclarativeStream
 from connectors.declarative.manifest.components.requests import HTTPAPIBudget
-from connectors.declarative.manifest.components.specification import Spec
-from connectors.declarative.manifest.components.streams import AnyStream
-from connectors.declarative.manifest.template import Template
+from connectors.declarative.manifest.components.streams import (
+    AddedFieldDefinition,
+    AnyRetriever,
+    AnyStream,
+    ValueType,
+)
+from connectors.declarative.manifest.template import Template, TemplateMap
+
+
+class ConfigAddFields(Component):
+    """Fields that are added to the config, if a condition holds."""
+
+    fields: tuple[AddedFieldDefinition, ...]
+    condition: Template = Template("")
+
+
+class ConfigRemoveFields(Component):
+    """Fields that are removed from the config, if a condition holds."""
+
+    field_pointers: tuple[tuple[str, ...], ...]
+    condition: Template = Template("")
+
+
+ConfigTransformation = Annotated[
+    ConfigAddFields | ConfigRemoveFields, "ConfigRemapField", "CustomConfigTransformation"
+]
+
+
+class ConfigMigration(Component):
+    """A change of old configs, which is kept."""
+
+    transformations: tuple[ConfigTransformation, ...] = ()
+    description: str | None = None
+
+
+class ValidateAdheresToSchema(Component):
+    """A check against a JSON schema."""
+
+    base_schema: TemplateMap | Template
+
+
+class DpathValidator(Component):
+    """A check of the values at a path of the config."""
+
+    field_path: tuple[Template, ...]
+    validation_strategy: Annotated[ValidateAdheresToSchema, "CustomValidationStrategy"]
+
+
+class PredicateValidator(Component):
+    """A check of a value."""
+
+    value: Template | TemplateMap | Any
+    validation_strategy: Annotated[ValidateAdheresToSchema, "CustomValidationStrategy"]
+
+
+class ConfigNormalizationRules(Component):
+    """The changes and checks of a config before it is used."""
+
+    config_migrations: tuple[ConfigMigration, ...] = ()
+    transformations: tuple[ConfigTransformation, ...] = ()
+    validations: tuple[DpathValidator | PredicateValidator, ...] = ()
+
+
+class Spec(Component):
+    """The specification of the config."""
+
+    connection_specification: Json
+    documentation_url: str | None = None
+    advanced_auth: Json | None = None
+    config_normalization_rules: ConfigNormalizationRules | None = None
+
+
+class ComponentMappingDefinition(Component):
+    """A field of the template of a stream, and its value."""
+
+    field_path: tuple[Template, ...]
+    value: Template
+    value_type: ValueType | None = None
+    create_or_update: bool = False
+    condition: Template | None = None
+
+
+class HttpComponentsResolver(Component):
+    """A stream for each record that a request returns."""
+
+    retriever: AnyRetriever
+    components_mapping: tuple[ComponentMappingDefinition, ...]
+
+
+class DynamicDeclarativeStream(Component):
+    """A template of streams, and what defines the streams.
+
+    Attributes:
+        stream_template: the template as it is; its fields may hold placeholders.
+    """
+
+    stream_template: AnyStream
+    components_resolver: Annotated[
+        HttpComponentsResolver, "ConfigComponentsResolver", "ParametrizedComponentsResolver"
+    ]
+    name: str = ""
+    use_parent_parameters: bool = True
 
 
 class DynamicStreamCheckConfig(Component):

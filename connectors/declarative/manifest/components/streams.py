@@ -1,6 +1,6 @@
-"""Streams, and what refers to streams: retrievers, requesters, partition routers and schema loaders.
+"""Streams, and what they are made of: retrievers, requesters, routers, cursors, records and schema loaders.
 
-These classes refer to each other in circles, so they are in one module.
+The classes of streams refer to each other in circles, so they are in one module.
 """
 
 from __future__ import annotations
@@ -10,49 +10,180 @@ from typing import Annotated, Literal
 
 from msgspec import field
 
-from connectors.declarative.manifest.components.authenticators import (
-    ApiKeyAuthenticator,
-    BasicHttpAuthenticator,
-    BearerAuthenticator,
-    NoAuth,
-    OAuthAuthenticator,
-    SessionTokenRequestApiKeyAuthenticator,
-    SessionTokenRequestBearerAuthenticator,
-)
 from connectors.declarative.manifest.components.base import (
     Component,
     Json,
     Unsupported,
     Usual,
 )
-from connectors.declarative.manifest.components.cursors import (
-    DatetimeBasedCursor,
-    IncrementingCountCursor,
-    LegacyToPerPartitionStateMigration,
-)
-from connectors.declarative.manifest.components.decoders import (
-    Decoder,
-    JsonDecoder,
-    XmlDecoder,
-)
-from connectors.declarative.manifest.components.errors import (
-    CompositeErrorHandler,
-    DefaultErrorHandler,
-)
-from connectors.declarative.manifest.components.pagination import DefaultPaginator, NoPagination
-from connectors.declarative.manifest.components.records import (
-    Filter,
-    ResponseToFileExtractor,
-    Transformation,
-)
 from connectors.declarative.manifest.components.requests import (
+    ApiKeyAuthenticator,
+    BasicHttpAuthenticator,
+    BearerAuthenticator,
+    CompositeErrorHandler,
+    Decoder,
+    DefaultErrorHandler,
+    DefaultPaginator,
+    JsonDecoder,
+    NoAuth,
+    NoPagination,
+    OAuthAuthenticator,
     RequestBodyGraphQL,
     RequestBodyJsonObject,
     RequestBodyPlainText,
     RequestBodyUrlEncodedForm,
     RequestOption,
+    SessionTokenRequestApiKeyAuthenticator,
+    SessionTokenRequestBearerAuthenticator,
+    XmlDecoder,
 )
 from connectors.declarative.manifest.template import Template, TemplateMap
+
+
+class MinMaxDatetime(Component):
+    """A date-time, and bounds for it."""
+
+    datetime: Template
+    datetime_format: str = ""
+    max_datetime: Template | None = None
+    min_datetime: Template | None = None
+
+
+class Clamping(Component, tag=False):
+    """The period, such as WEEK. The slices begin and end where a period does."""
+
+    target: Template
+    target_details: Json | None = None
+
+
+class DatetimeBasedCursor(Component):
+    """A cursor that is a date-time."""
+
+    cursor_field: Template
+    datetime_format: str
+    start_datetime: MinMaxDatetime | Template
+    clamping: Clamping | None = None
+    allow_catalog_defined_cursor_field: bool | None = None
+    cursor_datetime_formats: tuple[str, ...] | None = None
+    start_time_option: RequestOption | None = None
+    end_datetime: MinMaxDatetime | Template | None = None
+    end_time_option: RequestOption | None = None
+    cursor_granularity: str | None = None
+    is_data_feed: bool | None = None
+    is_client_side_incremental: bool | None = None
+    is_compare_strictly: bool = False
+    global_substream_cursor: bool = False
+    lookback_window: Template | None = None
+    partition_field_end: Template | None = None
+    partition_field_start: Template | None = None
+    step: Template | None = None
+
+
+class IncrementingCountCursor(Component):
+    """A cursor that is a number."""
+
+    cursor_field: Template
+    allow_catalog_defined_cursor_field: bool | None = None
+    start_value: int | Template | None = None
+    start_value_option: RequestOption | None = None
+
+
+class LegacyToPerPartitionStateMigration(Component):
+    """Changes a state whose keys are partitions into one with a list of partitions."""
+
+
+ValueType = Literal["string", "number", "integer", "boolean"]
+
+# --- extraction -----------------------------------------------------------------------------------
+
+
+class ResponseToFileExtractor(Component):
+    """The rows of a CSV file, which is stored first."""
+
+    preserve_na_values: bool = False
+
+
+class RecordFilter(Component):
+    """The condition of the records that are kept."""
+
+    condition: Template = Template("")
+
+
+Filter = Annotated[RecordFilter, "CustomRecordFilter"]
+
+# --- transformations ------------------------------------------------------------------------------
+
+
+class AddedFieldDefinition(Component):
+    """A field and its value."""
+
+    path: tuple[str, ...]
+    value: Template
+    value_type: ValueType | None = None
+
+
+class AddFields(Component):
+    """Fields that are added to records, if a condition holds."""
+
+    fields: tuple[AddedFieldDefinition, ...]
+    condition: Template = Template("")
+
+
+class RemoveFields(Component):
+    """Fields that are removed from records, if a condition holds."""
+
+    field_pointers: tuple[tuple[str, ...], ...]
+    condition: Template = Template("")
+
+
+class KeysToLower(Component):
+    """Field names in lower case."""
+
+
+class KeysToSnakeCase(Component):
+    """Field names in snake case."""
+
+
+class FlattenFields(Component):
+    """Nested fields on the top level."""
+
+    flatten_lists: bool = True
+
+
+class KeyTransformation(Component):
+    """A prefix and a suffix of field names."""
+
+    prefix: Template | None = None
+    suffix: Template | None = None
+
+
+class DpathFlattenFields(Component):
+    """The fields of one nested mapping on the top level."""
+
+    field_path: tuple[Template, ...]
+    delete_origin_value: bool | None = None
+    replace_record: bool | None = None
+    key_transformation: KeyTransformation | None = None
+
+
+class KeysReplace(Component):
+    """A text in field names that another one replaces."""
+
+    old: Template
+    new: Template
+
+
+Transformation = Annotated[
+    AddFields
+    | RemoveFields
+    | KeysToLower
+    | KeysToSnakeCase
+    | FlattenFields
+    | DpathFlattenFields
+    | KeysReplace,
+    "CustomTransformation",
+]
+
 
 # --- streams --------------------------------------------------------------------------------------
 

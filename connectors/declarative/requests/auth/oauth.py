@@ -11,11 +11,11 @@ from typing import Any
 from connectors.declarative.manifest import clock, components
 from connectors.declarative.manifest.dates import parse_datetime, parse_iso
 from connectors.declarative.manifest.template import Template, value
-from connectors.declarative.requests.addresses import with_query
 from connectors.declarative.requests.auth.tokens import Fetched, Renewable
 from connectors.declarative.requests.decoding.json_body import json_body, json_body_if_any
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import text
+from connectors.declarative.requests.options import with_query
 from connectors.declarative.requests.records import paths
 from connectors.sdk.http import CredentialsRequest, Response, Send
 from connectors.sdk.http.failures import excerpt, place

@@ -17,6 +17,7 @@ from connectors.declarative.requests.decoding.json_body import (
 )
 from connectors.declarative.requests.decoding.parsers import (
     BadFile,
+    BadXml,
     Parse,
     TruncatedFile,
     csv_rows,
@@ -24,8 +25,8 @@ from connectors.declarative.requests.decoding.parsers import (
     json_lines,
     json_values,
     text_lines,
+    xml_value,
 )
-from connectors.declarative.requests.decoding.xml_body import BadXml, xml_value
 from connectors.sdk.http import Response
 from connectors.sdk.http.charset import charset_of, is_charset
 from connectors.sdk.http.failures import excerpt, place

@@ -10,11 +10,16 @@ from connectors.declarative.requests.decoding.decoders import Decoder, FileBody,
 from connectors.declarative.requests.decoding.parsers import csv_rows, gunzipped, without_nulls
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import whole_number
-from connectors.declarative.requests.jobs.job import JobApi, Values, statuses
-from connectors.declarative.requests.jobs.retriever import TIMEOUT_MINUTES, JobRetriever, JobRunner
-from connectors.declarative.requests.pages.paginator import Paginator
-from connectors.declarative.requests.records.extraction import Extractor
-from connectors.declarative.requests.records.selector import Selector
+from connectors.declarative.requests.jobs.retriever import (
+    TIMEOUT_MINUTES,
+    JobApi,
+    JobRetriever,
+    JobRunner,
+    Values,
+    statuses,
+)
+from connectors.declarative.requests.pages import Paginator
+from connectors.declarative.requests.records.selector import Extractor, Selector
 from connectors.declarative.requests.requester import Requester
 from connectors.sdk.http import Response
 from elt_assets.errors import ConfigError

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.declarative.cursors.times.clamping import Clamp
 from connectors.declarative.cursors.times.formats import DatetimeFormat
-from connectors.declarative.cursors.times.intervals import Coverage, Interval, Splitter
+from connectors.declarative.cursors.times.intervals import Clamp, Coverage, Interval, Splitter
 from connectors.sdk.durations import parse_duration
 from tests.connectors.declarative.cursors.support import moment
 

@@ -18,10 +18,11 @@ from connectors.declarative.requests.decoding.decoders import CHUNK
 from connectors.declarative.requests.decoding.json_body import decode, number
 from connectors.declarative.requests.decoding.parsers import (
     BadFile,
+    BadXml,
     gunzipped,
     json_lines,
+    xml_value,
 )
-from connectors.declarative.requests.decoding.xml_body import BadXml, xml_value
 from connectors.sdk.encoding import encode
 from connectors.sdk.limits import ResponseLimits
 from elt_assets.errors import ConfigError, SystemFailure, TransientError

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import clock
-from connectors.declarative.requests.records.keys import flattening, snake_case
 from connectors.declarative.requests.records.normalization import normalizer
+from connectors.declarative.requests.records.transformations import flattening, snake_case
 from elt_assets.errors import SystemFailure
 from tests.connectors.declarative.requests.support import NOON, Reading, together
 

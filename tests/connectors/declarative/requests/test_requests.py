@@ -9,7 +9,7 @@ import pytest
 
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import clock
-from connectors.declarative.requests import addresses
+from connectors.declarative.requests import options
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.declarative.requests.support import NOON, Reading
 
@@ -370,7 +370,7 @@ def test_a_response_that_a_filter_marks_is_not_kept(reading: Reading) -> None:
     ],
 )
 def test_a_path_is_joined_as_a_browser_does(base: str, path: str, found: str) -> None:
-    assert addresses.joined(base, path) == found
+    assert options.joined(base, path) == found
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_a_path_is_joined_as_a_browser_does(base: str, path: str, found: str) ->
 def test_parameters_are_added_to_those_of_a_url(
     url: str, params: dict[str, Any], found: str
 ) -> None:
-    assert addresses.with_query(url, params) == found
+    assert options.with_query(url, params) == found
 
 
 def test_a_request_to_a_metadata_service_is_refused(reading: Reading) -> None:

@@ -1,1 +1,0 @@
-"""Partition routers: which partitions a stream has."""

@@ -1,0 +1,382 @@
+"""The pages of a slice: paginators, their strategies, and what templates see of a page.
+
+Spec: DefaultPaginator, CursorPagination, OffsetIncrement, PageIncrement, RequestPath, RequestOption.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.declarative.cursors.slices import Injection, Option, injection
+from connectors.declarative.manifest import components
+from connectors.declarative.manifest.template import Template
+from connectors.declarative.requests.decoding.decoders import Decoder
+from connectors.sdk.encoding import encode
+from connectors.sdk.http import Response, urls
+from connectors.sdk.http.paginators import EQUAL_PAGES, MAX_EQUAL_PAGES, PageTrail
+from connectors.sdk.items import Record
+from elt_assets.errors import ConfigError
+
+LINK = "link"
+"""Name of the header whose links are parsed, in lower case. The name `Link` has the text."""
+
+
+class HeaderValues(dict[str, Any]):
+    """The headers of a response, by their names in any case; `link` has the links by their relation."""
+
+    def __init__(self, response: Response):
+        names = (name.decode("latin-1") for name, _ in response.headers.raw)
+        super().__init__({name: response.headers[name] for name in names})
+        self._lower = {name.lower(): value for name, value in self.items()}
+        self[LINK] = links(response.headers.get(LINK, ""))
+        self._lower.pop(LINK, None)
+
+    def __missing__(self, name: str) -> Any:
+        return self._lower[name.lower()]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or str(name).lower() in self._lower
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+def links(header: str) -> dict[str, dict[str, str]]:
+    """Return the links of a header `Link` by their relation: the URL and the parameters of each."""
+    return {
+        parameters.get("rel") or url: {"url": url, **parameters}
+        for url, parameters in urls.links(header)
+    }
+
+
+@dataclass
+class View:
+    """A page that was read.
+
+    Attributes:
+        config: the config of the source.
+        response: the response.
+        decoder: the decoder of the response.
+        token: the token of the page; None for a first page without one.
+        extracted: the number of records in the response, before the filter: a page of which the filter leaves
+            nothing is not the last one.
+        last: the last one of them, transformed; None if there is none.
+        is_changed: whether transformations have changed the decoded body.
+    """
+
+    config: Mapping[str, Any]
+    response: Response
+    decoder: Decoder
+    token: Any
+    extracted: int = 0
+    last: Record | None = None
+    is_changed: bool = False
+
+    def variables(self, names: Collection[str]) -> dict[str, Any]:
+        """Return the variables of templates that use these names."""
+        values: dict[str, Any] = {
+            "config": self.config,
+            "last_record": self.last,
+            "last_page_size": self.extracted,
+        }
+        if "response" in names:
+            values["response"] = self.decoder.shown(self.response, is_fresh=self.is_changed)
+        if "headers" in names:
+            values["headers"] = HeaderValues(self.response)
+        return values
+
+
+Later = Callable[[View], Any]
+"""Returns the token of the next page when the records of the page are known; None after the last page."""
+
+_RECORDS = frozenset({"last_record", "last_page_size"})
+_RESPONSE = frozenset({"response"})
+
+
+class Strategy(ABC):
+    """Returns the token of the page that follows another one. One object serves all slices.
+
+    Attributes:
+        initial: the token of the first page; None for none.
+        page_size: the number of records to request; None if the manifest does not say it, or if it depends
+            on the response.
+        is_counted: whether the token is a number that this side counts, and not one that the API gives. An
+            API that ignores it sends the same page for ever.
+    """
+
+    initial: Any = None
+    page_size: int | None = None
+    is_counted: bool = False
+
+    @abstractmethod
+    def plan(self, view: View) -> Later:
+        """Return the function that returns the next token.
+
+        It is called before the records of the page are known, because their transformation may change the
+        decoded body: what depends on the response alone is evaluated now.
+        """
+
+
+class Single(Strategy):
+    """The strategy of a single page."""
+
+    def plan(self, view: View) -> Later:
+        return lambda _: None
+
+
+class Cursor(Strategy):
+    """The token is a value of the response, until a condition holds or there is no value."""
+
+    def __init__(self, component: components.CursorPagination, config: Mapping[str, Any]):
+        self.page_size = _size(component.page_size, config, component.place)
+        self._value = component.cursor_value
+        self._stop = component.stop_condition
+
+    def plan(self, view: View) -> Later:
+        must_stop = _evaluated(self._stop, view, self._is_stopped)
+        value = _evaluated(self._value, view, self._token)
+
+        def token(page: View) -> Any:
+            return None if must_stop(page) else value(page) or None
+
+        return token
+
+    def _token(self, variables: Mapping[str, Any]) -> Any:
+        """Return the token. A text that is a number in another form, such as 1e5 or 1_000, stays as the API
+        has written it; the CDK makes another token of it."""
+        token = self._value.evaluate_or(None, variables)  # the last page need not have its place
+        if type(token) in (int, float):
+            text = self._value.text_of(variables).strip()
+            return token if text == str(token) else text
+        return token
+
+    def _is_stopped(self, variables: Mapping[str, Any]) -> bool:
+        return self._stop is not None and bool(self._stop.text) and self._stop.is_true(variables)
+
+
+class Offset(Strategy):
+    """The token is the number of the records before the page. The last page has no records, or fewer than the
+    page size."""
+
+    is_counted = True
+
+    def __init__(self, component: components.OffsetIncrement, config: Mapping[str, Any]):
+        self.initial = 0 if component.inject_on_first_request else None
+        self._written = component.page_size
+        self._depends = isinstance(self._written, Template) and bool(
+            self._written.names & _RESPONSE
+        )
+        if not self._depends:
+            self.page_size = _size(self._written, config, component.place)
+        self._place = component.place
+
+    def plan(self, view: View) -> Later:
+        limit = self.page_size
+        if self._depends and isinstance(self._written, Template):
+            limit = _number(self._written.evaluate(view.variables(_RESPONSE)), self._place)
+
+        def token(page: View) -> int | None:
+            return None if _is_last(page, limit) else (page.token or 0) + page.extracted
+
+        return token
+
+
+class Page(Strategy):
+    """The token is the number of the page. The last page has no records, or fewer than the page size."""
+
+    is_counted = True
+
+    def __init__(self, component: components.PageIncrement, config: Mapping[str, Any]):
+        self._first = component.start_from_page
+        self.initial = self._first if component.inject_on_first_request else None
+        self.page_size = _size(component.page_size, config, component.place)
+
+    def plan(self, view: View) -> Later:
+        def token(page: View) -> int | None:
+            if _is_last(page, self.page_size):
+                return None
+            return int(self._first if page.token is None else page.token) + 1
+
+        return token
+
+
+def _is_last(page: View, limit: int | None) -> bool:
+    return page.extracted == 0 or (limit is not None and page.extracted < limit)
+
+
+_STRATEGIES: Mapping[type, Callable[[Any, Mapping[str, Any]], Strategy]] = {
+    components.CursorPagination: Cursor,
+    components.OffsetIncrement: Offset,
+    components.PageIncrement: Page,
+}
+
+
+def strategy(component: components.Component, config: Mapping[str, Any]) -> Strategy:
+    """Return the strategy that a component describes.
+
+    Raises:
+        ConfigError: its page size is not a number.
+    """
+    return _STRATEGIES[type(component)](component, config)
+
+
+def _evaluated(
+    template: Template | None,
+    view: View,
+    evaluate: Callable[[Mapping[str, Any]], Any],
+) -> Later:
+    """Return what evaluates a template. It is evaluated now, unless it depends on the records; an error is
+    raised when the value is needed."""
+    if template is None:
+        return lambda _: None
+    if template.names & _RECORDS:
+        return lambda page: evaluate(page.variables(template.names))
+    try:
+        result = evaluate(view.variables(template.names))
+    except Exception as error:  # noqa: BLE001 - the condition to stop may show that the value is not needed
+        return _raising(error)
+    return lambda _: result
+
+
+def _raising(error: Exception) -> Later:
+    def fail(_: View) -> Any:
+        raise error
+
+    return fail
+
+
+def _size(template: Any, config: Mapping[str, Any], place: str) -> int | None:
+    if template is None:
+        return None
+    number = template.evaluate({"config": config}) if isinstance(template, Template) else template
+    return _number(number, place) if number != "" else None
+
+
+def _number(value: Any, place: str) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{place}.page_size is not a number",
+            guidance="write a whole number, or correct the config",
+        ) from None
+
+
+class Paginator:
+    """The pages of a slice: the token of each, and what it puts into its request.
+
+    Args:
+        component: describes them; None for a single page.
+        config: the config of the source.
+
+    Raises:
+        ConfigError: the component contradicts itself.
+
+    Attributes:
+        strategy: what returns the tokens.
+    """
+
+    def __init__(
+        self,
+        component: components.DefaultPaginator | components.NoPagination | None,
+        config: Mapping[str, Any],
+    ):
+        self.strategy: Strategy = Single()
+        self._token: Injection | None = None
+        self._size: tuple[Option, str] | None = None
+        self._is_path = False
+        self._place = ""
+        if component is None or isinstance(component, components.NoPagination):
+            return
+        self._place = component.place
+        self.strategy = strategy(component.pagination_strategy, config)
+        token_option = component.page_token_option
+        if isinstance(token_option, components.RequestPath):
+            self._is_path = True
+        else:
+            self._token = injection(token_option, config)
+        size = injection(component.page_size_option, config)
+        if size is not None:
+            self._size = self._sized(size)
+
+    def options(self, token: Any) -> list[tuple[Option, str]]:
+        """Return what the request for a page gets, and the component that adds it."""
+        options = [] if self._size is None else [self._size]
+        if self._token is not None and token is not None:
+            options.append((self._token.option(token), f"{self._place}.page_token_option"))
+        return options
+
+    def path(self, token: Any) -> str | None:
+        """Return the URL or path of a page; None for the path of the requester."""
+        return str(token) if self._is_path and token else None
+
+    def _sized(self, size: Injection) -> tuple[Option, str]:
+        number = self.strategy.page_size
+        if not number:
+            raise ConfigError(
+                f"{self._place}.page_size_option needs a page size",
+                guidance="write `page_size` in the pagination strategy, or remove `page_size_option`",
+            )
+        return size.option(number), f"{self._place}.page_size_option"
+
+
+class LoopGuard(PageTrail):
+    """Raises an error if the pages of an API do not end.
+
+    The position of a page is its token. A token that stays the same is no error while the pages differ,
+    because some APIs move on by themselves: the records are then a part of the position. A new token that the
+    API gives shows that the pages move on, even if many of them are equal.
+
+    Args:
+        first: the token of the first page.
+        is_counted: whether this side counts the tokens.
+    """
+
+    guidance = (
+        "check the paginator in the manifest: the API may not know its parameter, or the condition to stop "
+        "may never hold"
+    )
+
+    def __init__(self, first: Any, *, is_counted: bool = False) -> None:
+        super().__init__(first)
+        self._token = first
+        self._is_counted = is_counted
+        self._ends = b""
+        self._content: int | None = None
+
+    def check(self, response: Response, records: list[Record], following: Any) -> Any:
+        """Check the token of the page that follows, and return it.
+
+        Args:
+            response: the response of the present page.
+            records: the records of the present page.
+            following: the token of the next page; nothing is checked if there is none.
+
+        Raises:
+            SystemFailure: the pages do not end.
+        """
+        if not following:
+            return following
+        is_same = following == self._token
+        self._token = following
+        position = (following, hash(encode(records))) if is_same else following
+        self.step(response, position)
+        is_ignored = self._is_counted and bool(records)
+        limit = EQUAL_PAGES if is_ignored else MAX_EQUAL_PAGES
+        self.count(response, is_equal=self._is_like_the_last(records), limit=limit)
+        return following
+
+    def _is_like_the_last(self, records: list[Record]) -> bool:
+        """Return whether the page before had these records. All records of a page are compared only if the
+        first one, the last one and the number are equal."""
+        ends = encode((len(records), records[:1], records[-1:]))
+        content = hash(encode(records)) if ends == self._ends else None
+        is_equal = content is not None and self._content in (None, content)
+        self._ends, self._content = ends, content
+        return is_equal

@@ -1,1 +1,0 @@
-"""Pages of a slice: which one follows another."""
