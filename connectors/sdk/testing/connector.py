@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -208,7 +208,8 @@ class Connector:
                 assert self._processes.converse is not None
                 ended = self._processes.converse(command, stdout, stderr, self._seconds, reads)
             transcript, records = self.protocol.output(verb, stdout, streams)
-            leaks = [*self._leaks(stdout), *self._leaks(stderr)]
+            changes = {m.line for m in transcript.messages if m.message.control is not None}
+            leaks = [*self._leaks(stdout, changes), *self._leaks(stderr)]
             if config is None and "config" in files:
                 self._update_config(transcript, files["config"])
         run = Run(verb, purpose, started, ended, transcript, streams, expected_end, leaks)
@@ -256,8 +257,14 @@ class Connector:
                 files["state"] = state
         return files
 
-    def _leaks(self, output: Path) -> Iterator[Leak]:
-        """Yield the secrets in an output, each with the first line that it occurs in."""
+    def _leaks(self, output: Path, changes: Collection[int] = ()) -> Iterator[Leak]:
+        """Yield the secrets in an output, each with the first line that it occurs in.
+
+        Args:
+            output: the file.
+            changes: the lines that change the config, which they have with its secrets: the reader does not
+                show them. Spec: AirbyteControlConnectorConfigMessage.
+        """
         searched = {
             place: SecretSearch(secret)
             for place, secret in self.secrets.items()
@@ -265,7 +272,8 @@ class Connector:
         }
         with output.open(encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines if searched else (), 1):
-                for place in [place for place, search in searched.items() if search(line)]:
+                sought = {} if number in changes else searched
+                for place in [place for place, search in sought.items() if search(line)]:
                     del searched[place]
                     yield Leak(place, output.name, number)
 
