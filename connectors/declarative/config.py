@@ -21,7 +21,7 @@ from connectors.declarative.manifest.evaluation.sandbox import allow_changes
 from connectors.declarative.manifest.template import Template, TemplateMap, value
 from connectors.declarative.manifest.value_types import types_of
 from connectors.declarative.requests.records import paths
-from connectors.sdk.reports import report_config
+from connectors.sdk.saved_config import report_config
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.specification import violations
 

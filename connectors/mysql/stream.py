@@ -11,7 +11,8 @@ from connectors.mysql.reads import Division, Range, read_creation, require_creat
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.sql import literal
 from connectors.mysql.tables import Column, Table
-from connectors.sdk import Checkpoint, Estimate, Slice, SlicedStream
+from connectors.sdk import Checkpoint, Slice, SlicedStream
+from connectors.sdk.items import Estimate
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream

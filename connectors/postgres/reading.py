@@ -24,7 +24,8 @@ from connectors.postgres.snapshot import (
     list_parts,
 )
 from connectors.postgres.sql import quote_name
-from connectors.sdk import Checkpoint, Estimate, Slice, Wait, Warn
+from connectors.sdk import Checkpoint, Slice, Wait
+from connectors.sdk.items import Estimate, Warn
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream

@@ -1,8 +1,8 @@
-"""The partitions of a child stream that is read for the changed records of its parent only."""
+"""The records of a parent that are new or have changed, for child streams that are read for these only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 from connectors.sdk.declared_stream import DeclaredStream
@@ -10,10 +10,10 @@ from connectors.sdk.items import Context, Item, Record, Warn
 from connectors.sdk.reports import report_warning
 from connectors.sdk.state.parents import (
     Observer,
-    ParentContext,
-    fields_for_children,
+    ParentRow,
     key_of_changed,
-    share_contexts,
+    share_rows,
+    take_row,
 )
 
 
@@ -27,15 +27,15 @@ class ParentRead(Protocol):
 
 
 class ChangedParents:
-    """The contexts of the partitions whose parent's record is new or has changed since a state of the parent.
+    """The records of a parent that are new or have changed since a state of it.
 
-    The state of the parent moves only when all these partitions were read. It never passes the time at which
-    they were listed, so that a parent that changes after that is listed again.
+    The state of the parent moves only when the partitions of all these were read. It never passes the time
+    at which they were listed, so that a parent that changes after that is listed again.
 
     Args:
         parent: the parent.
         saved: the state of the parent; empty for all of its records.
-        fields: the fields of the parent that the records of the partitions get.
+        fields: the fields of the parent that child streams need.
         begin: begins a read of the parent from that state.
     """
 
@@ -43,22 +43,22 @@ class ChangedParents:
         self,
         parent: DeclaredStream,
         saved: dict[str, Any],
-        fields: Iterable[str],
+        fields: Collection[str],
         begin: Callable[[], ParentRead],
     ):
         self._parent = parent
         self._begin = begin
         self._saved = saved
-        self._fields = {*fields, *fields_for_children(parent)}
+        self._fields = fields
         self.state: Any = saved
 
-    def contexts(self) -> Iterator[Context]:
-        """Yield the contexts. The state is the one after them when all were yielded."""
+    def rows(self) -> Iterator[ParentRow]:
+        """Yield the rows. The state is the one after them when all were yielded."""
         key = key_of_changed(self._parent, self._saved)
-        yield from share_contexts(key, self._read, lambda: self.state, self._keep)
+        yield from share_rows(key, self._read, lambda: self.state, self._keep)
 
-    def _read(self) -> Iterator[Context]:
-        children = _Children(self._parent, self._fields)
+    def _read(self) -> Iterator[ParentRow]:
+        children = _Rows(self._fields)
         read = self._begin()
         for item in read.items_with_states(collectors=[children]):
             if isinstance(item, Warn):
@@ -70,33 +70,21 @@ class ChangedParents:
         self.state = state
 
 
-class _Children:
-    """The contexts of child streams for the records that were seen last."""
+class _Rows:
+    """The rows of the records that were seen last."""
 
-    def __init__(self, parent: DeclaredStream, fields: Collection[str]):
-        self._parent = parent
+    def __init__(self, fields: Collection[str]):
         self._fields = fields
-        self._contexts: list[Context] = []
+        self._rows: list[ParentRow] = []
 
     def see(self, record: Record, context: Context | None, is_left_out: bool = False) -> None:
-        child = make_child_context(self._parent, record, context, self._fields)
-        if child is not None and not is_left_out:
-            self._contexts.append(child)
+        if not is_left_out:
+            self._rows.append(take_row(record, context, self._fields))
 
     def stop(self) -> None:
-        """Go on: the contexts are not those of all records."""
+        """Go on: the rows are not those of all records."""
 
-    def take(self) -> list[Context]:
-        """Return the contexts, and forget them."""
-        contexts, self._contexts = self._contexts, []
-        return contexts
-
-
-def make_child_context(
-    parent: DeclaredStream, record: Record, context: Context | None, fields: Iterable[str]
-) -> Context | None:
-    """Return the context of child streams for a record, with the values that their records get."""
-    child = parent.get_child_context(record, context)
-    if child is None or not fields:
-        return child
-    return ParentContext(child, {field: record.get(field) for field in fields})
+    def take(self) -> list[ParentRow]:
+        """Return the rows, and forget them."""
+        rows, self._rows = self._rows, []
+        return rows

@@ -19,40 +19,32 @@ from connectors.sdk.state.bookmark import InvalidStreamSortException
 from connectors.sdk.state.replication_key import ReplicationKey
 
 
-def stop_at_start(
-    read: RecordsBetween, key: ReplicationKey, *, ends_by_page: bool
-) -> RecordsBetween:
-    """Return the function that reads a partition down to the start, this value included.
-
-    Args:
-        read: returns the records of a partition.
-        key: the replication key.
-        ends_by_page: whether `read` ends itself after the page with the first record before the start. The
-            rest of that page then shows whether the order is as declared.
-    """
+def stop_at_start(read: RecordsBetween, key: ReplicationKey) -> RecordsBetween:
+    """Return the function that reads a partition down to the start, this value included."""
 
     def records(context: Context | None, start: Any, end: Any) -> Iterator[Record]:
-        past: Any = None
         for record in read(context, start, end):
-            value = record.get(key.field)
-            if key.is_before(value, start):
-                if not ends_by_page:
-                    return
-                past = value
-            elif past is not None and key.compare(value, start) in (0, 1):
-                raise InvalidStreamSortException(
-                    f"the records are not in descending order of {key.field!r}: {value!r} comes after "
-                    f"{past!r}, which is before the start, {start!r}",
-                    guidance="request the records in descending order, or leave out `is_descending`",
-                )
-            else:
-                yield record
+            if key.is_before(record.get(key.field), start):
+                return
+            yield record
 
     return records
 
 
 def is_past(records: Sequence[Record], key: ReplicationKey, start: Any) -> bool:
-    """Return whether all records after those of a page are before the start: the last one that can be
-    compared with it is."""
-    orders = (key.compare(record.get(key.field), start) for record in reversed(records))
-    return next((order for order in orders if order is not None), 0) == -1
+    """Return whether a page has records before the start, so that no later page has others.
+
+    Raises:
+        InvalidStreamSortException: a newer record comes after one of these: the read would end too early.
+    """
+    past: Any = None
+    for value in (record.get(key.field) for record in records):
+        if key.is_before(value, start):
+            past = value
+        elif past is not None and key.compare(value, start) in (0, 1):
+            raise InvalidStreamSortException(
+                f"the records are not in descending order of {key.field!r}: {value!r} comes after "
+                f"{past!r}, which is before the start, {start!r}",
+                guidance="request the records in descending order, or leave out `order`",
+            )
+    return past is not None

@@ -1,4 +1,4 @@
-"""Records that are left out by the value of their replication key, where a source cannot filter them."""
+"""Records that are left out by the dates of a config."""
 
 from __future__ import annotations
 
@@ -8,21 +8,6 @@ from typing import Any
 from connectors.sdk.intervals import RecordsBetween
 from connectors.sdk.items import Context, Record, Warn
 from connectors.sdk.state.replication_key import ReplicationKey, instant, moment
-
-
-def records_since(records: RecordsBetween, key: ReplicationKey) -> RecordsBetween:
-    """Return a function that leaves out the records before the start, for a source that cannot filter.
-    Records without a value of the key are kept.
-
-    Spec: Singer, state file: "filter the data by the timestamp before streaming the data".
-    """
-
-    def filtered(context: Context | None, start: Any, end: Any) -> Iterator[Record]:
-        for record in records(context, start, end):
-            if not key.is_before(record.get(key.field), start):
-                yield record
-
-    return filtered
 
 
 class DateLimits:

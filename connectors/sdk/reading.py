@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
+from connectors.sdk.declared_stream import Parent
 from connectors.sdk.intervals import IntervalEnd
 from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn, complete_record
 from connectors.sdk.missing_keys import MissingKeys
 from connectors.sdk.state.bookmark import Bookmark
-from connectors.sdk.state.parents import parent_values
 from connectors.sdk.state.partitions import distinct
 from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import StreamState
@@ -92,7 +92,7 @@ def _collect_batches(steps: Steps, partition: Partition) -> Iterator[Batch]:
 
 def _read(steps: Steps, partition: Partition) -> Iterable[Record | IntervalEnd]:
     context = partition.context
-    return steps(None if context is None else dict(context), partition.start)
+    return steps(None if context is None else context.copy(), partition.start)
 
 
 class RecordRules:
@@ -101,18 +101,18 @@ class RecordRules:
     Args:
         fields: the declared fields of the records: those that are in the context are added to a record that
             lacks them.
-        parent_fields: the names that fields of the parent have in the records.
+        parent: the parent, whose fields are added.
         missing: what becomes of records that lack a key; None to send them.
     """
 
     def __init__(
         self,
         fields: Mapping[str, Any],
-        parent_fields: Mapping[str, str] | None = None,
+        parent: Parent | None = None,
         missing: MissingKeys | None = None,
     ):
         self._fields = fields
-        self._parent_fields = parent_fields or {}
+        self._parent = parent
         self._missing = missing
 
     def completer(self, context: Context | None) -> Callable[[Record], Record | None] | None:
@@ -123,11 +123,10 @@ class RecordRules:
         declared it so.
         """
         declared = {} if context is None else find_declared_values(context, self._fields)
-        of_parent = (
-            parent_values(context, self._parent_fields)
-            if context is not None and self._parent_fields
-            else {}
-        )
+        of_parent: Record = {}
+        if context is not None and self._parent is not None and self._parent.fields:
+            values = self._parent.values(context)
+            of_parent = {name: values.get(field) for field, name in self._parent.fields.items()}
         missing = self._missing
         if not (declared or of_parent or missing):
             return None

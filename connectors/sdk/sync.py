@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -27,7 +28,7 @@ from connectors.sdk.items import (
     Wait,
     Warn,
 )
-from connectors.sdk.reports import listen_to_waits
+from connectors.sdk.reports import ESTIMATES, STREAM_WARNINGS, WAITS
 from connectors.sdk.schema_sample import RECORDS, SchemaSample
 from connectors.sdk.slices import SlicedStream, read_as_pages
 from connectors.sdk.state.parents import share_parents
@@ -123,7 +124,8 @@ def read_streams(
             alone.append(job)
     ordered = sorted(alone, key=lambda job: len(_ancestors(job[0])))
     streams = [job[0] for job in ordered]
-    tracked = {stream.parent for stream in _with_ancestors(streams) if stream.only_changed_parents}
+    parents = [stream.parent for stream in _with_ancestors(streams) if stream.parent is not None]
+    tracked = {parent.stream for parent in parents if parent.only_changed}
     with share_parents(_fields_of_parents(streams), tracked):
         failed = sum(not _read(job, output(job[1])) for job in ordered)
     return failed + sum(
@@ -159,7 +161,7 @@ def _read_group(
     try:
         for stream, configured, _ in jobs:
             _require_mode(stream, configured)
-        with listen_to_waits(next(iter(outputs.values())).wait):
+        with _listen(next(iter(outputs.values()))):
             _copy_group(group, jobs, outputs, state, failed)
     except OutputClosedError:
         raise
@@ -208,7 +210,7 @@ def _ancestors(stream: Stream) -> list[Stream]:
     """Return the parent of a stream, the parent of that one, and so on."""
     ancestors = []
     while stream.parent is not None:
-        stream = stream.parent
+        stream = stream.parent.stream
         ancestors.append(stream)
     return ancestors
 
@@ -219,11 +221,12 @@ def _with_ancestors(streams: Iterable[Stream]) -> Iterator[Stream]:
 
 
 def _fields_of_parents(streams: Iterable[Stream]) -> dict[object, frozenset[str]]:
-    """Return the fields of each parent that records of its child streams get."""
+    """Return the fields of each parent that its child streams need."""
     fields: dict[object, frozenset[str]] = {}
     for child in _with_ancestors(streams):
         if child.parent is not None:
-            fields[child.parent] = fields.get(child.parent, frozenset()) | {*child.parent_fields}
+            parent = child.parent.stream
+            fields[parent] = fields.get(parent, frozenset()) | child.parent_fields()
     return fields
 
 
@@ -233,7 +236,7 @@ def _read(job: Job, output: StreamOutput) -> bool:
     try:
         _require_mode(stream, configured)
         resumes = configured.sync_mode == INCREMENTAL or stream.is_resumable
-        with listen_to_waits(output.wait):
+        with _listen(output):
             _copy(stream, configured, state if resumes else None, output)
     except OutputClosedError:
         raise
@@ -242,6 +245,17 @@ def _read(job: Job, output: StreamOutput) -> bool:
         return False
     output.complete()
     return True
+
+
+@contextmanager
+def _listen(output: StreamOutput) -> Iterator[None]:
+    """Pass what is reported to the output of a stream while the context is open."""
+    with (
+        WAITS.listen(output.wait),
+        STREAM_WARNINGS.listen(output.warn),
+        ESTIMATES.listen(output.estimate),
+    ):
+        yield
 
 
 def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from connectors.sdk import Estimate, Measure, Slice, SlicedStream, Wait, Warn
+from connectors.sdk import Slice, SlicedStream, Wait
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamFailure, StreamPart
+from connectors.sdk.items import Estimate, Measure, Warn
 from connectors.sdk.slices import SliceReader
 from connectors.sdk.source import Source
 from elt_assets.errors import EltError

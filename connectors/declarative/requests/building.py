@@ -37,8 +37,8 @@ from connectors.declarative.requests.records.selector import LoadSchema, Selecto
 from connectors.declarative.requests.requester import Requester, before_first_use
 from connectors.declarative.requests.retriever import Retriever
 from connectors.sdk.durations import parse_duration
-from connectors.sdk.http import is_ignored
 from connectors.sdk.http.authenticators import basic, bearer
+from connectors.sdk.http.client import is_ignored
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError, SystemFailure
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
-from connectors.sdk.http import Request, Response
+from connectors.sdk.http.messages import Request, Response
 
 MEMORY = 8 << 20
 """Number of bytes up to which the bodies are in memory; then they are in a temporary file."""

@@ -15,7 +15,7 @@ from connectors.declarative.requests.building import build_requester
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import text
 from connectors.declarative.requests.records.extraction import DROPPED, build_extractor
-from connectors.sdk.http import is_ignored
+from connectors.sdk.http.client import is_ignored
 from connectors.sdk.http.failures import place
 from connectors.sdk.items import Document, Record
 from elt_assets.errors import SystemFailure

@@ -18,8 +18,9 @@ from connectors.declarative.requests.properties import Properties, merge
 from connectors.declarative.requests.records.extraction import DROPPED
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Added, Requester, SliceRequests
-from connectors.sdk.http import Response, is_ignored
+from connectors.sdk.http.client import is_ignored
 from connectors.sdk.http.failures import place
+from connectors.sdk.http.messages import Response
 from connectors.sdk.items import Record
 from elt_assets.errors import EltError, SystemFailure
 

@@ -28,8 +28,9 @@ from connectors.mysql.log.state import (
 from connectors.mysql.log.statements import Effect, describe, find_effects
 from connectors.mysql.log.stream import LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
-from connectors.sdk import Slice, Warn
+from connectors.sdk import Slice
 from connectors.sdk.groups import StreamFailure, StreamPart
+from connectors.sdk.items import Warn
 from connectors.sdk.slice_files import find_slice_folder
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte.catalog import StreamId

@@ -34,7 +34,7 @@ from connectors.postgres.log.start import TableStart
 from connectors.postgres.log.state import RESET, LogState, load_state
 from connectors.postgres.log.stream import LogStream
 from connectors.postgres.session import Answers, open_session
-from connectors.sdk import Wait, Warn
+from connectors.sdk import Wait
 from connectors.sdk.groups import (
     GroupCheckpoint,
     GroupItem,
@@ -42,6 +42,7 @@ from connectors.sdk.groups import (
     StreamFailure,
     StreamPart,
 )
+from connectors.sdk.items import Warn
 from connectors.sdk.slice_files import find_slice_folder
 from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId

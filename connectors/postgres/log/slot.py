@@ -16,7 +16,7 @@ from connectors.postgres.log.lsn import format_lsn, parse_lsn
 from connectors.postgres.log.waits import LOCK_TIMEOUT, WRITERS_OF_SERVER, describe_wait
 from connectors.postgres.session import Session, open_session, open_watch
 from connectors.postgres.sql import quote_name, quote_text
-from connectors.sdk import Measure
+from connectors.sdk.items import Measure
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 
 PLUGIN = "pgoutput"

@@ -16,8 +16,9 @@ from connectors.postgres.reading import TableRead
 from connectors.postgres.session import Session
 from connectors.postgres.snapshot import Snapshot
 from connectors.postgres.sql import quote_name
-from connectors.sdk import Checkpoint, Slice, Wait, Warn
+from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, StreamPart
+from connectors.sdk.items import Warn
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream

@@ -19,8 +19,9 @@ from connectors.postgres.log.slot import peek
 from connectors.postgres.log.state import LogState, TableState
 from connectors.postgres.log.stream import LogStream
 from connectors.postgres.session import Answers
-from connectors.sdk import Slice, Warn
+from connectors.sdk import Slice
 from connectors.sdk.arrow_records import page_of
+from connectors.sdk.items import Warn
 from connectors.sdk.slice_files import read_slice_file
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from tests.connectors.logged import DEDUP, Table, configure

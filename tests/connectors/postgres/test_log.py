@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from connectors.postgres import Postgres
-from connectors.sdk import Measure
 from connectors.sdk.groups import GroupCheckpoint, StreamPart
+from connectors.sdk.items import Measure
 from connectors.sdk.reports import listen_to_warnings
 from elt_assets.errors import ConfigError, TransientError
 from tests.connectors.logged import DEDUP, Killed

@@ -18,8 +18,9 @@ from connectors.declarative.requests.decoding.json_body import json_body, json_b
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import text
 from connectors.declarative.requests.records import paths
-from connectors.sdk.http import CredentialsRequest, Response, Send
+from connectors.sdk.http.authenticators import CredentialsRequest, Send
 from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.http.messages import Response
 from connectors.sdk.http.oauth import REFUSED_STATUSES, describe_missing_token, refusal
 from elt_assets.errors import ConfigError, SystemFailure
 

@@ -23,8 +23,9 @@ from connectors.declarative.requests.auth.tokens import (
 from connectors.declarative.requests.decoding.json_body import json_body
 from connectors.declarative.requests.expressions import text
 from connectors.declarative.requests.options import HEADER
-from connectors.sdk.http import CredentialsRequest, Response, Send
+from connectors.sdk.http.authenticators import CredentialsRequest, Send
 from connectors.sdk.http.failures import place as place_of
+from connectors.sdk.http.messages import Response
 from elt_assets.errors import ConfigError, SystemFailure
 
 Login = Callable[[], str]

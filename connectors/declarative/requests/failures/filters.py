@@ -12,7 +12,7 @@ from typing import Any
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.json_body import json_body_if_any
-from connectors.sdk.http import Response
+from connectors.sdk.http.messages import Response
 
 SUCCESS, FAIL, RETRY, IGNORE = "SUCCESS", "FAIL", "RETRY", "IGNORE"
 RESET_PAGINATION, RATE_LIMITED = "RESET_PAGINATION", "RATE_LIMITED"

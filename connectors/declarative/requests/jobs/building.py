@@ -17,7 +17,7 @@ from connectors.declarative.requests.pages.paginator import Paginator
 from connectors.declarative.requests.records.extraction import DROPPED, build_extractor
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Requester
-from connectors.sdk.http import Response
+from connectors.sdk.http.messages import Response
 from elt_assets.errors import ConfigError
 
 MakeRequester = Callable[[Any], Requester]

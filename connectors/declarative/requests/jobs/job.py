@@ -16,8 +16,9 @@ from connectors.declarative.manifest import components
 from connectors.declarative.requests.decoding.json_body import json_body_if_any
 from connectors.declarative.requests.pages.view import HeaderValues
 from connectors.declarative.requests.requester import Requester
-from connectors.sdk.http import Response, is_ignored
+from connectors.sdk.http.client import is_ignored
 from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.http.messages import Response
 from elt_assets.errors import ConfigError, SystemFailure
 
 Values = Callable[[Response], list[Any]]

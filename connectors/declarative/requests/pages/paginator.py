@@ -12,7 +12,7 @@ from connectors.declarative.cursors.slices import Injection, Option, injection
 from connectors.declarative.manifest import components
 from connectors.declarative.requests.pages.strategies import Single, Strategy, strategy
 from connectors.sdk.encoding import encode
-from connectors.sdk.http import Response
+from connectors.sdk.http.messages import Response
 from connectors.sdk.http.paginators import EQUAL_PAGES, MAX_EQUAL_PAGES, PageTrail
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError

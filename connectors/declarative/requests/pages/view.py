@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.declarative.requests.decoding.decoders import Decoder
-from connectors.sdk.http import Response, urls
+from connectors.sdk.http import urls
+from connectors.sdk.http.messages import Response
 from connectors.sdk.items import Record
 
 LINK = "link"

@@ -14,9 +14,9 @@ from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.failures.policy import may_lack_records
 from connectors.declarative.requests.records import paths
-from connectors.sdk.http import Response
 from connectors.sdk.http.body import kind
 from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.http.messages import Response
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError, SystemFailure
 

@@ -20,7 +20,7 @@ from connectors.declarative.requests.records.extraction import (
 )
 from connectors.declarative.requests.records.normalization import Convert, normalizer
 from connectors.declarative.requests.records.transformations import Transform, transformation
-from connectors.sdk.http import Response
+from connectors.sdk.http.messages import Response
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError, EltError
 
