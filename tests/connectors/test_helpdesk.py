@@ -16,7 +16,7 @@ import psutil
 import pytest
 from msgspec import json
 
-from connectors.sdk.testing import Kit, KitOptions
+from connectors.testing import Kit, KitOptions
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import Message, RawRecord, State

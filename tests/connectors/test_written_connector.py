@@ -13,7 +13,7 @@ import pytest
 
 from connectors.sdk import Checkpoint, Slice, Source, Window
 from connectors.sdk.http import HttpClient
-from connectors.sdk.testing import Kit
+from connectors.testing import Kit
 from tests.connectors.support import call, records
 from tests.programs.json_api import Answer, JsonApi, serving
 from tests.programs.written_source import SECRETS, order, program, programs, store_api

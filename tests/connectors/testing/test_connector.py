@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk.testing.connector import Connector, Processes, SecretSearch
-from connectors.sdk.testing.options import KitOptions
-from connectors.sdk.testing.process import Ended, stop_process
-from connectors.sdk.testing.protocols.airbyte import Airbyte
-from connectors.sdk.testing.protocols.singer import Singer
+from connectors.testing.connector import Connector, Processes, SecretSearch
+from connectors.testing.options import KitOptions
+from connectors.testing.process import Ended, stop_process
+from connectors.testing.protocols.airbyte import Airbyte
+from connectors.testing.protocols.singer import Singer
 
 SCHEMA = {"properties": {"token": {"type": "string", "airbyte_secret": True}}}
 

@@ -65,7 +65,7 @@ _TEST = '''"""The source {name} follows the rules of the Airbyte Protocol: a tes
 
 import sys
 
-from connectors.sdk.testing import connector_tests
+from connectors.testing import connector_tests
 
 Test{title} = connector_tests([sys.executable, "-m", "{module}"], config={{"api_key": "a-test-key"}})
 '''

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from connectors.sdk.testing.comparison import (
+from connectors.testing.comparison import (
     Difference,
     Order,
     is_later,
@@ -15,8 +15,8 @@ from connectors.sdk.testing.comparison import (
     scalars,
     value_at,
 )
-from connectors.sdk.testing.findings import Finding, NotApplicable, Note
-from connectors.sdk.testing.observations import (
+from connectors.testing.findings import Finding, NotApplicable, Note
+from connectors.testing.observations import (
     CUTS,
     FINAL,
     READ,
@@ -25,9 +25,9 @@ from connectors.sdk.testing.observations import (
     REFRESH_WITH_STATES,
     Observations,
 )
-from connectors.sdk.testing.protocols.transcript import SeenRecord
-from connectors.sdk.testing.rules.rule import MAX_SHOWN, Results, incremental_scopes, rule
-from connectors.sdk.testing.scopes import Cut, Scope
+from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.rules.rule import MAX_SHOWN, Results, incremental_scopes, rule
+from connectors.testing.scopes import Cut, Scope
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import State
 

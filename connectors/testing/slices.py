@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from connectors.sdk.testing.process import run_process
-from connectors.sdk.testing.protocols.transcript import SeenRecord
-from connectors.sdk.testing.slice_reading import (
+from connectors.testing.process import run_process
+from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.slice_reading import (
     SliceRecords,
     SlicesToRead,
     SliceToRead,

@@ -16,9 +16,9 @@ from typing import Any
 
 from msgspec import Raw
 
-from connectors.sdk.testing.comparison import value_at
-from connectors.sdk.testing.options import KitOptions
-from connectors.sdk.testing.process import (
+from connectors.testing.comparison import value_at
+from connectors.testing.options import KitOptions
+from connectors.testing.process import (
     Ended,
     Listener,
     Stopped,
@@ -26,9 +26,9 @@ from connectors.sdk.testing.process import (
     run_process,
     stop_process,
 )
-from connectors.sdk.testing.protocols.protocol import Protocol
-from connectors.sdk.testing.protocols.transcript import SeenRecord, Transcript
-from connectors.sdk.testing.slices import SliceReads
+from connectors.testing.protocols.protocol import Protocol
+from connectors.testing.protocols.transcript import SeenRecord, Transcript
+from connectors.testing.slices import SliceReads
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.messages import SLICES, State
 from elt_assets.protocol.masking import Masker

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from connectors.sdk.testing.findings import NOT_APPLICABLE
-from connectors.sdk.testing.kit import Kit
-from connectors.sdk.testing.options import KitOptions
-from connectors.sdk.testing.rules.rule import Rule
+from connectors.testing.findings import NOT_APPLICABLE
+from connectors.testing.kit import Kit
+from connectors.testing.options import KitOptions
+from connectors.testing.rules.rule import Rule
 
 
 def connector_tests(

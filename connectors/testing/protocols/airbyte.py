@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from connectors.sdk.testing.protocols.protocol import Output, Protocol
-from connectors.sdk.testing.protocols.transcript import read_transcript
+from connectors.testing.protocols.protocol import Output, Protocol
+from connectors.testing.protocols.transcript import read_transcript
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.messages import Message, RawRecord, State

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from connectors.sdk.testing.comparison import Difference, canonical
-from connectors.sdk.testing.findings import Finding, NotApplicable
-from connectors.sdk.testing.observations import READ, REFRESH, SLICE_CUTS, SLICES, Observations
-from connectors.sdk.testing.rules.rule import MAX_SHOWN, Results, rule
-from connectors.sdk.testing.rules.states import NEW_DATA, describe_difference
-from connectors.sdk.testing.scopes import SlicedRead
-from connectors.sdk.testing.slices import SeenSlice
+from connectors.testing.comparison import Difference, canonical
+from connectors.testing.findings import Finding, NotApplicable
+from connectors.testing.observations import READ, REFRESH, SLICE_CUTS, SLICES, Observations
+from connectors.testing.rules.rule import MAX_SHOWN, Results, rule
+from connectors.testing.rules.states import NEW_DATA, describe_difference
+from connectors.testing.scopes import SlicedRead
+from connectors.testing.slices import SeenSlice
 
 
 def _require_slices(seen: Observations) -> Sequence[SlicedRead]:

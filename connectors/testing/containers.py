@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.sdk.testing.process import Ended, run_process
+from connectors.testing.process import Ended, run_process
 from elt_assets.errors import ConfigError
 
 NAME = "{container}"

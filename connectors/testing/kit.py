@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from connectors.sdk.testing.connector import Connector, Processes
-from connectors.sdk.testing.containers import Containers
-from connectors.sdk.testing.findings import (
+from connectors.testing.connector import Connector, Processes
+from connectors.testing.containers import Containers
+from connectors.testing.findings import (
     FAILED,
     NOT_APPLICABLE,
     NOT_CHECKED,
@@ -21,12 +21,12 @@ from connectors.sdk.testing.findings import (
     Outcome,
     Report,
 )
-from connectors.sdk.testing.observations import Observations
-from connectors.sdk.testing.options import KitOptions
-from connectors.sdk.testing.protocols.airbyte import Airbyte
-from connectors.sdk.testing.protocols.singer import Singer
-from connectors.sdk.testing.rules.registry import select_rules
-from connectors.sdk.testing.rules.rule import Rule
+from connectors.testing.observations import Observations
+from connectors.testing.options import KitOptions
+from connectors.testing.protocols.airbyte import Airbyte
+from connectors.testing.protocols.singer import Singer
+from connectors.testing.rules.registry import select_rules
+from connectors.testing.rules.rule import Rule
 from elt_assets.protocol.airbyte.log_text import printable
 
 

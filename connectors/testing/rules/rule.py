@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from connectors.sdk.testing.connector import Run
-from connectors.sdk.testing.findings import Finding, NotApplicable, Note
-from connectors.sdk.testing.observations import Observations
-from connectors.sdk.testing.protocols.transcript import Flaw
-from connectors.sdk.testing.scopes import Scope
+from connectors.testing.connector import Run
+from connectors.testing.findings import Finding, NotApplicable, Note
+from connectors.testing.observations import Observations
+from connectors.testing.protocols.transcript import Flaw
+from connectors.testing.scopes import Scope
 
 Results = Iterator[Finding | Note]
 Check = Callable[[Observations], Results]

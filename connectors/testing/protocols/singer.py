@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from connectors.sdk.testing.protocols.protocol import Output, Protocol
-from connectors.sdk.testing.protocols.transcript import (
+from connectors.testing.protocols.protocol import Output, Protocol
+from connectors.testing.protocols.transcript import (
     Flaw,
     SeenMessage,
     Transcript,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from connectors.sdk.testing.comparison import (
+from connectors.testing.comparison import (
     decoded,
     is_time,
     list_scalars,
@@ -17,12 +17,12 @@ from connectors.sdk.testing.comparison import (
     scalars,
     value_at,
 )
-from connectors.sdk.testing.findings import Finding, NotApplicable, Note
-from connectors.sdk.testing.observations import CUTS, FINAL, READ, Observations
-from connectors.sdk.testing.protocols.transcript import SeenRecord
-from connectors.sdk.testing.rules.rule import Results, incremental_scopes, rule
-from connectors.sdk.testing.rules.states import find_unexpected
-from connectors.sdk.testing.scopes import Scope, last_states
+from connectors.testing.findings import Finding, NotApplicable, Note
+from connectors.testing.observations import CUTS, FINAL, READ, Observations
+from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.rules.rule import Results, incremental_scopes, rule
+from connectors.testing.rules.states import find_unexpected
+from connectors.testing.scopes import Scope, last_states
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.airbyte.states import kind_of

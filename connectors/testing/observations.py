@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from connectors.sdk.testing.commands import Commands
-from connectors.sdk.testing.comparison import difference, evenly_spread
-from connectors.sdk.testing.connector import ANY, SUCCESS, Connector, Read, Run
-from connectors.sdk.testing.findings import Blocked
-from connectors.sdk.testing.options import KitOptions
-from connectors.sdk.testing.process import Stopped
-from connectors.sdk.testing.scopes import (
+from connectors.testing.commands import Commands
+from connectors.testing.comparison import difference, evenly_spread
+from connectors.testing.connector import ANY, SUCCESS, Connector, Read, Run
+from connectors.testing.findings import Blocked
+from connectors.testing.options import KitOptions
+from connectors.testing.process import Stopped
+from connectors.testing.scopes import (
     Cut,
     Scope,
     SingleStream,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from connectors.sdk.testing.protocols.transcript import SeenRecord, Transcript
+from connectors.testing.protocols.transcript import SeenRecord, Transcript
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import State
 

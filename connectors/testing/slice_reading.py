@@ -1,6 +1,6 @@
 """The program that reads slices as a task does: it knows the config, and the data of the slices.
 
-`python -m connectors.sdk.testing.slice_reading FILE` prints one line for each slice that FILE names.
+`python -m connectors.testing.slice_reading FILE` prints one line for each slice that FILE names.
 """
 
 from __future__ import annotations

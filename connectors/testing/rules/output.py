@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from connectors.sdk.testing.connector import ANY, FAILURE, MIN_SECRET, Run
-from connectors.sdk.testing.findings import Finding, NotApplicable, Note
-from connectors.sdk.testing.observations import (
+from connectors.testing.connector import ANY, FAILURE, MIN_SECRET, Run
+from connectors.testing.findings import Finding, NotApplicable, Note
+from connectors.testing.observations import (
     CHECK,
     DISCOVER,
     NO_FILE,
@@ -15,8 +15,8 @@ from connectors.sdk.testing.observations import (
     STOP,
     Observations,
 )
-from connectors.sdk.testing.process import GRACE_SECONDS
-from connectors.sdk.testing.rules.rule import Results, first_flaws, rule
+from connectors.testing.process import GRACE_SECONDS
+from connectors.testing.rules.rule import Results, first_flaws, rule
 from elt_assets.protocol.airbyte.messages import INCOMPLETE
 
 _BASIC = (SPEC, CHECK, DISCOVER, READ)

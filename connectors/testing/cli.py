@@ -1,4 +1,4 @@
-"""The command line of the conformance kit: `python -m connectors.sdk.testing [OPTIONS] -- COMMAND …`."""
+"""The command line of the conformance kit: `python -m connectors.testing [OPTIONS] -- COMMAND …`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.sdk.testing.connector import Processes, Run
-from connectors.sdk.testing.kit import Kit
-from connectors.sdk.testing.options import KitOptions
-from connectors.sdk.testing.rules.registry import RULES
+from connectors.testing.connector import Processes, Run
+from connectors.testing.kit import Kit
+from connectors.testing.options import KitOptions
+from connectors.testing.rules.registry import RULES
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.arguments import load_config
 from elt_assets.protocol.airbyte.log_text import printable
@@ -83,7 +83,7 @@ def _check(arguments: argparse.Namespace, command: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m connectors.sdk.testing",
+        prog="python -m connectors.testing",
         usage="%(prog)s [OPTIONS] -- COMMAND …",
         description="Check whether a connector follows the rules of its protocol.",
         epilog=_EPILOG,

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from connectors.sdk.testing.comparison import Difference, Identity
-from connectors.sdk.testing.connector import Read, Run
-from connectors.sdk.testing.protocols.transcript import SeenRecord
+from connectors.testing.comparison import Difference, Identity
+from connectors.testing.connector import Read, Run
+from connectors.testing.protocols.transcript import SeenRecord
 from elt_assets.protocol.airbyte.catalog import (
     FULL_REFRESH,
     INCREMENTAL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from connectors.sdk.testing.rules import (
+from connectors.testing.rules import (
     answers,
     bookmarks,
     output,
@@ -14,7 +14,7 @@ from connectors.sdk.testing.rules import (
     slices,
     states,
 )
-from connectors.sdk.testing.rules.rule import Rule
+from connectors.testing.rules.rule import Rule
 from elt_assets.errors import ConfigError
 
 _ALL = (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from connectors.sdk.testing.bad_configs import BadConfig, bad_configs
-from connectors.sdk.testing.connector import ANY, FAILURE, SUCCESS, Connector, Run
-from connectors.sdk.testing.findings import Blocked
-from connectors.sdk.testing.options import KitOptions
-from connectors.sdk.testing.scopes import names_of
+from connectors.testing.bad_configs import BadConfig, bad_configs
+from connectors.testing.connector import ANY, FAILURE, SUCCESS, Connector, Run
+from connectors.testing.findings import Blocked
+from connectors.testing.options import KitOptions
+from connectors.testing.scopes import names_of
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
 from elt_assets.protocol.airbyte.messages import Specification

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from connectors.sdk.testing.comparison import decoded
-from connectors.sdk.testing.connector import Read, Run
-from connectors.sdk.testing.findings import Finding, NotApplicable
-from connectors.sdk.testing.observations import READ, REFRESH, Observations
-from connectors.sdk.testing.protocols.transcript import Span
-from connectors.sdk.testing.rules.rule import Results, rule
+from connectors.testing.comparison import decoded
+from connectors.testing.connector import Read, Run
+from connectors.testing.findings import Finding, NotApplicable
+from connectors.testing.observations import READ, REFRESH, Observations
+from connectors.testing.protocols.transcript import Span
+from connectors.testing.rules.rule import Results, rule
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import (
     COMPLETE,

@@ -11,12 +11,12 @@ from typing import Any
 
 from jsonschema import FormatChecker, ValidationError
 
-from connectors.sdk.testing.comparison import canonical, parse_time, value_at
-from connectors.sdk.testing.connector import Run
-from connectors.sdk.testing.findings import Finding, NotApplicable, Note
-from connectors.sdk.testing.observations import READ, REFRESH, SINGLE, Observations
-from connectors.sdk.testing.protocols.transcript import SeenRecord
-from connectors.sdk.testing.rules.rule import MAX_SHOWN, Results, rule
+from connectors.testing.comparison import canonical, parse_time, value_at
+from connectors.testing.connector import Run
+from connectors.testing.findings import Finding, NotApplicable, Note
+from connectors.testing.observations import READ, REFRESH, SINGLE, Observations
+from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.rules.rule import MAX_SHOWN, Results, rule
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, StreamId
 from elt_assets.protocol.schema_check import SchemaCheck
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from jsonschema import FormatChecker
 
-from connectors.sdk.testing.comparison import canonical
-from connectors.sdk.testing.connector import Run
-from connectors.sdk.testing.findings import Finding, NotApplicable
-from connectors.sdk.testing.observations import (
+from connectors.testing.comparison import canonical
+from connectors.testing.connector import Run
+from connectors.testing.findings import Finding, NotApplicable
+from connectors.testing.observations import (
     BAD_CHECKS,
     CHECK,
     DISCOVER,
@@ -20,7 +20,7 @@ from connectors.sdk.testing.observations import (
     SPEC,
     Observations,
 )
-from connectors.sdk.testing.rules.rule import (
+from connectors.testing.rules.rule import (
     MAX_SHOWN,
     Results,
     require_check,
