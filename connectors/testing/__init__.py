@@ -6,9 +6,8 @@ What the rules cannot find is listed in `docs/cli.md`.
 """
 
 from connectors.testing.findings import Finding, Outcome, Report
-from connectors.testing.kit import Kit
+from connectors.testing.kit import RULES, Kit
 from connectors.testing.options import KitOptions
-from connectors.testing.rules.registry import RULES
 from connectors.testing.suite import connector_tests
 
 __all__ = ["RULES", "Finding", "Kit", "KitOptions", "Outcome", "Report", "connector_tests"]

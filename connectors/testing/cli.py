@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from connectors.testing.connector import Processes, Run
-from connectors.testing.kit import Kit
+from connectors.testing.kit import RULES, Kit
 from connectors.testing.options import KitOptions
-from connectors.testing.rules.registry import RULES
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.arguments import load_config
 from elt_assets.protocol.airbyte.log_text import printable

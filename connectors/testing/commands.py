@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
+from typing import Any
 
-from connectors.testing.bad_configs import BadConfig, bad_configs
 from connectors.testing.connector import ANY, FAILURE, SUCCESS, Connector, Run
 from connectors.testing.findings import Blocked
 from connectors.testing.options import KitOptions
@@ -14,6 +16,57 @@ from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
 from elt_assets.protocol.airbyte.messages import Specification
 from elt_assets.protocol.singer.catalog import attach_all_entries
+from elt_assets.protocol.specification import types_at, violations
+
+MAX_MISSING = 10
+"""Maximum number of required fields that are left out, one in each config."""
+
+_WRONG: Mapping[str, Any] = {"object": {"wrong": "type"}, "string": "wrong type", "array": []}
+"""A value of each type; the first one is used that a field does not allow."""
+
+
+@dataclass(frozen=True)
+class BadConfig:
+    """A config that violates the specification. `description`: how, without any value."""
+
+    description: str
+    config: dict[str, Any]
+
+
+def bad_configs(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[BadConfig]:
+    """Return configs that violate a specification: without a required field, or with a value of a wrong
+    type."""
+    incomplete = (
+        BadConfig(f"without the required field {'.'.join(place)!r}", rest)
+        for place, rest in _incomplete(config)
+        if violations(rest, schema)
+    )
+    mistyped = [bad for bad in _change_type(config, schema) if violations(bad.config, schema)]
+    return [*islice(incomplete, MAX_MISSING), *mistyped]
+
+
+def _incomplete(config: Mapping[str, Any]) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Yield the config without one of its fields, at any depth, with the place of the field."""
+    for name, value in config.items():
+        yield [name], {field: config[field] for field in config if field != name}
+        if isinstance(value, Mapping):
+            for place, inner in _incomplete(value):
+                yield [name, *place], {**config, name: inner}
+
+
+def _change_type(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[BadConfig]:
+    """Return a config with a wrong type of the first field that has a type; fields in the config first."""
+    properties = schema.get("properties")
+    declared = list(properties) if isinstance(properties, Mapping) else []
+    for name in sorted(declared, key=lambda field: field not in config):
+        places = types_at({name: None}, schema)
+        allowed = next((types for place, _, types in places if place == (name,)), set())
+        wrong = [value for kind, value in _WRONG.items() if kind not in allowed]
+        if allowed and wrong:
+            return [
+                BadConfig(f"with a wrong type in the field {name!r}", {**config, name: wrong[0]})
+            ]
+    return []
 
 
 class Commands:
@@ -34,7 +87,7 @@ class Commands:
         """The process that prints the specification; of a tap, `--about`, which it need not support."""
         end = SUCCESS if self.protocol.has_spec else ANY
         purpose = "`spec`" if self.protocol.has_spec else "`--about`"
-        run = self.connector.run("spec", purpose, expected_end=end).run
+        run = self.connector.run("spec", purpose, expected_end=end)
         if run.transcript.specifications:
             self.connector.learn_secrets(run.transcript.specifications[0].connectionSpecification)
         elif self.protocol.has_help:
@@ -56,7 +109,7 @@ class Commands:
     @cached_property
     def check(self) -> Run:
         """The check of the config."""
-        return self._learn_secrets().run("check", "`check`").run
+        return self._learn_secrets().run("check", "`check`")
 
     @cached_property
     def bad_checks(self) -> list[Run]:
@@ -73,24 +126,24 @@ class Commands:
 
     def _bad_check(self, bad: BadConfig) -> Run:
         purpose = f"`check` of a config {bad.description}"
-        return self.connector.run("check", purpose, config=bad.config, expected_end=ANY).run
+        return self.connector.run("check", purpose, config=bad.config, expected_end=ANY)
 
     @cached_property
     def without_config_file(self) -> Run:
         """A discovery whose config file does not exist."""
         purpose = "`discover` with a config file that does not exist"
         connector = self._learn_secrets()
-        return connector.run("discover", purpose, expected_end=FAILURE, without_file=True).run
+        return connector.run("discover", purpose, expected_end=FAILURE, without_file=True)
 
     @cached_property
     def discover(self) -> Run:
         """The discovery of the streams."""
-        return self._learn_secrets().run("discover", "`discover`").run
+        return self._learn_secrets().run("discover", "`discover`")
 
     @cached_property
     def second_discovery(self) -> Run:
         """Another discovery with the same config."""
-        return self._learn_secrets().run("discover", "a second `discover`").run
+        return self._learn_secrets().run("discover", "a second `discover`")
 
     @cached_property
     def offered(self) -> list[AirbyteStream]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.protocols.protocol import SeenRecord
 from elt_assets.protocol.airbyte.catalog import FieldPath, StreamId
 
 _OTHER, _NUMBER, _TIME, _TEXT = range(4)

@@ -10,7 +10,8 @@ import stat
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,7 @@ from connectors.testing.process import (
     run_process,
     stop_process,
 )
-from connectors.testing.protocols.protocol import Protocol
-from connectors.testing.protocols.transcript import SeenRecord, Transcript
+from connectors.testing.protocols.protocol import Protocol, SeenRecord, Transcript
 from connectors.testing.slices import SliceReads
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.messages import SLICES, State
@@ -61,17 +61,18 @@ class Leak:
 
 @dataclass(frozen=True)
 class Run:
-    """One process of the connector.
+    """One process of the connector, and what it printed.
 
     Args:
         verb: the command: spec, help, check, discover or read.
         purpose: the command and what it was started for, for messages.
         started: the time of the start.
         ended: how it ended.
-        transcript: what it printed, without the records.
+        transcript: what it printed.
         streams: the streams that it had to read.
         expected_end: SUCCESS, FAILURE (its arguments are not valid) or ANY.
         leaks: the secrets that it printed.
+        slices: how its slices were read; None if it was not asked for slices.
     """
 
     verb: str
@@ -82,23 +83,23 @@ class Run:
     streams: Sequence[ConfiguredStream] = ()
     expected_end: str = SUCCESS
     leaks: Sequence[Leak] = ()
+    slices: SliceReads | None = None
 
     @property
     def succeeded(self) -> bool:
         return self.ended.code == 0
 
+    @cached_property
+    def records(self) -> Sequence[SeenRecord]:
+        """The records, with those of its slices, in the order of their lines."""
+        if self.slices is None:
+            return self.transcript.records
+        records = [*self.transcript.records, *self.slices.records()]
+        return sorted(records, key=lambda record: record.line)
 
-@dataclass(frozen=True)
-class Read:
-    """A process and the records that it sent.
-
-    Args:
-        slices: how its slices were read, whose records are among these; None if it was not asked for slices.
-    """
-
-    run: Run
-    records: list[SeenRecord] = field(default_factory=list)
-    slices: SliceReads | None = None
+    def without_records(self) -> Run:
+        """Return the process without its records, which take memory."""
+        return replace(self, transcript=replace(self.transcript, records=[]), slices=None)
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Processes:
 
 
 class Connector:
-    """A connector and its config. Every process is listed in `runs`.
+    """A connector and its config. Every process is listed in `runs`, without its records.
 
     A change of the config by the connector (a CONTROL message, or a tap that writes to its config file) is
     used for the next process.
@@ -176,7 +177,7 @@ class Connector:
         expected_end: str = SUCCESS,
         without_file: bool = False,
         by_slices: bool = False,
-    ) -> Read:
+    ) -> Run:
         """Start the connector and wait for its end.
 
         Args:
@@ -207,17 +208,15 @@ class Connector:
             else:
                 assert self._processes.converse is not None
                 ended = self._processes.converse(command, stdout, stderr, self._seconds, reads)
-            transcript, records = self.protocol.output(verb, stdout, streams)
+            transcript = self.protocol.output(verb, stdout, streams)
             changes = {m.line for m in transcript.messages if m.message.control is not None}
             leaks = [*self._leaks(stdout, changes), *self._leaks(stderr)]
             if config is None and "config" in files:
                 self._update_config(transcript, files["config"])
-        run = Run(verb, purpose, started, ended, transcript, streams, expected_end, leaks)
-        self.runs.append(run)
+        run = Run(verb, purpose, started, ended, transcript, streams, expected_end, leaks, reads)
+        self.runs.append(run.without_records())
         self._processes.on_run(run)
-        if reads is not None:
-            records = sorted([*records, *reads.records()], key=lambda record: record.line)
-        return Read(run, records, reads)
+        return run
 
     def _listen(self, streams: Sequence[ConfiguredStream], folder: Path) -> SliceReads:
         assert self.module is not None

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from connectors.testing.commands import Commands
 from connectors.testing.comparison import difference, evenly_spread
-from connectors.testing.connector import ANY, SUCCESS, Connector, Read, Run
+from connectors.testing.connector import ANY, SUCCESS, Connector, Run
 from connectors.testing.findings import Blocked
 from connectors.testing.options import KitOptions
 from connectors.testing.process import Stopped
@@ -47,7 +47,7 @@ class Observations(Commands):
     def __init__(self, connector: Connector, options: KitOptions, stages: Collection[str]):
         super().__init__(connector, options)
         self._stages = stages
-        self._finals: dict[int, Read] = {}
+        self._finals: dict[int, Run] = {}
 
     def runs(self) -> Sequence[Run]:
         """Return all processes that the selected rules need."""
@@ -78,7 +78,7 @@ class Observations(Commands):
         return self.connector.runs
 
     @cached_property
-    def first_read(self) -> Read:
+    def first_read(self) -> Run:
         """A read of all streams from nothing: incremental where that is possible."""
         streams = [configure(stream, INCREMENTAL, self._cursor(stream)) for stream in self.streams]
         return self._learn_secrets().run("read", "`read` of all streams", streams=streams)
@@ -91,9 +91,7 @@ class Observations(Commands):
             Blocked: the read of all streams failed.
         """
         read = _successful(self.first_read)
-        with_records = [
-            stream for stream in read.run.streams if stream.id in read.run.transcript.spans
-        ]
+        with_records = [stream for stream in read.streams if stream.id in read.transcript.spans]
         if not with_records:
             return None
         stream = with_records[0]
@@ -118,9 +116,9 @@ class Observations(Commands):
             Blocked: the read of all streams failed.
         """
         read = _successful(self.first_read)
-        return self.connector.stop(read.run.streams, read.run.ended.seconds + 1)
+        return self.connector.stop(read.streams, read.ended.seconds + 1)
 
-    def read_from(self, scope: Scope, states: Sequence[State], what: str) -> Read:
+    def read_from(self, scope: Scope, states: Sequence[State], what: str) -> Run:
         """Return a read of a scope from states that may be refused."""
         purpose = f"`read` of {scope.name} from {what}"
         return self.connector.run(
@@ -128,7 +126,7 @@ class Observations(Commands):
         )
 
     @cached_property
-    def refresh(self) -> Read:
+    def refresh(self) -> Run:
         """A full refresh of all streams from nothing."""
         streams = [configure(stream, FULL_REFRESH) for stream in self.streams]
         purpose = "`read` of all streams in full"
@@ -163,15 +161,15 @@ class Observations(Commands):
         if not (self.protocol.has_spec and self.connector.can_converse):
             return []
         read = self._read_slices(plain, "`read` of all streams by slices")
-        if not read.has_slices and read.by_slices.run.succeeded:
+        if not read.has_slices and read.by_slices.succeeded:
             return []
-        if all(stream.sync_mode == FULL_REFRESH for stream in plain.run.streams):
+        if all(stream.sync_mode == FULL_REFRESH for stream in plain.streams):
             return [read]
         whole = _successful(self.refresh)
         return [read, self._read_slices(whole, "`read` of all streams in full by slices")]
 
-    def _read_slices(self, plain: Read, purpose: str) -> SlicedRead:
-        streams = plain.run.streams
+    def _read_slices(self, plain: Run, purpose: str) -> SlicedRead:
+        streams = plain.streams
         read = self.connector.run(
             "read", purpose, streams=streams, expected_end=ANY, by_slices=True
         )
@@ -194,10 +192,11 @@ class Observations(Commands):
 
     def _cut_slices(self, cut: Cut) -> SliceCut:
         read = self._resume(cut.scope, cut.number, by_slices=True)
-        return SliceCut(cut, read, Counter(self._identify(cut.scope, read)))
+        resumed = Counter(self._identify(cut.scope, read))
+        return SliceCut(cut, read.without_records(), resumed)
 
     @cached_property
-    def refresh_with_states(self) -> Read | None:
+    def refresh_with_states(self) -> Run | None:
         """A full refresh that gets the last states of the incremental read; None if there are none.
 
         Raises:
@@ -227,7 +226,7 @@ class Observations(Commands):
         """The full refreshes that can be resumed, cut at their states and resumed."""
         return [cut for scope in self.resumable_scopes for cut in self._cut(scope)]
 
-    def final(self, scope: Scope) -> Read | None:
+    def final(self, scope: Scope) -> Run | None:
         """Return a read from the last state of a scope; None if it has no state."""
         if not scope.states:
             return None
@@ -249,15 +248,17 @@ class Observations(Commands):
             assert read is not None
             resumed = self._identify(scope, read)
             deviation = difference(whole, whole[: state.records_before], resumed)
-            yield Cut(scope, number, state.line, read.run, Counter(resumed), deviation)
+            yield Cut(
+                scope, number, state.line, read.without_records(), Counter(resumed), deviation
+            )
 
-    def _identify(self, scope: Scope, read: Read) -> list[str]:
+    def _identify(self, scope: Scope, read: Run) -> list[str]:
         """Return the identities of the records of a scope in a read."""
         identity = scope.identity(self.options.ignore)
         ids = {stream.id for stream in scope.streams}
         return [identity(record) for record in read.records if record.stream in ids]
 
-    def _resume(self, scope: Scope, number: int, *, by_slices: bool = False) -> Read:
+    def _resume(self, scope: Scope, number: int, *, by_slices: bool = False) -> Run:
         is_refresh = all(stream.sync_mode == FULL_REFRESH for stream in scope.streams)
         what = f"{scope.name}{' in full' if is_refresh else ''}"
         purpose = f"`read` of {what} from state {number} of {len(scope.states)}"
@@ -271,12 +272,12 @@ class Observations(Commands):
         )
 
 
-def _successful(read: Read) -> Read:
+def _successful(read: Run) -> Run:
     """Return a read.
 
     Raises:
         Blocked: it failed.
     """
-    if not read.run.succeeded:
-        raise Blocked(f"{read.run.purpose} {read.run.ended.text} (see exit-codes)")
+    if not read.succeeded:
+        raise Blocked(f"{read.purpose} {read.ended.text} (see exit-codes)")
     return read

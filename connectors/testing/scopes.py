@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from connectors.testing.comparison import Difference, Identity
-from connectors.testing.connector import Read, Run
-from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.connector import Run
+from connectors.testing.protocols.protocol import SeenRecord
 from elt_assets.protocol.airbyte.catalog import (
     FULL_REFRESH,
     INCREMENTAL,
@@ -108,7 +108,7 @@ class SliceCut:
     slices, as `cut` has those of its records."""
 
     cut: Cut
-    read: Read
+    read: Run
     resumed: Counter[str]
 
 
@@ -118,7 +118,7 @@ class SingleStream:
 
     stream: ConfiguredStream
     field: str | None
-    read: Read
+    read: Run
 
 
 def remove_field(stream: ConfiguredStream, field: str) -> ConfiguredStream:
@@ -167,8 +167,8 @@ def configure(
 class SlicedRead:
     """A read that was made twice: as records, and by slices."""
 
-    as_records: Read
-    by_slices: Read
+    as_records: Run
+    by_slices: Run
 
     @property
     def has_slices(self) -> bool:
@@ -176,35 +176,35 @@ class SlicedRead:
         return self.by_slices.slices is not None and bool(self.by_slices.slices.slices)
 
 
-def list_incremental_scopes(read: Read) -> list[Scope]:
+def list_incremental_scopes(read: Run) -> list[Scope]:
     """Return the streams that were read incrementally: each one alone, unless they share their states."""
-    incremental = [stream for stream in read.run.streams if stream.sync_mode == INCREMENTAL]
-    states = read.run.transcript.states
+    incremental = [stream for stream in read.streams if stream.sync_mode == INCREMENTAL]
+    states = read.transcript.states
     if incremental and any(kind_of(state) != STREAM for state, _ in states):
         return [_make_shared_scope(read)]
     return [_own_scope(read, stream) for stream in incremental]
 
 
-def list_resumable_scopes(read: Read) -> list[Scope]:
+def list_resumable_scopes(read: Run) -> list[Scope]:
     """Return the streams whose full refresh can be resumed."""
-    resumable = [stream for stream in read.run.streams if stream.stream.is_resumable]
+    resumable = [stream for stream in read.streams if stream.stream.is_resumable]
     return [_own_scope(read, stream) for stream in resumable]
 
 
-def _own_scope(read: Read, stream: ConfiguredStream) -> Scope:
+def _own_scope(read: Run, stream: ConfiguredStream) -> Scope:
     """Return what a read yielded of one stream, with the states of this stream."""
-    states = read.run.transcript.states
+    states = read.transcript.states
     own = [([state], line) for state, line in states if _stream_of(state) == stream.id]
     return _scope(read, [stream], own)
 
 
-def _make_shared_scope(read: Read) -> Scope:
+def _make_shared_scope(read: Run) -> Scope:
     """Return what a read yielded, if the streams share states."""
-    return _scope(read, read.run.streams, _hold(read.run.transcript.states))
+    return _scope(read, read.streams, _hold(read.transcript.states))
 
 
 def _scope(
-    read: Read,
+    read: Run,
     streams: Sequence[ConfiguredStream],
     states: Iterable[tuple[Sequence[State], int]],
 ) -> Scope:
@@ -212,7 +212,7 @@ def _scope(
     records = [record for record in read.records if record.stream in ids]
     lines = [record.line for record in records]
     seen = [SeenState(held, line, bisect_left(lines, line)) for held, line in states]
-    return Scope(streams, read.run, records, seen)
+    return Scope(streams, read, records, seen)
 
 
 def _hold(states: Iterable[tuple[State, int]]) -> Iterator[tuple[Sequence[State], int]]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from connectors.testing.process import run_process
-from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.protocols.protocol import SeenRecord
 from connectors.testing.slice_reading import (
     SliceRecords,
     SlicesToRead,

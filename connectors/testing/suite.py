@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,7 @@ from connectors.testing.rules.rule import Rule
 def connector_tests(
     command: Sequence[str],
     config: Mapping[str, Any] | str | Path | None = None,
-    *,
-    tap: bool = False,
-    bad_configs: Mapping[str, Mapping[str, Any]] | None = None,
-    streams: Sequence[str] = (),
-    rules: Collection[str] | None = None,
-    skip: Collection[str] = (),
-    ignore: Sequence[str] = (),
-    cuts: int | None = None,
-    cursors: Mapping[str, str] | None = None,
-    secrets: Sequence[str] = (),
-    seconds: float = KitOptions.seconds,
+    **options: Any,
 ) -> type:
     """Return a class of tests of a connector, to be assigned to a name that begins with `Test`.
 
@@ -38,26 +28,15 @@ def connector_tests(
     Args:
         command: the program and its first arguments.
         config: the config, or the path of a JSON file with it; None for an empty config.
-        tap, bad_configs, streams, rules, skip, ignore, cuts, cursors, secrets, seconds: see `KitOptions`.
+        **options: those of `KitOptions`, such as `tap=True` or `skip=["final-state-is-final"]`.
 
     Raises:
         ConfigError: there is no rule of a name.
+        TypeError: there is no such option.
         OSError, ValueError: the file cannot be read, or is not JSON.
     """
-    options = KitOptions(
-        tap=tap,
-        bad_configs=bad_configs or {},
-        streams=streams,
-        rules=rules,
-        skip=skip,
-        ignore=ignore,
-        cuts=cuts,
-        cursors=cursors or {},
-        secrets=secrets,
-        seconds=seconds,
-    )
     loaded = _load(config) if isinstance(config, str | Path) else config or {}
-    kit = Kit(command, loaded, options)
+    kit = Kit(command, loaded, KitOptions(**options))
     members = {f"test_{rule.name.replace('-', '_')}": _test(kit, rule) for rule in kit.rules}
     return type("ConnectorTests", (), {**members, "__doc__": "Conformance tests of a connector."})
 

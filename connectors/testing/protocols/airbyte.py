@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.protocols.protocol import Output, Protocol
-from connectors.testing.protocols.transcript import read_transcript
+from connectors.testing.protocols.protocol import Protocol, Transcript, read_transcript
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
@@ -53,7 +52,7 @@ class Airbyte(Protocol):
         data = [bytes(state.data) for state in states if state.data is not None]
         return data[-1] if data else None
 
-    def output(self, verb: str, stdout: Path, streams: Sequence[ConfiguredStream]) -> Output:
+    def output(self, verb: str, stdout: Path, streams: Sequence[ConfiguredStream]) -> Transcript:
         with stdout.open("rb") as lines:
             return read_transcript(lines, _parse, _describe_missing)
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.protocols.protocol import Output, Protocol
-from connectors.testing.protocols.transcript import (
+from connectors.testing.protocols.protocol import (
     Flaw,
+    Protocol,
     SeenMessage,
     Transcript,
     excerpt,
@@ -82,18 +82,18 @@ class Singer(Protocol):
         value = state_value(states)
         return None if value == b"null" else value
 
-    def output(self, verb: str, stdout: Path, streams: Sequence[ConfiguredStream]) -> Output:
+    def output(self, verb: str, stdout: Path, streams: Sequence[ConfiguredStream]) -> Transcript:
         if verb == "spec":
-            return _about(stdout.read_bytes()), []
+            return _about(stdout.read_bytes())
         if verb == "help":
             self._catalog_options = catalog_options(stdout.read_text(errors="replace"))
-            return Transcript(), []
+            return Transcript()
         if verb == "discover":
             discovered = _parse_catalog(stdout.read_bytes())
             self._offered = [
                 stream for catalog in discovered.catalogs for stream in catalog.streams
             ]
-            return discovered, []
+            return discovered
         # Also those that are not selected: a tap may read them all the same.
         names = map_record_names([ConfiguredStream(stream=stream) for stream in self._offered])
         parse = Translator({**names, **map_record_names(streams)}, whole_states=True).messages

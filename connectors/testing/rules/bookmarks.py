@@ -19,7 +19,7 @@ from connectors.testing.comparison import (
 )
 from connectors.testing.findings import Finding, NotApplicable, Note
 from connectors.testing.observations import CUTS, FINAL, READ, Observations
-from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.protocols.protocol import SeenRecord
 from connectors.testing.rules.rule import Results, incremental_scopes, rule
 from connectors.testing.rules.states import find_unexpected
 from connectors.testing.scopes import Scope, last_states
@@ -90,7 +90,7 @@ def _check_ties(
     ]
     later = Counter(text for place, text in places if place > order(bookmark))
     ties = Counter(text for place, text in places if place == order(bookmark))
-    if not read.run.succeeded or later - again:
+    if not read.succeeded or later - again:
         yield Note(f"stream {stream.id}: it cannot be read from an earlier value of the cursor")
     elif ties - again:
         yield Finding(
@@ -99,7 +99,7 @@ def _check_ties(
             "read from the bookmark on, its value included (`>=`, not `>`): a record that gets this value "
             "later is lost otherwise. Skip this rule if no record can get an old value",
             str(stream.id),
-            read.run.purpose,
+            read.purpose,
         )
 
 
@@ -150,10 +150,10 @@ def reads_without_data_keep_the_state(seen: Observations) -> Results:
     """A second read, which has no new data, does not lose the state that it was given."""
     for scope in incremental_scopes(seen):
         second = seen.final(scope)
-        if second is None or not second.run.succeeded or not scope.ends_with_state:
+        if second is None or not second.succeeded or not scope.ends_with_state:
             yield Note(f"stream {scope.name}: there is no second read from its last state")
             continue
-        states = last_states(scope, second.run)
+        states = last_states(scope, second)
         if _positions(states) in ([], _positions(scope.states[-1].states)):
             continue
         third = seen.read_from(scope, states, "the last state of a second read")
@@ -172,14 +172,14 @@ def reads_without_data_keep_the_state(seen: Observations) -> Results:
                         f"{len(records):,} other records: the second read has lost the state",
                         "send the state that was given if there is no new data, or none",
                         str(stream.id),
-                        third.run.purpose,
+                        third.purpose,
                     )
 
 
 @rule(READ, CUTS, FINAL)
 def state_types_do_not_change(seen: Observations) -> Results:
     """Reads from a state send states of the types that the first read has sent: STREAM, GLOBAL or LEGACY."""
-    first = {kind_of(state) for state, _ in seen.first_read.run.transcript.states}
+    first = {kind_of(state) for state, _ in seen.first_read.transcript.states}
     if not first:
         raise NotApplicable("no state was sent")
     for run in seen.runs():

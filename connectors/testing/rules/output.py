@@ -99,7 +99,7 @@ def sigterm_ends_a_read(seen: Observations) -> Results:
     stopped = seen.stopped
     if stopped is None:
         raise NotApplicable("the read ended before it could be stopped: it wrote nothing")
-    transcript = seen.first_read.run.transcript
+    transcript = seen.first_read.transcript
     total = len(transcript.messages) + sum(span.count for span in transcript.spans.values())
     is_complete = stopped.ended.code == 0 and stopped.lines >= total
     if is_complete or stopped.ended.code is None:

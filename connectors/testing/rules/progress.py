@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from connectors.testing.comparison import decoded
-from connectors.testing.connector import Read, Run
+from connectors.testing.connector import Run
 from connectors.testing.findings import Finding, NotApplicable
 from connectors.testing.observations import READ, REFRESH, Observations
-from connectors.testing.protocols.transcript import Span
+from connectors.testing.protocols.protocol import Span
 from connectors.testing.rules.rule import Results, rule
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import (
@@ -35,7 +35,7 @@ that could be lost."""
 @rule(READ)
 def statuses_are_complete(seen: Observations) -> Results:
     """Each stream has the status STARTED before its first record, and COMPLETE or INCOMPLETE at its end."""
-    if not seen.first_read.run.transcript.statuses:
+    if not seen.first_read.transcript.statuses:
         raise NotApplicable("the connector sends no stream statuses, which are optional")
     for run in seen.runs():
         if run.verb == "read" and run.succeeded:
@@ -105,7 +105,7 @@ def _status_flaw(statuses: Sequence[tuple[str, int]], span: Span | None) -> str 
 @rule(READ, REFRESH)
 def estimates_are_plausible(seen: Observations) -> Results:
     """The estimated number of records is a whole number that is not far from the number of records."""
-    reads = [seen.first_read.run, seen.refresh.run]
+    reads = [seen.first_read, seen.refresh]
     if not any(run.transcript.estimates for run in reads):
         raise NotApplicable("the connector sends no estimates, which are optional")
     for run in reads:
@@ -145,15 +145,15 @@ def _estimate_flaw(run: Run, stream: StreamId | None, estimate: EstimateTrace) -
 @rule(READ)
 def record_counts_match_states(seen: Observations) -> Results:
     """`sourceStats.recordCount` of a state is the number of records since the state before it."""
-    states = seen.first_read.run.transcript.states
+    states = seen.first_read.transcript.states
     if not any(_count(state) is not None for state, _ in states):
         raise NotApplicable("the connector sends no `sourceStats`, which are optional")
     yield from _wrong_counts(seen.first_read)
 
 
-def _wrong_counts(read: Read) -> Iterator[Finding]:
+def _wrong_counts(read: Run) -> Iterator[Finding]:
     before: dict[StreamId | None, int] = {}
-    for state, line in read.run.transcript.states:
+    for state, line in read.transcript.states:
         stream = None if state.stream is None else state.stream.stream_descriptor.id
         since, before[stream] = before.get(stream, 0), line
         count = _count(state)
@@ -166,7 +166,7 @@ def _wrong_counts(read: Read) -> Iterator[Finding]:
                 f"`recordCount` {seen}, the number of records since the state before",
                 f"`recordCount` {count:g}",
                 "count the records of the stream since its last state; of all streams for a GLOBAL state",
-                run=read.run.purpose,
+                run=read.purpose,
                 line=line,
             )
             yield finding if stream is None else replace(finding, stream=str(stream))

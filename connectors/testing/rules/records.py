@@ -15,7 +15,7 @@ from connectors.testing.comparison import canonical, parse_time, value_at
 from connectors.testing.connector import Run
 from connectors.testing.findings import Finding, NotApplicable, Note
 from connectors.testing.observations import READ, REFRESH, SINGLE, Observations
-from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.protocols.protocol import SeenRecord
 from connectors.testing.rules.rule import MAX_SHOWN, Results, rule
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, StreamId
 from elt_assets.protocol.schema_check import SchemaCheck
@@ -40,7 +40,7 @@ def records_fit_their_schema(seen: Observations) -> Results:
         if stream.id not in records:
             yield Note(f"stream {stream.id} has no records")
         yield from _describe_flaws(
-            seen.first_read.run,
+            seen.first_read,
             records.get(stream.id, ()),
             partial(_violation, check),
             "a record that fits the schema of its stream",
@@ -71,14 +71,14 @@ def fields_are_declared(seen: Observations) -> Results:
     """Records have only fields that the JSON schema of their stream declares."""
     records = _group_by_stream(seen.first_read.records)
     _require_records(records)
-    later = _later_fields(seen.first_read.run)
+    later = _later_fields(seen.first_read)
     for stream in seen.streams:
         declared = _list_declared(seen.protocol.record_schema(stream))
         if declared is None:
             yield Note(f"stream {stream.id}: its schema allows any field")
             continue
         yield from _describe_flaws(
-            seen.first_read.run,
+            seen.first_read,
             records.get(stream.id, ()),
             partial(_find_undeclared, declared | later.get(stream.id, frozenset())),
             "only fields that the schema of the stream declares",
@@ -118,7 +118,7 @@ def primary_key_is_present_and_unique(seen: Observations) -> Results:
     for stream in keyed:
         rows = records.get(stream.id, [])
         yield from _describe_flaws(
-            seen.refresh.run,
+            seen.refresh,
             rows,
             partial(_null_key, stream),
             "a value in each field of the primary key",
@@ -126,7 +126,7 @@ def primary_key_is_present_and_unique(seen: Observations) -> Results:
         )
         count = Counter(_key(stream, row) for row in rows if _null_key(stream, row) is None)
         yield from _describe_flaws(
-            seen.refresh.run,
+            seen.refresh,
             rows,
             partial(_find_repeated_key, stream, count),
             "one record for each value of the primary key",
@@ -156,7 +156,7 @@ def _find_repeated_key(
 @rule(READ)
 def records_are_of_configured_streams(seen: Observations) -> Results:
     """Each record is of a stream of the configured catalog; a tap sends the stream's SCHEMA before it."""
-    run = seen.first_read.run
+    run = seen.first_read
     configured = {stream.id for stream in run.streams}
     for stream, span in run.transcript.spans.items():
         if stream not in configured:
@@ -185,7 +185,7 @@ def only_selected_data_is_read(seen: Observations) -> Results:
     single = seen.single_stream
     if single is None:
         raise NotApplicable("there is only one stream, and it has no field that can be left out")
-    run = single.read.run
+    run = single.read
     if not run.succeeded:
         yield Note(f"{run.purpose} {run.ended.text}: its selection was not checked")
         return

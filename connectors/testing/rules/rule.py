@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from connectors.testing.connector import Run
 from connectors.testing.findings import Finding, NotApplicable, Note
 from connectors.testing.observations import Observations
-from connectors.testing.protocols.transcript import Flaw
+from connectors.testing.protocols.protocol import Flaw
 from connectors.testing.scopes import Scope
 
 Results = Iterator[Finding | Note]

@@ -40,7 +40,7 @@ def slices_are_read_elsewhere(seen: Observations) -> Results:
                 "source at the top level of a module that can be imported; keep what slices need, such as a "
                 "snapshot, until `Wait` returns",
                 str(part.stream),
-                read.by_slices.run.purpose,
+                read.by_slices.purpose,
                 part.line,
             )
 
@@ -61,7 +61,7 @@ def slices_are_read_again_alike(seen: Observations) -> Results:
                     "read a slice from its `data` alone, and leave nothing behind for the next one; "
                     + NEW_DATA,
                     str(part.stream),
-                    read.by_slices.run.purpose,
+                    read.by_slices.purpose,
                     part.line,
                 )
 
@@ -70,7 +70,7 @@ def slices_are_read_again_alike(seen: Observations) -> Results:
 def slices_have_the_same_records(seen: Observations) -> Results:
     """A read by slices has the same records as a read without slices."""
     for read in _require_slices(seen):
-        run = read.by_slices.run
+        run = read.by_slices
         if not run.succeeded:
             yield _make_finding(
                 "a read that succeeds, as without slices", f"it {run.ended.text}", read
@@ -92,7 +92,7 @@ def slices_have_the_same_records(seen: Observations) -> Results:
 def waits_end_when_slices_are_read(seen: Observations) -> Results:
     """A connector that waits for its slices to be read sends nothing until this is done."""
     reads = _require_slices(seen)
-    if not any(run.transcript.has_barriers for run in (read.by_slices.run for read in reads)):
+    if not any(run.transcript.has_barriers for run in (read.by_slices for read in reads)):
         raise NotApplicable("the connector does not wait for its slices")
     for read in reads:
         slices = read.by_slices.slices
@@ -101,7 +101,7 @@ def waits_end_when_slices_are_read(seen: Observations) -> Results:
                 "no message after BARRIER before a line on stdin",
                 "another message",
                 "wait for a line on stdin; the SDK does so for `Wait`",
-                run=read.by_slices.run.purpose,
+                run=read.by_slices.purpose,
                 line=slices.hasty,
             )
 
@@ -113,7 +113,7 @@ def slices_and_records_share_states(seen: Observations) -> Results:
     if not seen.slice_cuts:
         raise NotApplicable("no state was sent")
     for slice_cut in seen.slice_cuts:
-        cut, run = slice_cut.cut, slice_cut.read.run
+        cut, run = slice_cut.cut, slice_cut.read
         place = f"state {cut.number} of {len(cut.scope.states)}, of {cut.scope.run.purpose}"
         missing, extra = cut.resumed - slice_cut.resumed, slice_cut.resumed - cut.resumed
         flaw = None
@@ -150,5 +150,5 @@ def _make_finding(expected: str, flaw: str, read: SlicedRead, stream: str | None
         flaw,
         "yield each record in one slice; " + NEW_DATA,
         stream,
-        read.by_slices.run.purpose,
+        read.by_slices.purpose,
     )

@@ -25,7 +25,7 @@ from connectors.testing.observations import (
     REFRESH_WITH_STATES,
     Observations,
 )
-from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.protocols.protocol import SeenRecord
 from connectors.testing.rules.rule import MAX_SHOWN, Results, incremental_scopes, rule
 from connectors.testing.scopes import Cut, Scope
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
@@ -133,14 +133,14 @@ def final_state_is_final(seen: Observations) -> Results:
         if read is None or not scope.ends_with_state:
             yield Note(f"stream {scope.name}: its last state is not after its last record")
             continue
-        if not read.run.succeeded:
-            yield _final_finding(scope, read.run.purpose, f"it {read.run.ended.text}")
+        if not read.succeeded:
+            yield _final_finding(scope, read.purpose, f"it {read.ended.text}")
         for stream in scope.streams:
             if stream.sync_mode == INCREMENTAL:
                 unexpected = find_unexpected(seen, scope, stream, read.records)
                 if unexpected:
                     text = f"other records: {len(unexpected):,} ({_list_records(seen, scope, unexpected)})"
-                    yield _final_finding(scope, read.run.purpose, text, stream.id)
+                    yield _final_finding(scope, read.purpose, text, stream.id)
 
 
 def _final_finding(scope: Scope, run: str, text: str, stream: StreamId | None = None) -> Finding:
@@ -197,24 +197,24 @@ def full_refresh_ignores_state(seen: Observations) -> Results:
     read = seen.refresh_with_states
     if read is None:
         raise NotApplicable("each stream with a state declares `is_resumable`, or none has a state")
-    names = {stream.id: stream for stream in read.run.streams}
+    names = {stream.id: stream for stream in read.streams}
     skipped = [s.id for scope in scopes for s in scope.streams if s.id not in names]
     if skipped:
         yield Note(f"streams that resume a full refresh: {', '.join(map(str, skipped))}")
-    for stream in read.run.streams:
-        scope = Scope([stream], read.run, [], [])
+    for stream in read.streams:
+        scope = Scope([stream], read, [], [])
         identity = scope.identity(seen.options.ignore)
         whole, again = (
             Counter(identity(record) for record in run.records if record.stream == stream.id)
             for run in (seen.refresh, read)
         )
         difference = Difference(whole - again, again - whole)
-        if difference or not read.run.succeeded:
-            end = "" if read.run.succeeded else f"the process {read.run.ended.text}; "
+        if difference or not read.succeeded:
+            end = "" if read.succeeded else f"the process {read.ended.text}; "
             yield Finding(
                 f"the {whole.total():,} records of a full refresh without a state",
                 f"{end}{describe_difference(difference) or 'the same records'}",
                 "ignore the state of a stream that is read with `full_refresh`; " + NEW_DATA,
                 str(stream.id),
-                read.run.purpose,
+                read.purpose,
             )

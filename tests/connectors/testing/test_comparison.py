@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.testing.bad_configs import bad_configs
+from connectors.testing.commands import bad_configs
 from connectors.testing.comparison import (
     Identity,
     canonical,
@@ -20,7 +20,7 @@ from connectors.testing.comparison import (
     parse_time,
     scalars,
 )
-from connectors.testing.protocols.transcript import SeenRecord
+from connectors.testing.protocols.protocol import SeenRecord
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.specification import violations
 
