@@ -274,9 +274,10 @@ def limit_dates(stream: DeclaredStream, first: str | None, end: str | None) -> N
     They limit its range if the replication key is declared as a date or date-time. Of another key, the values
     tell: records whose value is a time outside of the dates are left out.
     """
+    if stream.replication_key is None or (first is None and end is None):
+        return  # the schema is not asked for: a server may have to send it
     key = find_key(stream)
-    if key is None:
-        return
+    assert key is not None
     first = first if stream.start_date is None else None
     end = end if stream.end_date is None else None
     if key.kind in (DATE, DATE_TIME):
