@@ -113,11 +113,11 @@ class DeclaredStream:
 
     def warn(self, text: str) -> None:
         """Log what the user should know about this read of the stream, at level WARN."""
-        STREAM_WARNINGS.send(text)
+        STREAM_WARNINGS.send(self.id, text)
 
     def estimate(self, rows: int) -> None:
         """Tell how many records this read will yield, for the progress of the sync."""
-        ESTIMATES.send(rows)
+        ESTIMATES.send(self.id, rows)
 
     def max_bookmark(self, partition: Context) -> Any:
         """Return the largest value that a bookmark may get in the sync that begins now; None for no limit.

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from elt_assets.protocol.airbyte.catalog import StreamId
+
 RATE_LIMITED = "RATE_LIMITED"
 FAILED = "FAILED"
 """The reasons for a wait."""
@@ -53,10 +55,10 @@ CONFIGS = Reports[[Mapping[str, Any]]]("configs")
 """The whole config as it is now; it must be saved."""
 WARNINGS = Reports[[str]]("warnings")
 """What the user should know about the source."""
-STREAM_WARNINGS = Reports[[str]]("stream_warnings")
-"""What the user should know about the stream that is being read."""
-ESTIMATES = Reports[[int]]("estimates")
-"""The number of records that the read of the stream will yield."""
+STREAM_WARNINGS = Reports[[StreamId, str]]("stream_warnings")
+"""What the user should know about a stream: the one that is being read, or a parent that is read for it."""
+ESTIMATES = Reports[[StreamId, int]]("estimates")
+"""The number of records that the read of a stream will yield."""
 
 KINDS: tuple[Reports[Any], ...] = (WAITS, CONFIGS, WARNINGS, STREAM_WARNINGS, ESTIMATES)
 

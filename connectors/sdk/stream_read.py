@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec import Raw
 
-from connectors.sdk.changed_parents import ChangedParents
 from connectors.sdk.declared_stream import (
     ASCENDING,
     DESCENDING,
@@ -20,16 +19,14 @@ from connectors.sdk.declared_stream import (
     key_paths,
     make_schema,
 )
-from connectors.sdk.descending import stop_at_start
 from connectors.sdk.encoding import encode
-from connectors.sdk.filters import DateLimits
-from connectors.sdk.intervals import Intervals, RecordsBetween
 from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn, Window
-from connectors.sdk.missing_keys import MissingKeys
 from connectors.sdk.named_partitions import find_named_partitions, select_partitions
+from connectors.sdk.ranges import DateLimits, Intervals, RecordsBetween, stop_at_start
 from connectors.sdk.reading import (
     Batch,
     BookmarkedRead,
+    MissingKeys,
     Partition,
     RecordRules,
     Steps,
@@ -40,6 +37,7 @@ from connectors.sdk.reading import (
 from connectors.sdk.state.bookmark import BookmarkRules
 from connectors.sdk.state.lengths import parse_length
 from connectors.sdk.state.parents import (
+    ChangedParents,
     Observer,
     ParentRow,
     RowCollector,

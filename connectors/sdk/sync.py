@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+from jsonschema import ValidationError
 from msgspec import Raw
 
+from connectors.sdk.encoding import encode
 from connectors.sdk.groups import (
     GroupCheckpoint,
     GroupState,
@@ -29,13 +33,47 @@ from connectors.sdk.items import (
     Warn,
 )
 from connectors.sdk.reports import ESTIMATES, STREAM_WARNINGS, WAITS
-from connectors.sdk.schema_sample import RECORDS, SchemaSample
 from connectors.sdk.slices import SlicedStream, read_as_pages
 from connectors.sdk.state.parents import share_parents
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.protocol.output import OutputClosedError
+from elt_assets.protocol.schema_check import SchemaCheck
+
+RECORDS = 100
+"""Number of records that are checked: to check each one would take most of the time of a read."""
+
+
+class SchemaSample:
+    """Finds the fields of records that do not fit the declared schema; null fits every type."""
+
+    def __init__(self, schema: Mapping[str, Any]):
+        self._check = SchemaCheck(schema, max_references=math.inf)
+        self._reported: set[str] = set()
+        self.remaining = RECORDS
+
+    def check(self, record: Record) -> Iterator[str]:
+        """Yield a line for each field that does not fit, unless it was reported before."""
+        self.remaining -= 1
+        try:
+            decoded = msgspec.json.decode(encode(record))
+            errors = list(self._check.errors(decoded))
+        except (msgspec.DecodeError, RecursionError):
+            return  # a number is too large for Python's floats, or the record is nested too deeply
+        for error in errors:
+            line = _violation(error)
+            if error.instance is not None and line not in self._reported:
+                self._reported.add(line)
+                yield line
+
+
+def _violation(error: ValidationError) -> str:
+    path = ".".join("[]" if isinstance(step, int) else step for step in error.absolute_path)
+    if error.validator == "required":
+        return f"{path or 'record'}: {error.message}"  # names a field, no value
+    rule = msgspec.json.encode(error.validator_value, order="sorted").decode()
+    return f"{path or 'record'}: violates `{error.validator}: {rule[:200]}`"
 
 
 class StreamOutput(ABC):
@@ -161,7 +199,7 @@ def _read_group(
     try:
         for stream, configured, _ in jobs:
             _require_mode(stream, configured)
-        with _listen(next(iter(outputs.values()))):
+        with _listen(*next(iter(outputs.items()))):
             _copy_group(group, jobs, outputs, state, failed)
     except OutputClosedError:
         raise
@@ -236,7 +274,7 @@ def _read(job: Job, output: StreamOutput) -> bool:
     try:
         _require_mode(stream, configured)
         resumes = configured.sync_mode == INCREMENTAL or stream.is_resumable
-        with _listen(output):
+        with _listen(stream.id, output):
             _copy(stream, configured, state if resumes else None, output)
     except OutputClosedError:
         raise
@@ -248,13 +286,18 @@ def _read(job: Job, output: StreamOutput) -> bool:
 
 
 @contextmanager
-def _listen(output: StreamOutput) -> Iterator[None]:
-    """Pass what is reported to the output of a stream while the context is open."""
-    with (
-        WAITS.listen(output.wait),
-        STREAM_WARNINGS.listen(output.warn),
-        ESTIMATES.listen(output.estimate),
-    ):
+def _listen(stream: StreamId, output: StreamOutput) -> Iterator[None]:
+    """Pass what is reported to the output of a stream while the context is open. It may be about a parent,
+    which is read for the stream: then it is a warning with its name, or no estimate."""
+
+    def warn(reporting: StreamId, text: str) -> None:
+        output.warn(text if reporting == stream else f"parent stream {str(reporting)!r}: {text}")
+
+    def estimate(reporting: StreamId, rows: int) -> None:
+        if reporting == stream:
+            output.estimate(rows)
+
+    with WAITS.listen(output.wait), STREAM_WARNINGS.listen(warn), ESTIMATES.listen(estimate):
         yield
 
 

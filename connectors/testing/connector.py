@@ -97,7 +97,7 @@ class Run:
         records = [*self.transcript.records, *self.slices.records()]
         return sorted(records, key=lambda record: record.line)
 
-    def without_records(self) -> Run:
+    def drop_records(self) -> Run:
         """Return the process without its records, which take memory."""
         return replace(self, transcript=replace(self.transcript, records=[]), slices=None)
 
@@ -214,7 +214,7 @@ class Connector:
             if config is None and "config" in files:
                 self._update_config(transcript, files["config"])
         run = Run(verb, purpose, started, ended, transcript, streams, expected_end, leaks, reads)
-        self.runs.append(run.without_records())
+        self.runs.append(run.drop_records())
         self._processes.on_run(run)
         return run
 

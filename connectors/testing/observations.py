@@ -193,7 +193,7 @@ class Observations(Commands):
     def _cut_slices(self, cut: Cut) -> SliceCut:
         read = self._resume(cut.scope, cut.number, by_slices=True)
         resumed = Counter(self._identify(cut.scope, read))
-        return SliceCut(cut, read.without_records(), resumed)
+        return SliceCut(cut, read.drop_records(), resumed)
 
     @cached_property
     def refresh_with_states(self) -> Run | None:
@@ -248,9 +248,7 @@ class Observations(Commands):
             assert read is not None
             resumed = self._identify(scope, read)
             deviation = difference(whole, whole[: state.records_before], resumed)
-            yield Cut(
-                scope, number, state.line, read.without_records(), Counter(resumed), deviation
-            )
+            yield Cut(scope, number, state.line, read.drop_records(), Counter(resumed), deviation)
 
     def _identify(self, scope: Scope, read: Run) -> list[str]:
         """Return the identities of the records of a scope in a read."""

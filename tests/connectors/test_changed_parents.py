@@ -325,3 +325,37 @@ def test_the_field_of_the_parent_replaces_one_that_is_not_declared() -> None:
     data.orders[1][0]["shop_city"] = "of the record"
     [row] = rows(read(Visits(data, ShopStream(data)), mode=FULL_REFRESH))
     assert row["shop_city"] == "Bonn"
+
+
+@pytest.mark.parametrize("only_changed", [False, True])
+def test_what_a_parent_reports_is_not_taken_for_the_child(
+    only_changed: bool, tmp_path: Path
+) -> None:
+    data = Shops()
+    data.change(1)
+
+    class Telling(ShopStream):
+        def records(self, window: Window) -> Iterator[Record]:
+            self.estimate(7)
+            self.warn("a shop is closed")
+            return super().records(window)
+
+    class TellingOrders(OrderStream):
+        def records(self, window: Window) -> Iterator[Record]:
+            self.estimate(1)
+            self.warn("an order is open")
+            return super().records(window)
+
+    parent = Telling(data)
+    source = Shop(parent, TellingOrders(data, parent, only_changed=only_changed))
+    files: Json = {
+        "config": {},
+        "catalog": catalog("orders", mode=INCREMENTAL if only_changed else FULL_REFRESH),
+    }
+    _, messages = call(source, tmp_path, "read", **files)
+    estimates = [m["trace"]["estimate"] for m in messages if "estimate" in m.get("trace", {})]
+    assert [(e["name"], e["row_estimate"]) for e in estimates] == [("orders", 1)]
+    assert [m["log"]["message"] for m in messages if m["type"] == "LOG"] == [
+        "stream orders: parent stream 'shops': a shop is closed",
+        "stream orders: an order is open",
+    ]

@@ -130,7 +130,7 @@ def read(client: HttpClient, **attributes: Any) -> tuple[list[Record], list[str]
     stream, warnings = Things(client), list[str]()
     for name, value in attributes.items():
         setattr(stream, name, value)
-    with STREAM_WARNINGS.listen(warnings.append):
+    with STREAM_WARNINGS.listen(lambda _, text: warnings.append(text)):
         return list(stream.records(Window())), warnings
 
 

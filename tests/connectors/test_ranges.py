@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from connectors.sdk import Checkpoint, Source, Stream, Window
-from connectors.sdk.intervals import Intervals
 from connectors.sdk.items import Context, Record, Warn
+from connectors.sdk.ranges import Intervals
 from connectors.sdk.state.lengths import add_length, parse_length
 from connectors.sdk.state.replication_key import ReplicationKey, instant
 from elt_assets.errors import ConfigError, SystemFailure
@@ -380,7 +380,7 @@ def test_the_boundaries_of_intervals(start: str, step: str, ends: list[str]) -> 
 def test_too_many_intervals_are_an_error_before_they_are_all_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("connectors.sdk.intervals.MAX_INTERVALS", 100)
+    monkeypatch.setattr("connectors.sdk.ranges.MAX_INTERVALS", 100)
     with pytest.raises(ConfigError, match="more than 100 intervals"):
         read(Times(step="PT1S", end_date="2024-01-02"), {"at": "2024-01-01"})
 

@@ -24,7 +24,12 @@ from connectors.sdk.state.replication_key import ReplicationKey, instant
 from connectors.sdk.state.schedule import SECONDS, StateSchedule
 from connectors.sdk.state.stream_state import StreamState
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import (
+    FULL_REFRESH,
+    INCREMENTAL,
+    ConfiguredStream,
+    StreamId,
+)
 
 Json = dict[str, Any]
 DATE_TIME = {"type": "string", "format": "date-time"}
@@ -393,15 +398,16 @@ def test_the_number_of_records_is_sent_as_an_estimate() -> None:
             return super().records(window)
 
     mark = {"replication_key": "updatedAt", "replication_key_value": at(1)}
+    estimates: list[tuple[StreamId, int]] = []
     for state, mode, rows in (
         (None, INCREMENTAL, 5),
         (mark, INCREMENTAL, 2),
         (None, FULL_REFRESH, 5),
     ):
-        estimates: list[int] = []
-        with ESTIMATES.listen(estimates.append):
+        with ESTIMATES.listen(lambda *report: estimates.append(report)):
             read(Counted(order(1, at(1))), state, mode)
-        assert estimates == [rows]
+        assert estimates.pop() == (StreamId("orders"), rows)
+    assert estimates == []
 
 
 def test_a_state_is_not_sent_twice() -> None:

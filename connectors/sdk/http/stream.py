@@ -9,13 +9,13 @@ from typing import Any
 import httpx
 
 from connectors.sdk.declared_stream import DESCENDING, find_key
-from connectors.sdk.descending import is_past
 from connectors.sdk.http.body import Path, records_at
 from connectors.sdk.http.client import HttpClient, is_ignored
 from connectors.sdk.http.detection import DetectedPages
 from connectors.sdk.http.paginators import LoopGuard, Page, PageRequest, Paginator
 from connectors.sdk.http.templates import Values, fill, fill_path, list_names
 from connectors.sdk.items import Record, Window
+from connectors.sdk.ranges import is_past
 from connectors.sdk.saved_config import merge_objects
 from connectors.sdk.stream import Stream
 

@@ -1,4 +1,5 @@
-"""The range of the replication key that a sync reads, as a whole or by intervals of one length.
+"""The range of the replication key that a sync reads: as a whole or by intervals of one length, in descending
+order, and within the dates of a config.
 
 An interval is `[start, end)`, and begins where the one before it ends: the two have the same value, so
 there is no gap between them whatever the precision of an API's values is. A record is of the interval in
@@ -8,19 +9,25 @@ The end of an interval is the bookmark after it, if a whole step comes between i
 which is mostly the present. Otherwise it is the greatest value of a record: a record that the API shows
 late is then read as in a stream without intervals.
 
+The read of an API that returns the newest records first ends at the start of the read. The bookmark moves
+only when the read is complete, never in its middle: the greatest value comes with the first record, and a
+read that is interrupted after it has not sent the older ones. So such a stream is one that is not sorted, and
+its states in the middle of a partition cover nothing of it. Only the end of an interval does.
+
 Test: `tests/connectors/test_ranges.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from connectors.sdk.items import Context, Record, Warn
+from connectors.sdk.state.bookmark import InvalidStreamSortException
 from connectors.sdk.state.lengths import Length, add_length
-from connectors.sdk.state.replication_key import ReplicationKey, match_instant
+from connectors.sdk.state.replication_key import ReplicationKey, instant, match_instant, moment
 from elt_assets.errors import ConfigError, SystemFailure
 
 MAX_INTERVALS = 1_000_000
@@ -158,3 +165,83 @@ class Intervals:
                 guidance="correct the start or the end, in most cases a date of the config; else let the "
                 "stream have a longer `step`",
             )
+
+
+def stop_at_start(read: RecordsBetween, key: ReplicationKey) -> RecordsBetween:
+    """Return the function that reads a partition down to the start, this value included."""
+
+    def records(context: Context | None, start: Any, end: Any) -> Iterator[Record]:
+        for record in read(context, start, end):
+            if key.is_before(record.get(key.field), start):
+                return
+            yield record
+
+    return records
+
+
+def is_past(records: Sequence[Record], key: ReplicationKey, start: Any) -> bool:
+    """Return whether a page has records before the start, so that no later page has others.
+
+    Raises:
+        InvalidStreamSortException: a newer record comes after one of these: the read would end too early.
+    """
+    past: Any = None
+    for value in (record.get(key.field) for record in records):
+        if key.is_before(value, start):
+            past = value
+        elif past is not None and key.compare(value, start) in (0, 1):
+            raise InvalidStreamSortException(
+                f"the records are not in descending order of {key.field!r}: {value!r} comes after "
+                f"{past!r}, which is before the start, {start!r}",
+                guidance="request the records in descending order, or leave out `order`",
+            )
+    return past is not None
+
+
+class DateLimits:
+    """The dates from which and before which a stream is read whose key is not declared as a time: its
+    values tell whether they are times. The records outside of the dates are left out; those with other
+    values are kept.
+
+    Args:
+        key: the replication key.
+        first: the date or date-time from which to read; None for no limit.
+        end: the date or date-time before which to read; None for no limit.
+    """
+
+    def __init__(self, key: ReplicationKey, first: str | None, end: str | None):
+        self._field = key.field
+        self._first = None if first is None else instant(first)
+        self._end = None if end is None else instant(end)
+        self._names = " and ".join(
+            f"`{name}`" for name, date in (("start_date", first), ("end_date", end)) if date
+        )
+        self._other: Any = None
+
+    def records(self, records: RecordsBetween) -> RecordsBetween:
+        """Return the function that reads a partition within the dates."""
+
+        def filtered(context: Context | None, start: Any, end: Any) -> Iterator[Record]:
+            for record in records(context, start, end):
+                if self._has(record.get(self._field)):
+                    yield record
+
+        return filtered
+
+    def warnings(self) -> Iterator[Warn]:
+        """Yield a warning if there were values that are no times."""
+        if self._other is not None:
+            yield Warn(
+                f"the {self._names} of the config has no effect on records whose {self._field!r} is no time, "
+                f"such as {self._other!r}: declare `format: date-time` in the schema, or set the date of the "
+                "stream itself"
+            )
+
+    def _has(self, value: Any) -> bool:
+        time = moment(value)
+        if time is None:
+            if self._other is None:
+                self._other = value
+            return True
+        is_early = self._first is not None and time < self._first
+        return not is_early and (self._end is None or time < self._end)
