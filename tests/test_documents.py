@@ -77,7 +77,15 @@ def test_every_public_attribute_of_the_sdk_is_documented(base: type) -> None:
 
 
 OF_THE_SDK = {
-    *("begin_read", "config_dates", "describe", "make_refused_stream", "open", "parent_fields"),
+    *(
+        "begin_read",
+        "changed_parents",
+        "config_dates",
+        "describe",
+        "make_refused_stream",
+        "open",
+        "parent_fields",
+    ),
     *("parse", "specification"),
 }
 """Attributes and methods that the SDK itself uses, and no source overrides."""

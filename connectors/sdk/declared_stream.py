@@ -12,7 +12,7 @@ from connectors.sdk.items import Context, Record, Window
 from connectors.sdk.reports import ESTIMATES, STREAM_WARNINGS
 from connectors.sdk.state.bookmark import KEEP
 from connectors.sdk.state.lengths import add_length
-from connectors.sdk.state.parents import ParentContext, ParentRow
+from connectors.sdk.state.parents import ChangedParents, ParentContext, ParentRow
 from connectors.sdk.state.replication_key import (
     DATE,
     DATE_TIME,
@@ -87,6 +87,8 @@ class DeclaredStream:
     """The number of records between two states."""
 
     config_dates: ConfigDates = ConfigDates()
+    changed_parents: ChangedParents | None = None
+    """The records of the parent whose partitions the present read has; None for all."""
     _present: str | None = None
     """The time at which the present read began, as a value of the replication key; None if it is no time."""
 

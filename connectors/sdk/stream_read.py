@@ -192,8 +192,7 @@ class StreamRead:
         """Return the contexts to read; None for a stream without partitions."""
         if named is not None:
             return select_partitions(self._stream, named)
-        if self._changed is not None:
-            return _contexts_of(self._stream, self._changed.rows())
+        self._stream.changed_parents = self._changed
         return self._stream.partitions()
 
     def _batches(self, partitions: Iterator[Partition]) -> Generator[Batch, None, None]:
@@ -300,16 +299,14 @@ class StreamRead:
 
 
 def read_partitions(stream: DeclaredStream) -> Iterator[Context]:
-    """Yield the contexts of a child stream's partitions: one for each record of its parent."""
+    """Return the contexts of a child stream's partitions: one for each record of its parent, or for those
+    that have changed, if the present read is for these only."""
     assert stream.parent is not None
     parent = stream.parent.stream
+    if stream.changed_parents is not None:
+        return map(stream.parent.make_context, stream.changed_parents.rows())
     fields = stream.parent_fields() | fields_for_children(parent)
     rows = share_rows(parent, lambda: StreamRead(parent, {}, has_states=False).rows(fields))
-    return _contexts_of(stream, rows)
-
-
-def _contexts_of(stream: DeclaredStream, rows: Iterable[ParentRow]) -> Iterator[Context]:
-    assert stream.parent is not None
     return map(stream.parent.make_context, rows)
 
 

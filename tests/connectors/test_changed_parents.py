@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.sdk import Parent, Stream, Window
-from connectors.sdk.items import Record
+from connectors.sdk.items import Context, Record
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 from tests.connectors.support import call, catalog, errors, records
@@ -359,3 +359,24 @@ def test_what_a_parent_reports_is_not_taken_for_the_child(
         "stream orders: parent stream 'shops': a shop is closed",
         "stream orders: an order is open",
     ]
+
+
+@pytest.mark.parametrize("only_changed", [False, True])
+def test_the_author_leaves_out_parents(only_changed: bool) -> None:
+    data = Shops()
+    data.change(1)
+    data.change(2, "closed")
+
+    class OpenShops(OrderStream):
+        fields: Mapping[str, str] = {"city": "shop_city"}
+
+        def partitions(self) -> Iterator[Context]:
+            for context in super().partitions() or ():
+                if context.parent["city"] != "closed":  # type: ignore[attr-defined]
+                    yield context
+
+    stream = OpenShops(data, ShopStream(data), only_changed=only_changed)
+    assert [
+        row["shop"]
+        for row in rows(read(stream, mode=INCREMENTAL if only_changed else FULL_REFRESH))
+    ] == [1]

@@ -218,3 +218,14 @@ def test_a_record_that_is_the_body_tells_nothing_about_pages(
         [{"id": 1, "next": "/somewhere", "has_more": True}],
         [],
     )
+
+
+def test_a_stream_warns_once_however_many_partitions_look_full(
+    api: StyledApi, client: HttpClient
+) -> None:
+    api.style = make_page(100)
+    stream, warnings = Things(client), list[str]()
+    with STREAM_WARNINGS.listen(lambda _, text: warnings.append(text)):
+        for number in range(3):
+            assert len(list(stream.records(Window(partition={"n": number})))) == 100
+    assert len(warnings) == 1

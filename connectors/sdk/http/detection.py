@@ -88,12 +88,13 @@ class DetectedPages(Paginator):
 
     Args:
         records_path: the path of the records in the body. The objects around them tell about pages.
-        warn: logs a warning.
+        warn: logs a warning; it is called once.
     """
 
     def __init__(self, records_path: Path, warn: Callable[[str], None]):
         self._steps = steps(records_path)
         self._warn = warn
+        self._has_warned = False
 
     def following(self, page: Page) -> PageRequest | None:
         objects = list(self._list_objects(page))
@@ -144,7 +145,7 @@ class DetectedPages(Paginator):
             raise _unknown_next(page, f"a page, and is not the one of `{parameter}={number}`")
 
     def _warn_of_full_page(self, page: Page, objects: list[Mapping[str, Any]]) -> None:
-        if page.request.position is not None or page.records == 0:
+        if page.request.position is not None or page.records == 0 or self._has_warned:
             return
         totals = [total for outer in objects if (total := _integer(outer, _TOTALS)) is not None]
         query = page.response.request.url.params
@@ -155,6 +156,7 @@ class DetectedPages(Paginator):
             reason = f"{page.records} records, as a full page has"
         else:
             return
+        self._has_warned = True
         self._warn(
             f"the response of {place(page.response.request)} has {reason}, and does not say how to ask for "
             "others: if there are any, they are missing. Name the `paginator` of the stream, or "

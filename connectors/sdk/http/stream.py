@@ -52,6 +52,7 @@ class HttpStream(Stream):
     """Whether a body without `records_path` has no records. Otherwise, it is an error."""
     paginator: Paginator | None = None
     """Says which request follows a page; None to follow what the pages say themselves (`DetectedPages`)."""
+    _detected: DetectedPages | None = None
 
     def __init__(self, client: HttpClient):
         self.client = client
@@ -81,7 +82,7 @@ class HttpStream(Stream):
         Raises:
             EltError: a request fails, or the pages do not end.
         """
-        paginator = self.paginator or DetectedPages(self.records_path, self.warn)
+        paginator = self.paginator or self._detect()
         request: PageRequest | None = paginator.first()
         assert request is not None
         guard = LoopGuard(request, is_counted=paginator.is_counted)
@@ -110,6 +111,12 @@ class HttpStream(Stream):
         params = {**fill(self.params, values), **page.params}
         path = fill_path(self.path, values)
         return self.client.request(self.method, path, params=params, headers=headers, json=json)
+
+    def _detect(self) -> DetectedPages:
+        """Return the paginator of the stream, which warns once, however many partitions there are."""
+        if self._detected is None:
+            self._detected = DetectedPages(self.records_path, self.warn)
+        return self._detected
 
     def parent_fields(self) -> frozenset[str]:
         needed = super().parent_fields()
