@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from connectors.sdk.reports import CONFIGS, WARNINGS, hold_value
 from elt_assets.errors import SystemFailure
@@ -57,11 +57,13 @@ class SavedConfig:
             self.report(changed)
 
     def report(self, values: Mapping[str, Any]) -> None:
-        """Save the whole config after a change.
+        """Save the whole config after a change; nothing is done if there is none.
 
         Raises:
             SystemFailure: a mask stands in the place of a value.
         """
+        if values == self.values:
+            return
         for place in _find_masks(values, self.values):
             raise SystemFailure(
                 f"the changed config is not saved: it has a mask, and not the value, at config.{place}",
@@ -119,7 +121,9 @@ def save_assignments(config: BaseModel) -> None:
         report_config(config)
 
     for model in _models_in(config):
-        model.__class__ = _make_saving(type(model), report)
+        is_saving = model.__class__ is not type(model)  # it is in the config twice
+        if not is_saving and not model.model_config.get("frozen"):
+            model.__class__ = _make_saving(type(model), report)
 
 
 def _make_saving(kind: type[BaseModel], report: Callable[[], None]) -> type[BaseModel]:
@@ -128,11 +132,21 @@ def _make_saving(kind: type[BaseModel], report: Callable[[], None]) -> type[Base
         if name in kind.model_fields:
             report()
 
-    names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__setattr__": assign}
+    def reduce(self: BaseModel, _: SupportsIndex) -> tuple[Any, ...]:
+        return _make_empty, (kind,), self.__getstate__()
+
+    # To the author it is an object of the author's class, also where models are compared.
+    names: dict[str, Any] = {"__module__": kind.__module__, "__class__": property(lambda _: kind)}
+    names |= {"__setattr__": assign, "__reduce_ex__": reduce}
     saving: type[BaseModel] = types.new_class(
         kind.__name__, (kind,), {}, lambda body: body.update(names)
     )
     return saving
+
+
+def _make_empty(kind: type[BaseModel]) -> BaseModel:
+    """Return an object of an author's class without values, for one that is unpickled."""
+    return kind.__new__(kind)
 
 
 def _models_in(value: Any) -> Iterator[BaseModel]:

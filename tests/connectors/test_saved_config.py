@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, SecretStr, model_validator
 
 from connectors.sdk import Source, Stream, SystemFailure, Window, report_config, run
 from connectors.sdk.http import HttpClient, HttpStream, OAuth2RefreshToken
@@ -84,6 +85,46 @@ def test_a_changed_value_is_saved_in_the_written_config(
     file.write_text(json.dumps(WRITTEN))
     assert run(Changing(change), ["--config", str(file), "--test"], io.BytesIO()) == 0
     assert json.loads(file.read_text()) == saved
+
+
+def test_models_that_are_shared_or_frozen_stay_as_they_are(tmp_path: Path) -> None:
+    class Region(BaseModel, frozen=True):
+        name: str = "eu"
+
+    shared = Credentials(refresh_token=SecretStr("r-0"))
+
+    class Shared(Config):
+        region: Region = Region()
+        others: list[Credentials] = []
+
+        @model_validator(mode="after")
+        def _share(self) -> Shared:
+            self.others = [shared, shared]
+            return self
+
+    def change(config: Config) -> None:
+        assert isinstance(config, Shared) and type(config.region) is Region
+        config.password = SecretStr("second-password")
+
+    source = Changing(change)
+    source.config_type = Shared
+    for _ in range(2):
+        code, messages = call(source, tmp_path, "check", config=WRITTEN)
+        assert code == 0 and list_configs(messages)[-1]["password"] == "second-password"
+
+
+def test_a_config_is_copied_and_pickled_as_any_model_is(tmp_path: Path) -> None:
+    seen: list[Config] = []
+
+    def copy(config: Config) -> None:
+        seen.append(pickle.loads(pickle.dumps(config)))
+        seen.append(config.model_copy(deep=True))
+        for each in seen:
+            each.password = SecretStr("of a copy")
+
+    _, messages = call(Changing(copy), tmp_path, "check", config=WRITTEN)
+    assert list_configs(messages) == []
+    assert type(seen[0]) is Config and seen[0] == seen[1] == seen[0]
 
 
 def test_a_mask_is_never_saved(tmp_path: Path) -> None:
