@@ -114,17 +114,17 @@ def test_models_that_are_shared_or_frozen_stay_as_they_are(tmp_path: Path) -> No
 
 
 def test_a_config_is_copied_and_pickled_as_any_model_is(tmp_path: Path) -> None:
-    seen: list[Config] = []
+    twins: list[Config] = []
 
     def copy(config: Config) -> None:
-        seen.append(pickle.loads(pickle.dumps(config)))
-        seen.append(config.model_copy(deep=True))
-        for each in seen:
-            each.password = SecretStr("of a copy")
+        twins.append(pickle.loads(pickle.dumps(config)))
+        twins.append(config.model_copy(deep=True))
+        for twin in twins:
+            twin.password = SecretStr("of a copy")
 
     _, messages = call(Changing(copy), tmp_path, "check", config=WRITTEN)
     assert list_configs(messages) == []
-    assert type(seen[0]) is Config and seen[0] == seen[1] == seen[0]
+    assert type(twins[0]) is Config and twins[0] == twins[1] == twins[0]
 
 
 def test_a_mask_is_never_saved(tmp_path: Path) -> None:
