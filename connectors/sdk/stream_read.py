@@ -6,6 +6,7 @@ Spec: SDK Implementation Details - Stream State.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -48,7 +49,7 @@ from connectors.sdk.state.parents import (
     take_row,
 )
 from connectors.sdk.state.partitions import distinct
-from connectors.sdk.state.replication_key import DATE
+from connectors.sdk.state.replication_key import DATE, ReplicationKey
 from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import PARENT_STATE, StreamState
 from elt_assets.errors import SystemFailure
@@ -217,7 +218,7 @@ class StreamRead:
         return lambda context, start: read(context, start, None)
 
     def _read_partition(self, context: Context | None, start: Any, end: Any) -> Iterable[Record]:
-        """Yield the records of a partition in a range. What `records` does not ask for is done here: records
+        """Return the records of a partition in a range. What `records` does not ask for is done here: records
         before the start are left out.
 
         Spec: Singer, state file: "filter the data by the timestamp before streaming the data".
@@ -225,19 +226,17 @@ class StreamRead:
         Raises:
             SystemFailure: the stream is read by steps, and does not ask for their end.
         """
-        key, order, window = self._key, self._stream.order, self._open_window(context, start, end)
-        records = iter(self._stream.records(window))
-        if key is not None and start is not None and order != DESCENDING:
-            for record in records:
-                if window.filters_start or not key.is_before(record.get(key.field), start):
-                    yield record
-                if window.filters_start:
-                    break
-        yield from records
+        window, order = self._open_window(context, start, end), self._stream.order
+        records = self._stream.records(window)
+        if self._key is not None and start is not None and order != DESCENDING:
+            records = _leave_out_earlier(records, window, self._key, start)
         if self._stream.step is not None and end is not None and order != ASCENDING:
-            self._require_end(window)
+            return itertools.chain(records, self._require_end(window))
+        return records
 
-    def _require_end(self, window: Window) -> None:
+    def _require_end(self, window: Window) -> Iterator[Record]:
+        """Yield nothing, after the records of an interval; raise an error if its end was not asked for."""
+        yield from ()
         if not window.filters_end:
             raise SystemFailure(
                 f"stream {str(self._stream.id)!r} has a `step`, and `records` does not ask for the end of an "
@@ -296,6 +295,20 @@ class StreamRead:
             yield from self._limits.warnings()
         if self._intervals is not None:
             yield from self._intervals.warnings()
+
+
+def _leave_out_earlier(
+    records: Iterable[Record], window: Window, key: ReplicationKey, start: Any
+) -> Iterator[Record]:
+    """Yield the records of a window but those before its start, unless the start was asked for."""
+    remaining = iter(records)
+    for record in remaining:
+        if window.filters_start:
+            yield record
+            break
+        if not key.is_before(record.get(key.field), start):
+            yield record
+    yield from remaining
 
 
 def read_partitions(stream: DeclaredStream) -> Iterator[Context]:
