@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
@@ -28,13 +29,18 @@ from connectors.sdk.items import (
     Warn,
 )
 from connectors.sdk.reports import listen_to_waits
-from connectors.sdk.schema_sample import RECORDS, SchemaSample
 from connectors.sdk.slices import SlicedStream, read_as_pages
 from connectors.sdk.state.parents import share_parents
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.protocol.output import OutputClosedError
+
+if TYPE_CHECKING:
+    from connectors.sdk.schema_sample import SchemaSample
+
+_SAMPLE = "connectors.sdk.schema_sample"
+"""The module is imported with the first record: it checks by jsonschema, which takes a fifth of the start."""
 
 
 class StreamOutput(ABC):
@@ -255,7 +261,7 @@ def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
 def _copy(
     stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: StreamOutput
 ) -> None:
-    sample = SchemaSample(stream.schema_to_check(configured))
+    sample = None
     since_state = 0
     read: Callable[..., Iterable[Item]] = stream.read
     if isinstance(stream, SlicedStream) and output.takes_slices:
@@ -264,16 +270,15 @@ def _copy(
         if isinstance(item, Checkpoint):
             output.state(item.state, since_state)
             since_state = 0
-        elif isinstance(item, Page):
-            output.page(item)
-            since_state += len(item.records)
+        elif isinstance(item, Page | dict):
+            records = item.records if isinstance(item, Page) else [item]
+            output.page(item) if isinstance(item, Page) else output.record(item)
+            since_state += len(records)
+            sample = sample or import_module(_SAMPLE).SchemaSample(
+                stream.schema_to_check(configured)
+            )
             if sample.remaining:
-                _check(sample, item.records[: sample.remaining], output)
-        elif isinstance(item, dict):
-            output.record(item)
-            since_state += 1
-            if sample.remaining:
-                _check(sample, [item], output)
+                _check(sample, records[: sample.remaining], output)
         else:
             _report(item, output)
 
@@ -295,5 +300,5 @@ def _check(sample: SchemaSample, records: Iterable[Record], output: StreamOutput
     for record in records:
         for line in sample.check(record):
             output.warn(
-                f"a record does not fit the schema (the first {RECORDS} are checked): {line}"
+                f"a record does not fit the schema (the first {sample.limit} are checked): {line}"
             )

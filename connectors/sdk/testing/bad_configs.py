@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from elt_assets.protocol.specification import types_at, violations
+from elt_assets.protocol.config_check import violations
+from elt_assets.protocol.specification import types_at
 
 MAX_MISSING = 10
 """Maximum number of required fields that are left out, one in each config."""
