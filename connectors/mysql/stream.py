@@ -44,7 +44,7 @@ class TableStream(SlicedStream):
             if configured.sync_mode == INCREMENTAL:
                 yield from self._read_new(session, configured, state, created)
             else:
-                yield from self._read_all(session, state or {}, created)
+                yield from self._refresh(session, state or {}, created)
 
     def _require_same(self, session: Session, state: Mapping[str, Any] | None) -> str:
         """Return when the table was created or altered.
@@ -61,9 +61,14 @@ class TableStream(SlicedStream):
             )
         return created
 
+    def _refresh(self, session: Session, state: dict[str, Any], created: str) -> Iterator[Part]:
+        if not state.get("is_complete"):
+            yield from self._read_all(session, state, created)
+            if self._table.key is not None:
+                yield Checkpoint({"is_complete": True})
+
     def _read_all(self, session: Session, state: dict[str, Any], created: str) -> Iterator[Part]:
-        if state.get("is_complete"):
-            return
+        """Yield the slices of all rows, and the states after which another read can go on."""
         if self._table.rows is not None and "after" not in state:
             yield Estimate(self._table.rows)
         key = self._table.key
@@ -79,7 +84,6 @@ class TableStream(SlicedStream):
             if part.until is not None:
                 progress = {"by": list(key.columns), "after": part.until, "created": created}
                 yield Checkpoint(progress)
-        yield Checkpoint({"is_complete": True})
 
     def _read_new(
         self,

@@ -16,8 +16,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from connectors.cdc.texts import RESET_ALL
 from connectors.mysql.log.events import Statement
-from connectors.mysql.log.state import RESET
 from connectors.mysql.log.tokens import TokenReader, split_tokens
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
@@ -31,12 +31,12 @@ class Rollbacks:
     """What is rolled back.
 
     Attributes:
-        void: the numbers of changes that were rolled back, of each stream: after the first, up to the second.
+        void: gets the numbers of changes that were rolled back, as `ChangeFiles` has them.
+        numbers: those of the last changes.
     """
 
-    void: defaultdict[StreamId, list[tuple[int, int]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    void: defaultdict[StreamId, list[tuple[int, int]]]
+    numbers: Mapping[StreamId, int]
     _start: Numbers = field(default_factory=dict)
     _savepoints: dict[str, Numbers] = field(default_factory=dict)
 
@@ -44,16 +44,16 @@ class Rollbacks:
         """Begin a transaction."""
         self._start, self._savepoints = {}, {}
 
-    def add(self, stream: StreamId, number: int) -> None:
-        """Add that a stream is changed. `number`: that of its last change before."""
-        self._start.setdefault(stream, number)
+    def add(self, stream: StreamId) -> None:
+        """Add that a stream is changed next."""
+        self._start.setdefault(stream, self.numbers[stream])
 
-    def set_savepoint(self, name: str, numbers: Mapping[StreamId, int]) -> None:
-        """Set a savepoint; an earlier one of the name is gone. `numbers`: of the last changes."""
+    def set_savepoint(self, name: str) -> None:
+        """Set a savepoint; an earlier one of the name is gone."""
         self._savepoints.pop(name, None)
-        self._savepoints[name] = {stream: numbers[stream] for stream in self._start}
+        self._savepoints[name] = {stream: self.numbers[stream] for stream in self._start}
 
-    def roll_back(self, numbers: Mapping[StreamId, int], savepoint: str | None = None) -> None:
+    def roll_back(self, savepoint: str | None) -> None:
         """Take back what was changed after a savepoint, or in the whole transaction.
 
         Raises:
@@ -64,7 +64,7 @@ class Rollbacks:
             if savepoint not in self._savepoints:
                 raise ConfigError(
                     f"the log has changes that were rolled back to a savepoint that it lacks: {savepoint!r}",
-                    guidance=RESET,
+                    guidance=RESET_ALL,
                 )
             since = self._savepoints[savepoint]
             names = list(self._savepoints)
@@ -72,8 +72,8 @@ class Rollbacks:
                 del self._savepoints[later]
         for stream, start in self._start.items():
             first = since.get(stream, start)
-            if first < numbers[stream]:
-                self.void[stream].append((first, numbers[stream]))
+            if first < self.numbers[stream]:
+                self.void[stream].append((first, self.numbers[stream]))
 
 
 def read_savepoint(statement: Statement) -> tuple[bool, str | None] | None:

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from connectors.cdc.columns import RESET
+from connectors.cdc.texts import RESET
 from connectors.postgres.catalog import Relation
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_text

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.cdc.texts import RESET_ALL
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.lsn import format_lsn, parse_lsn
 from connectors.postgres.log.waits import LOCK_TIMEOUT, WRITERS_OF_SERVER, describe_wait
@@ -112,7 +113,7 @@ def find_slot(session: Session, name: str) -> Slot | None:
         raise ConfigError(
             f"the slot {name!r} is lost: the server has removed the log that it needs",
             guidance=f"drop it ({drop_sql(name)}), raise max_slot_wal_keep_size or read more often, and "
-            "reset the streams of the connection (`elt reset`), so that they are read in full",
+            f"{RESET_ALL}",
         )
     return Slot(
         parse_lsn(row["confirmed"]), row["pid"], row["status"], row["room"], row["retained"]

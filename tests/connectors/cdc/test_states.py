@@ -50,12 +50,14 @@ def encode(state: GroupState) -> bytes:
 
 @pytest.mark.parametrize("stored", list_states("postgres"))
 def test_states_of_postgres_stay_as_they_are(stored: StoredState) -> None:
-    loaded = postgres.load_state(parse(stored.state), "elt")
+    loaded = postgres.load_state(parse(stored.state), "elt", lambda _: True)
     assert encode(loaded.to_state()) == bytes(stored.dumped or stored.state)
 
 
 @pytest.mark.parametrize("stored", list_states("mysql"))
 def test_states_of_mysql_stay_as_they_are(stored: StoredState) -> None:
     state = parse(stored.state)
-    loaded = mysql.load_state(state, is_mariadb=state.shared["server"] == "mariadb")
+    loaded = mysql.load_state(
+        state, is_mariadb=state.shared["server"] == "mariadb", is_configured=lambda _: True
+    )
     assert encode(loaded.to_state()) == bytes(stored.dumped or stored.state)

@@ -12,7 +12,7 @@ from connectors.mysql.source import MySql
 from connectors.sdk.groups import GroupCheckpoint, StreamPart
 from connectors.sdk.items import Slice
 from elt_assets.errors import ConfigError, TransientError
-from tests.connectors.logged import DEDUP, Killed, Lake
+from tests.connectors.logged import DEDUP, Killed, Lake, run_workload
 from tests.connectors.mysql.logs import assert_equal, make_lake, run_logged
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload, large_transaction
 from tests.e2e.daemons import wait
@@ -28,38 +28,9 @@ def lake(logged: MariaDb) -> Lake:
     return make_lake(logged, *NAMES)
 
 
-class Killer:
-    """Ends a read at a random item, and lets the workload go on between items."""
-
-    def __init__(self, server: MariaDb, work: Workload, chance: float):
-        self._server, self._work, self._chance = server, work, chance
-
-    def __call__(self, item: Any) -> None:
-        if self._work.random.random() < 0.3:
-            self._work.run(self._server, 2)
-        if self._work.random.random() < self._chance:
-            raise Killed
-        del item
-
-
 def run_seed(lake: Lake, server: MariaDb, seed: int) -> None:
     work = Workload(random.Random(seed))
-    work.run(server, 30)
-    if seed % 3 == 0:
-        server.execute(large_transaction(1000, 30_000))
-    for _ in range(12):
-        work.run(server, work.random.randrange(8), empties=True)
-        if work.random.random() < 0.2:
-            lake.reset(work.random.choice(lake.names))
-        if work.random.random() < 0.1:
-            server.execute("FLUSH BINARY LOGS")
-        try:
-            lake.sync(Killer(server, work, chance=0.15))
-        except Killed:
-            continue
-        if work.random.random() < 0.2:
-            server.execute(large_transaction(work.random.randrange(1000, 5000), 3000))
-    lake.sync()
+    run_workload(lake, server, work, seed, lambda *rows: server.execute(large_transaction(*rows)))
     assert_equal(lake)
 
 
@@ -199,6 +170,31 @@ def test_columns_that_come_and_go(lake: Lake, logged: MariaDb) -> None:
     assert rows == {1: None, 2: 7, 3: 5}
     assert any("the table was altered" in text for text in lake.warnings)
     assert any("without the columns more" in text for text in lake.warnings)
+
+
+def test_values_of_columns_that_are_gone_are_counted(lake: Lake, logged: MariaDb) -> None:
+    lake.sync()
+    logged.execute(
+        "INSERT INTO plain (id, amount) VALUES (1, 5), (2, NULL); ALTER TABLE plain DROP amount"
+    )
+    lake.sync()
+    assert any("amount (1). To have them, run `elt discover`" in text for text in lake.warnings)
+
+
+def test_values_of_columns_that_the_user_may_not_read_are_no_warning(logged: MariaDb) -> None:
+    logged.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, open int, secret int); CREATE USER few@'127.0.0.1' IDENTIFIED "
+        "BY 'f'; GRANT SELECT (id, open) ON shop.t TO few@'127.0.0.1'; "
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT, BINLOG MONITOR ON *.* TO few@'127.0.0.1'"
+    )
+    lake = make_lake(logged, "t", user="few", password="f")
+    try:
+        lake.sync()
+        logged.execute("INSERT INTO t VALUES (1, 2, 3)")
+        lake.sync()
+        assert (lake.rows("t"), lake.warnings) == ([{"id": 1, "open": 2}], [])
+    finally:
+        logged.execute("DROP USER few@'127.0.0.1'")
 
 
 def test_a_stream_that_is_not_read_keeps_its_place(lake: Lake, logged: MariaDb) -> None:
