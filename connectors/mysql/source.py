@@ -9,10 +9,9 @@ from connectors.cdc.stream import LogGroup, list_taken
 from connectors.cdc.texts import describe_taken
 from connectors.mysql.config import LOG, MySqlConfig
 from connectors.mysql.log.check import check_log, list_log_warnings
-from connectors.mysql.log.stream import CURSOR, LogStream
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.sql import quote_name, quote_texts
-from connectors.mysql.stream import TableStream
+from connectors.mysql.stream import CURSOR, LogStream, TableStream
 from connectors.mysql.tables import Table, list_tables
 from connectors.sdk import Source, Stream
 from connectors.sdk.reports import report_warning

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from connectors.cdc import stream
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.cursors import CursorRead, begin, is_indexed
 from connectors.mysql.reads import Division, Range, read_creation, require_creation, select
@@ -18,6 +19,10 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, Confi
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+CURSOR = "_ab_cdc_cursor"
+"""The field with the number of a change of the log."""
 
 
 class TableStream(SlicedStream):
@@ -166,6 +171,34 @@ class TableStream(SlicedStream):
             f"{session.purpose}: the key or the index has changed since the read that was interrupted",
             guidance="reset the stream, so that it is read from the beginning",
         )
+
+
+class LogStream(stream.LogStream, TableStream):
+    """The rows of a table that is read from the log, and its changes."""
+
+    cursor = CURSOR
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        return self._table.columns
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        return [column.name for column in self.columns]
+
+    def list_ranges(self, progress: Mapping[str, Any] | None) -> Iterator[Part]:
+        """Yield the slices of the table, and the states after them.
+
+        Args:
+            progress: the last state; None to begin.
+        """
+        with self._open() as session:
+            state = None if progress is None else dict(progress)
+            yield from self._read_all(session, state or {}, self._require_same(session, state))
+
+    def read_whole(self, session: Session) -> Iterator[pa.RecordBatch]:
+        """Yield all rows as a session sees them."""
+        yield from self._read_rows(session, "")
 
 
 def _names(division: Division) -> list[str]:

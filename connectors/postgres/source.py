@@ -16,13 +16,17 @@ from connectors.postgres.catalog import (
 )
 from connectors.postgres.check import check_access, list_warnings, read_version
 from connectors.postgres.config import LOG, PostgresConfig
-from connectors.postgres.log.check import check_log, list_log_warnings
-from connectors.postgres.log.publication import PublishedTable, PublishedTables, list_published
+from connectors.postgres.log.check import (
+    PublishedTable,
+    PublishedTables,
+    check_log,
+    list_log_warnings,
+    list_published,
+)
 from connectors.postgres.log.slot import drop_slot, hold_slot
-from connectors.postgres.log.stream import LogStream
 from connectors.postgres.session import Session, open_session
 from connectors.postgres.sql import quote_name
-from connectors.postgres.stream import TableStream
+from connectors.postgres.stream import LogStream, TableStream
 from connectors.sdk import Source, Stream
 from connectors.sdk.reports import report_warning
 from elt_assets.errors import ConfigError, EltError

@@ -26,9 +26,9 @@ from connectors.mysql.log.dump import (
 )
 from connectors.mysql.log.position import Position
 from connectors.mysql.log.state import BinlogState, TableState, describe_log, load_state
-from connectors.mysql.log.stream import LogStream
 from connectors.mysql.log.windows import WindowReader
 from connectors.mysql.session import Session, open_session
+from connectors.mysql.stream import LogStream
 from connectors.sdk import Slice
 from connectors.sdk.groups import GroupState
 from connectors.sdk.slice_files import SliceFiles, find_slice_folder

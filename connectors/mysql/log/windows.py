@@ -9,12 +9,11 @@ from connectors.cdc.changes import ChangeFiles
 from connectors.cdc.reader import ReadScope
 from connectors.cdc.texts import RESET, RESET_ALL
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.log.changes import RowWriter
+from connectors.mysql.log.changes import RowWriter, read_savepoint
 from connectors.mysql.log.dump import Server, locate, read_events
 from connectors.mysql.log.events import Begin, End, EventDecoder, Rows, Statement
 from connectors.mysql.log.forms import TableName, fold_name
 from connectors.mysql.log.position import Gtid, Position, find_common
-from connectors.mysql.log.rollbacks import read_savepoint
 from connectors.mysql.log.state import (
     DROPPED,
     RENAMED,
@@ -24,8 +23,8 @@ from connectors.mysql.log.state import (
     compute_digest,
 )
 from connectors.mysql.log.statements import Effect, describe, find_effects
-from connectors.mysql.log.stream import LogStream
 from connectors.mysql.log.texts import Ask, TextConverter
+from connectors.mysql.stream import LogStream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 

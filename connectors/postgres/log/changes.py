@@ -36,9 +36,9 @@ from connectors.postgres.log.messages import (
 )
 from connectors.postgres.log.snapshots import number_changes
 from connectors.postgres.log.state import SlotState
-from connectors.postgres.log.stream import LogStream
 from connectors.postgres.log.values import ConvertByServer, convert_texts
 from connectors.postgres.sql import quote_name
+from connectors.postgres.stream import LogStream
 from connectors.sdk.arrow_records import list_changes, report_changes
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte import messages

@@ -20,13 +20,13 @@ from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.changes import MessageWriter
 from connectors.postgres.log.check import check_publication
 from connectors.postgres.log.forms import TableForm, describe_rewritten, read_forms
-from connectors.postgres.log.lsn import format_lsn
 from connectors.postgres.log.slot import (
     Server,
     Slot,
     advance_slot,
     create_slot,
     find_slot,
+    format_lsn,
     hold_slot,
     peek,
     read_server,
@@ -40,8 +40,8 @@ from connectors.postgres.log.state import (
     drop_behind,
     load_state,
 )
-from connectors.postgres.log.stream import LogStream
 from connectors.postgres.session import Answers, open_session
+from connectors.postgres.stream import LogStream
 from connectors.sdk import Measure, Warn
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError, TransientError

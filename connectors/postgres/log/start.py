@@ -10,11 +10,11 @@ from connectors.cdc.reader import Snapshot
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.forms import TableForm, compare
 from connectors.postgres.log.state import TableState
-from connectors.postgres.log.stream import LogStream
 from connectors.postgres.log.waits import Writers
 from connectors.postgres.reading import TableRead, can_resume
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name
+from connectors.postgres.stream import LogStream
 from connectors.sdk import Warn
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError

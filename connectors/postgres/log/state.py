@@ -42,8 +42,7 @@ from connectors.cdc import state
 from connectors.cdc.state import Json, LogState
 from connectors.cdc.texts import RESET, RESET_ALL
 from connectors.postgres.log.forms import TableForm
-from connectors.postgres.log.lsn import format_lsn, parse_lsn
-from connectors.postgres.log.slot import Server
+from connectors.postgres.log.slot import Server, format_lsn, parse_lsn
 from connectors.postgres.log.snapshots import TableSnapshot
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError

@@ -16,11 +16,10 @@ from connectors.cdc.changes import ChangeFiles
 from connectors.cdc.reader import ReadScope
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.changes import MessageWriter
-from connectors.postgres.log.lsn import parse_lsn
-from connectors.postgres.log.slot import peek
+from connectors.postgres.log.slot import parse_lsn, peek
 from connectors.postgres.log.state import SlotState, TableState
-from connectors.postgres.log.stream import LogStream
 from connectors.postgres.session import Answers
+from connectors.postgres.stream import LogStream
 from connectors.sdk import Slice, Warn
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.slice_files import read_slice_file

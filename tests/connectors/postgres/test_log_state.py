@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from connectors.postgres.log.lsn import format_lsn, parse_lsn
-from connectors.postgres.log.slot import Server
+from connectors.postgres.log.slot import Server, format_lsn, parse_lsn
 from connectors.postgres.log.snapshots import TableSnapshot, number_changes
 from connectors.postgres.log.state import (
     SlotState,
