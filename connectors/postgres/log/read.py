@@ -19,7 +19,7 @@ from connectors.postgres.check import read_version
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.changes import MessageWriter
 from connectors.postgres.log.check import check_publication
-from connectors.postgres.log.forms import TableForm, describe_rewritten, read_forms
+from connectors.postgres.log.forms import CatalogTable, describe_rewritten, read_tables
 from connectors.postgres.log.slot import (
     Server,
     Slot,
@@ -60,7 +60,7 @@ class SlotReader(LogReader[TableState]):
         self._require_hold: Callable[[], object]
         self._name, self._publication = config.slot or "", config.publication or ""
         self._slot: Slot
-        self._forms: dict[int, TableForm] = {}
+        self._present: dict[int, CatalogTable] = {}
         self._is_new_slot = self._keeps_slot = self._releases = False
         self._behind: dict[StreamId, ConfigError] = {}
         self._rewritten: dict[StreamId, list[str]] = {}
@@ -82,7 +82,7 @@ class SlotReader(LogReader[TableState]):
         with open_session(self._config, "the form of the tables is looked at") as session:
             check_publication(session, self._config, relations)
             version = read_version(session)
-            self._forms = read_forms(session, relations, self._publication, version)
+            self._present = read_tables(session, relations, self._publication, version)
         return log
 
     def _load_log(self, state: GroupState | None) -> SlotState:
@@ -172,20 +172,21 @@ class SlotReader(LogReader[TableState]):
             yield Warn(shortage)
         yield from self._slot.measures()
 
-    def _form(self, stream: StreamId) -> TableForm:
-        return self._forms[self._scope.streams[stream].table.relation.oid]
+    def _find_present(self, stream: StreamId) -> CatalogTable:
+        """Return what a table is now."""
+        return self._present[self._scope.streams[stream].table.relation.oid]
 
     def snapshot(self, log: SlotState, stream: StreamId) -> TableItems[TableState]:
-        form, table = self._form(stream), log.tables.get(stream)
+        present, table = self._find_present(stream), log.tables.get(stream)
         if table is not None and table.is_complete and table.form is not None:
-            self._rewritten[stream] = form.list_rewritten(table.form)
+            self._rewritten[stream] = present.list_rewritten(table.form)
         if stream in self._behind:
             raise self._behind[stream]
         start = TableStart(
             self._config,
             self._scope.streams[stream],
             self._scope.members[stream],
-            form,
+            present,
             is_new_slot=self._is_new_slot,
         )
         yield from start.items(table, self._slot.confirmed)
@@ -218,4 +219,4 @@ class SlotReader(LogReader[TableState]):
         table, rewritten = log.tables[stream], self._rewritten.get(stream)
         if rewritten and stream not in self._truncated and table.form is not None:
             yield Warn(describe_rewritten(rewritten))
-            yield replace(table, form=replace(table.form, parts=self._form(stream).parts))
+            yield replace(table, form=replace(table.form, parts=self._find_present(stream).parts))

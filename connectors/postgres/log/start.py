@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from connectors.cdc.reader import Snapshot
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.log.forms import TableForm, compare
+from connectors.postgres.log.forms import CatalogTable, TableForm, compare
 from connectors.postgres.log.state import TableState
 from connectors.postgres.log.waits import Writers
 from connectors.postgres.reading import TableRead, can_resume
@@ -30,7 +30,7 @@ class TableStart:
     """What is read of a table before the changes of the log.
 
     Args:
-        form: what the table is now.
+        present: what the table is now.
         is_new_slot: whether the slot was made by this read, after all open transactions had ended.
     """
 
@@ -39,12 +39,12 @@ class TableStart:
         config: PostgresConfig,
         stream: LogStream,
         member: ConfiguredStream,
-        form: TableForm,
+        present: CatalogTable,
         *,
         is_new_slot: bool,
     ):
         self._config, self._stream, self._member = config, stream, member
-        self._form, self._is_new_slot = form, is_new_slot
+        self._present, self._is_new_slot = present, is_new_slot
         self._oid = stream.table.relation.oid
         self._names = [column.name for column in stream.table.choose_columns(member)]
 
@@ -60,9 +60,9 @@ class TableStart:
         Raises:
             EltError: the table cannot be read, or changes of it are lost.
         """
-        if self._form.unlogged:
+        if self._present.unlogged:
             yield Warn(
-                f"its partitions {', '.join(self._form.unlogged)} are foreign or unlogged tables: their "
+                f"its partitions {', '.join(self._present.unlogged)} are foreign or unlogged tables: their "
                 "changes are in no log, and they are not read"
             )
         if table is None:
@@ -93,16 +93,16 @@ class TableStart:
 
     def _select(self, table: TableState, before: TableForm | None) -> TableState:
         """Return the state of a table with its present form."""
-        return replace(table, oid=self._oid, form=self._form.select(self._names, before))
+        return replace(table, oid=self._oid, form=self._present.select(self._names, before))
 
     def _read_all(
         self, table: TableState, *, is_of_another: bool = False
     ) -> Iterator[Warn | Snapshot[TableState]]:
         """Yield the snapshot of a table, or of what is left of it."""
         self._require_all_rows()
-        if self._form.heirs:
+        if self._present.heirs:
             yield Warn(
-                f"rows of {', '.join(self._form.heirs)}, which inherit from it, are not read with it: the "
+                f"rows of {', '.join(self._present.heirs)}, which inherit from it, are not read with it: the "
                 "log has their changes as their own, so publish and read each of these tables"
             )
         writers = "" if self._is_new_slot else self._find_writers(table)
@@ -129,7 +129,7 @@ class TableStart:
         Raises:
             TransientError: there are some, and the table cannot be read in a later snapshot again.
         """
-        oids = {self._oid, *self._form.parts}
+        oids = {self._oid, *self._present.parts}
         writers = Writers(self._config, oids, self._stream.table.relation.quoted)
         if can_resume(self._stream.table, self._member):
             return writers.describe(table.snapshots[0] if table.snapshots else None)
@@ -141,7 +141,7 @@ class TableStart:
     ) -> Iterator[Warn | Snapshot[TableState]]:
         """Yield the snapshot of partitions that are new."""
         self._require_all_rows()
-        names = ", ".join(self._form.part_names[oid] for oid in parts)
+        names = ", ".join(self._present.part_names[oid] for oid in parts)
         yield Warn(f"{names} is new since the last sync, and is read in full")
         with self._stream.open_holder() as holder:
             read = self._open_read(holder)
@@ -167,5 +167,5 @@ class TableStart:
 
     def _open_read(self, holder: Session) -> TableRead:
         """Return the read of the table in the snapshot of a session, without partitions that have no log."""
-        left_out = [f"ONLY {name}" for name in self._form.unlogged]
+        left_out = [f"ONLY {name}" for name in self._present.unlogged]
         return TableRead(self._config, self._stream.table, self._member, holder, left_out)
