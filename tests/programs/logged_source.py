@@ -299,9 +299,8 @@ class FileReader(LogReader[TableState]):
     def release(self, log: LogState[TableState], files: ChangeFiles) -> None:
         is_whole = self._scope.is_acknowledged and log.is_within(files.keys)
         if self._config.get("forgets") and is_whole:
-            least = min(table.position for table in log.tables.values())
             with closing(self._open()) as connection:
-                connection.execute("DELETE FROM log WHERE number <= ?", (least,))
+                connection.execute("DELETE FROM log WHERE number <= ?", (self._end,))
 
 
 _QUIET_ENTRIES = 1_000

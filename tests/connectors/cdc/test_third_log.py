@@ -193,6 +193,17 @@ def test_changes_stay_in_the_log_until_all_tables_have_them(logged: Logged) -> N
     assert_equal(file, lake)
 
 
+def test_a_table_that_is_not_configured_any_more_needs_no_log(logged: Logged) -> None:
+    file, lake = logged
+    lake.sync()
+    file.connection.execute("DROP TABLE wide")
+    file.execute("INSERT INTO plain VALUES (1, 'a', 0)")
+    lake.names = ("plain", "pairs")
+    lake.sync()
+    assert {stream.name for stream in lake.states} == {"plain", "pairs"}
+    assert file.connection.execute("SELECT count(*) FROM log").fetchone() == (0,)
+
+
 def test_states_of_another_log_are_refused(logged: Logged, tmp_path: Path) -> None:
     file, lake = logged
     lake.sync()

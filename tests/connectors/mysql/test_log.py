@@ -12,7 +12,7 @@ from connectors.mysql.source import MySql
 from connectors.sdk.groups import GroupCheckpoint, StreamPart
 from connectors.sdk.items import Slice
 from elt_assets.errors import ConfigError, TransientError
-from tests.connectors.logged import DEDUP, Killed, Lake, run_workload
+from tests.connectors.logged import Killed, Lake, run_workload
 from tests.connectors.mysql.logs import assert_equal, make_lake, run_logged
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload, large_transaction
 from tests.e2e.daemons import wait
@@ -209,19 +209,6 @@ def test_a_stream_that_is_not_read_keeps_its_place(lake: Lake, logged: MariaDb) 
     assert_equal(lake)
 
 
-def test_a_key_that_the_user_has_chosen_moves_as_one_of_the_table(logged: MariaDb) -> None:
-    logged.execute("CREATE TABLE kept (a int, b int, v text); INSERT INTO kept VALUES (1, 1, 'x')")
-    lake = make_lake(logged, "kept")
-    lake.mode = {**DEDUP, "primary_key": [["a"], ["b"]]}
-    lake.sync()
-    logged.execute(
-        "UPDATE kept SET a = 9, v = 'y'; INSERT INTO kept VALUES (1, 1, 'z'), (2, 2, 'w')"
-    )
-    logged.execute("DELETE FROM kept WHERE b = 2")
-    lake.sync()
-    assert sorted((row["a"], row["v"]) for row in lake.rows("kept")) == [(1, "z"), (9, "y")]
-
-
 def test_a_log_that_begins_anew_is_an_error(lake: Lake, logged: MariaDb) -> None:
     """airbytehq/airbyte#85783: after RESET MASTER each sync is complete, with no record."""
     logged.execute("INSERT INTO plain (id) VALUES (1)")
@@ -376,22 +363,6 @@ def test_check_prints_the_sql_that_mends_the_log(logged: MariaDb) -> None:
         logged.execute("GRANT REPLICATION SLAVE ON *.* TO elt@'127.0.0.1'")
     grant = "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'elt'@'127.0.0.1'"
     assert grant in (error.value.guidance or "")
-
-
-def test_a_reset_stream_loses_the_rows_that_are_gone(lake: Lake, logged: MariaDb) -> None:
-    """The log is lost, with deletes: the table is read in full again, and no row goes that stayed."""
-    logged.execute("INSERT INTO plain (id, name) VALUES (1, 'a'), (2, 'b'), (3, 'c')")
-    lake.sync()
-    logged.execute("DELETE FROM plain WHERE id = 2; UPDATE plain SET name = 'd' WHERE id = 3")
-    lake.reset("plain")
-    lake.sync()
-    assert_equal(lake)
-    assert [row["id"] for row in lake.tables["plain"].events].count(1) == 2
-    logged.execute(
-        "INSERT INTO plain (id, name) VALUES (2, 'again'); DELETE FROM plain WHERE id = 1"
-    )
-    lake.sync()
-    assert_equal(lake)
 
 
 def test_a_temporary_table_of_the_same_name_removes_nothing(lake: Lake, logged: MariaDb) -> None:

@@ -277,24 +277,6 @@ def test_a_table_that_is_dropped_and_made_again(lake: Lake, *, is_interrupted: b
     assert sum("made again" in text for text in lake.warnings) == 1 + is_interrupted
 
 
-def test_a_reset_stream_loses_the_rows_that_are_gone(lake: Lake) -> None:
-    """The log is lost, with deletes: the table is read in full again, and no row goes that stayed."""
-    lake.database.execute("INSERT INTO plain (id, name) VALUES (1, 'a'), (2, 'b'), (3, 'c')")
-    lake.sync()
-    lake.database.execute(
-        "DELETE FROM plain WHERE id = 2; UPDATE plain SET name = 'd' WHERE id = 3"
-    )
-    lake.reset("plain")
-    lake.sync()
-    lake.assert_equal()
-    assert [row["id"] for row in lake.tables["plain"].events].count(1) == 2
-    lake.database.execute(
-        "INSERT INTO plain (id, name) VALUES (2, 'again'); DELETE FROM plain WHERE id = 1"
-    )
-    lake.sync()
-    lake.assert_equal()
-
-
 @pytest.mark.long  # the server takes 40 s to decode its log
 def test_pgbench_makes_its_tables_again(lake: Lake) -> None:
     """viggy28/streambed#5: `pgbench -i` drops its tables, makes them again, and truncates them; the rows of
