@@ -1,6 +1,6 @@
 """Logs of changes of databases (CDC): the framework of the sources that read one.
 
-A source brings three things: the state of a table, with its position in the log (`state.TableState`); its
+A source brings three things: the state of a table, with its position in the log (`reader.TableState`); its
 stream of a table (`stream.LogStream` beside its own); and a reader of the log (`reader.LogReader`). The read
 is the same for all (`read`), and so are the files of changes (`changes`).
 
@@ -8,7 +8,7 @@ is the same for all (`read`), and so are the files of changes (`changes`).
 argument, and the tests of each:
 
 1. **Rows and state are one commit** of the table, since the states of the streams are independent
-   (`state.LogState`): a read goes on exactly after what the table has, and each table leaves out what it has
+   (`reader.LogState`): a read goes on exactly after what the table has, and each table leaves out what it has
    already. `tests/connectors/cdc/test_third_log.py::test_each_change_is_appended_once`,
    `test_tables_equal_the_files_after_kills_and_a_workload`, and the tests of this name of each source.
 2. **What a snapshot shows, and what the log then tells, is the same set of rows.** The position of the table

@@ -19,8 +19,15 @@ from pathlib import Path
 from typing import Generic
 
 from connectors.cdc.changes import ChangeFiles
-from connectors.cdc.reader import LogReader, ReadScope, Snapshot, Stream, TableItems
-from connectors.cdc.state import LogState, Table
+from connectors.cdc.reader import (
+    LogReader,
+    LogState,
+    ReadScope,
+    Snapshot,
+    Stream,
+    Table,
+    TableItems,
+)
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamFailure, StreamPart
 from connectors.sdk.items import Checkpoint, Slice, Wait, Warn
 from connectors.sdk.slice_files import find_slice_folder
@@ -40,10 +47,10 @@ def read_log(
     Raises:
         EltError: the log cannot be read, or changes are lost.
     """
-    with reader.hold():
+    with reader.hold() as require_hold:
         for item in _LogRead(reader, scope, cursor, reader.load(state)).items():
             if isinstance(item, GroupCheckpoint):
-                reader.confirm()
+                require_hold()
             yield item
 
 

@@ -1,21 +1,105 @@
-"""What a database brings so that its log is read. `connectors.cdc.read` calls it, and does the rest."""
+"""What a database brings so that its log is read: the state of a table, and a reader of the log.
+
+**Each change once.** The state of a table says which changes of the log are in it. Rows and state are one
+commit of the table, so the tables may be at different places of the log: the log is read from what all of
+them have, and each leaves out what it has already.
+
+`connectors.cdc.read` calls a reader, and does the rest.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from connectors.cdc.state import LogState, Table
+from connectors.cdc.texts import RESET_ALL
 from connectors.sdk.groups import GroupState
 from connectors.sdk.items import Measure, Warn
 from connectors.sdk.slices import Part
+from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 if TYPE_CHECKING:
     from connectors.cdc.changes import ChangeFiles
+
+_FORM = 1
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableState(ABC):
+    """What is known of one table. Each log has its own subclass, with the position of the table.
+
+    Attributes:
+        progress: the state of its snapshot, if it is not complete.
+        is_complete: whether its snapshot is.
+    """
+
+    progress: Json | None = None
+    is_complete: bool = False
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as it is stored."""
+
+
+Table = TypeVar("Table", bound=TableState)
+
+
+@dataclass
+class LogState(Generic[Table]):
+    """A state of the group of tables. `shared`: says which log it is, as it is stored."""
+
+    shared: Json
+    tables: dict[StreamId, Table] = field(default_factory=dict)
+
+    def is_within(self, streams: Collection[StreamId]) -> bool:
+        """Return whether all its tables are some streams: else the others still need the log."""
+        return self.tables.keys() <= set(streams)
+
+    def to_state(self) -> GroupState:
+        """Return the state as the SDK sends it."""
+        tables = {name: table.to_json() for name, table in self.tables.items()}
+        return GroupState({"form": _FORM, **self.shared}, tables, is_independent=True)
+
+
+def load_state(
+    state: GroupState,
+    parse_shared: Callable[[Json], Json],
+    parse_table: Callable[[Json, Json], Table],
+    is_configured: Callable[[StreamId], bool],
+) -> LogState[Table]:
+    """Return a state, without the tables that the config does not have any more.
+
+    Args:
+        parse_shared: returns what says which log it is.
+        parse_table: returns the state of a table, from its JSON and what `parse_shared` returns. Both raise a
+            KeyError, TypeError, ValueError or AttributeError if they get something else.
+
+    Raises:
+        ConfigError: it is not of a log, or of a newer version.
+    """
+    try:
+        is_known, shared = state.shared["form"] == _FORM, parse_shared(state.shared)
+        tables = {
+            name: parse_table(part, shared)
+            for name, part in state.streams.items()
+            if is_configured(name)
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ConfigError(
+            "the state is not one of `incremental: log`",
+            guidance=f"after a change of `incremental`, {RESET_ALL}",
+        ) from None
+    if not is_known:
+        raise ConfigError(
+            "the state is of a newer version of this source",
+            guidance=f"install that version, or {RESET_ALL}",
+        )
+    return LogState(shared, tables)
 
 
 Stream = TypeVar("Stream")
@@ -42,8 +126,9 @@ class Snapshot(Generic[Table]):
 
     Attributes:
         table: its state when these rows are read. If it is complete, they are new parts of the table.
-        number: that of the rows in the field that is the cursor: greater than the numbers of all changes that
-            the rows show, and less than those of the changes that they do not show.
+        number: that of the rows in the field that is the cursor: greater than all numbers that the table had
+            before, and less than those of the changes that the rows do not show. Changes that they show may
+            come again after them, in their order.
         time: that of the rows, in microseconds since 1970.
         parts: the slices, and a `Checkpoint` of the table's `progress` wherever a later read can go on.
         least: the number of the first rows of the table, which an interrupted read may have read.
@@ -68,17 +153,13 @@ TableItems = Generator[Warn | Snapshot[Table] | Table, None, None]
 class LogReader(ABC, Generic[Table]):
     """The read of a log by one sync. Its methods are called in the order in which they are here."""
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        """Keep other syncs from the log while this one reads it, if they would disturb."""
-        yield
+    def hold(self) -> AbstractContextManager[Callable[[], object]]:
+        """Keep other syncs from the log while this one reads it, if they would disturb.
 
-    def confirm(self) -> None:
-        """Check before each state that no other sync reads the log, if it would disturb.
-
-        Raises:
-            TransientError: one does, or may.
+        Gives a function that is called before each state: it raises a TransientError if another sync may read
+        the log by now.
         """
+        return nullcontext(lambda: None)
 
     @abstractmethod
     def load(self, state: GroupState | None) -> LogState[Table]:

@@ -124,10 +124,11 @@ class TableStream(SlicedStream):
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         with self._open() as session:
             require_creation(session, self._table, data["created"])
-            yield from self._read_rows(session, data["where"])
+            yield from self.read_rows(session, data["where"])
             require_creation(session, self._table, data["created"])
 
-    def _read_rows(self, session: Session, where: str) -> Iterator[pa.RecordBatch]:
+    def read_rows(self, session: Session, where: str = "") -> Iterator[pa.RecordBatch]:
+        """Yield the rows for which a condition holds as a session sees them; all by default."""
         from connectors.mysql.convert import make_batch  # noqa: PLC0415 - `discover` needs no Arrow
 
         columns = self._table.columns
@@ -195,10 +196,6 @@ class LogStream(stream.LogStream, TableStream):
         with self._open() as session:
             state = None if progress is None else dict(progress)
             yield from self._read_all(session, state or {}, self._require_same(session, state))
-
-    def read_whole(self, session: Session) -> Iterator[pa.RecordBatch]:
-        """Yield all rows as a session sees them."""
-        yield from self._read_rows(session, "")
 
 
 def _names(division: Division) -> list[str]:

@@ -25,10 +25,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from connectors.cdc import state
+from connectors.cdc import reader
 from connectors.cdc.changes import ChangeFiles, RowFiles, number_snapshot
-from connectors.cdc.reader import LogReader, ReadScope, Snapshot, TableItems
-from connectors.cdc.state import LogState
+from connectors.cdc.reader import LogReader, LogState, ReadScope, Snapshot, TableItems
 from connectors.cdc.stream import LogGroup, LogStream
 from connectors.cdc.texts import RESET, RESET_ALL
 from connectors.sdk import Checkpoint, Slice, SlicedStream, Source, run
@@ -147,7 +146,7 @@ class Form(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TableState(state.TableState):
+class TableState(reader.TableState):
     """What is known of a table.
 
     Attributes:
@@ -193,7 +192,7 @@ class FileReader(LogReader[TableState]):
         self._first = last + 1 if first is None else first
         if state_to_load is None:
             return LogState({"server": server})
-        log = state.load_state(
+        log = reader.load_state(
             state_to_load,
             lambda shared: {"server": str(shared["server"])},
             TableState.parse,

@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from connectors.cdc.changes import ChangeFiles, number_snapshot
-from connectors.cdc.reader import LogReader, ReadScope, Snapshot, TableItems
-from connectors.cdc.state import LogState
+from connectors.cdc.reader import LogReader, LogState, ReadScope, Snapshot, TableItems
 from connectors.cdc.texts import RESET_ALL
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.log.check import check_contents
@@ -116,7 +115,7 @@ class BinlogReader(LogReader[TableState]):
             files = SliceFiles(Path(folder))
             table = self._make_table(session, None)
             table_stream = self._scope.streams[stream]
-            for batch in table_stream.read_whole(session):
+            for batch in table_stream.read_rows(session):
                 files.write(
                     stream,
                     number_snapshot(batch, table_stream.cursor, table.number, table.number),

@@ -34,8 +34,8 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any
 
-from connectors.cdc import state
-from connectors.cdc.state import Json, LogState
+from connectors.cdc import reader
+from connectors.cdc.reader import Json, LogState
 from connectors.cdc.texts import RESET_ALL
 from connectors.mysql.log.position import Position, parse_position
 from connectors.sdk.groups import GroupState
@@ -63,7 +63,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class TableState(state.TableState):
+class TableState(reader.TableState):
     """What is known of one table. Its `progress` is a state of `connectors.mysql.stream`.
 
     Attributes:
@@ -127,7 +127,7 @@ def load_state(
     Raises:
         ConfigError: it is not of this source, or of another kind of server.
     """
-    loaded = state.load_state(state_to_load, _parse_log, _parse_table, is_configured)
+    loaded = reader.load_state(state_to_load, _parse_log, _parse_table, is_configured)
     if loaded.shared != describe_log(is_mariadb=is_mariadb):
         raise ConfigError(
             f"the state is of a server of the kind {loaded.shared['server']}, and this one is not",

@@ -8,12 +8,11 @@ read again, reset, or excluded.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from connectors.cdc.changes import ChangeFiles
-from connectors.cdc.reader import LogReader, ReadScope, TableItems
-from connectors.cdc.state import LogState
+from connectors.cdc.reader import LogReader, LogState, ReadScope, TableItems
 from connectors.cdc.texts import RESET_ALL
 from connectors.postgres.check import read_version
 from connectors.postgres.config import PostgresConfig
@@ -35,10 +34,10 @@ from connectors.postgres.log.start import TableStart
 from connectors.postgres.log.state import (
     SlotState,
     TableState,
-    check_log,
     describe_log,
     drop_behind,
     load_state,
+    require_same_log,
 )
 from connectors.postgres.session import Answers, open_session
 from connectors.postgres.stream import LogStream
@@ -57,7 +56,6 @@ class SlotReader(LogReader[TableState]):
 
     def __init__(self, config: PostgresConfig, scope: ReadScope[LogStream]):
         self._config, self._scope = config, scope
-        self._require_hold: Callable[[], object]
         self._name, self._publication = config.slot or "", config.publication or ""
         self._slot: Slot
         self._present: dict[int, CatalogTable] = {}
@@ -67,13 +65,8 @@ class SlotReader(LogReader[TableState]):
         self._truncated: set[StreamId] = set()
         self._end, self._begin = 0, ""
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        with hold_slot(self._config, self._name) as self._require_hold:
-            yield
-
-    def confirm(self) -> None:
-        self._require_hold()
+    def hold(self) -> AbstractContextManager[Callable[[], object]]:
+        return hold_slot(self._config, self._name)
 
     def load(self, state: GroupState | None) -> SlotState:
         log = self._load_log(state)
@@ -103,7 +96,7 @@ class SlotReader(LogReader[TableState]):
                 f"the slot {self._name!r} is gone: the changes since the last sync are lost",
                 guidance=RESET_ALL,
             )
-        check_log(log, server)
+        require_same_log(log, server)
         self._behind = drop_behind(log, slot.confirmed)
         self._require_transaction(log, slot.confirmed)
         lsn = min((table.lsn for table in log.tables.values()), default=0)

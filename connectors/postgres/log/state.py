@@ -38,8 +38,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from connectors.cdc import state
-from connectors.cdc.state import Json, LogState
+from connectors.cdc import reader
+from connectors.cdc.reader import Json, LogState
 from connectors.cdc.texts import RESET, RESET_ALL
 from connectors.postgres.log.forms import TableForm
 from connectors.postgres.log.slot import Server, format_lsn, parse_lsn
@@ -50,7 +50,7 @@ from elt_assets.protocol.airbyte.catalog import StreamId
 
 
 @dataclass(frozen=True)
-class TableState(state.TableState):
+class TableState(reader.TableState):
     """What is known of one table. Its `progress` is a position of `connectors.postgres.position`.
 
     Attributes:
@@ -156,7 +156,7 @@ def load_state(
     Raises:
         ConfigError: it is not of this source, or of another slot.
     """
-    loaded = state.load_state(
+    loaded = reader.load_state(
         state_to_load, _parse_log, lambda table, _: TableState.parse(table), is_configured
     )
     if loaded.shared["slot"] != slot:
@@ -167,7 +167,7 @@ def load_state(
     return loaded
 
 
-def check_log(log: SlotState, server: Server) -> None:
+def require_same_log(log: SlotState, server: Server) -> None:
     """Check that the log of a server goes on from a state.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from connectors.cdc import state
+from connectors.cdc import reader
 from connectors.cdc.changes import ChangeFiles, RowFiles
 from connectors.cdc.read import read_log
-from connectors.cdc.reader import LogReader, ReadScope, Snapshot, TableItems
-from connectors.cdc.state import LogState
+from connectors.cdc.reader import LogReader, LogState, ReadScope, Snapshot, TableItems
 from connectors.sdk import Checkpoint, Slice, Warn
 from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamFailure, StreamPart
 from connectors.sdk.slice_files import read_slice_file
@@ -28,7 +28,7 @@ CURSOR = "_ab_cdc_number"
 
 
 @dataclass(frozen=True)
-class TableState(state.TableState):
+class TableState(reader.TableState):
     position: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -59,8 +59,8 @@ class ScriptedReader(LogReader[TableState]):
     windows: list[Callable[[ChangeFiles], Any]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
 
-    def confirm(self) -> None:
-        self.calls.append("confirm")
+    def hold(self) -> AbstractContextManager[Callable[[], object]]:
+        return nullcontext(lambda: self.calls.append("confirm"))
 
     def load(self, state: GroupState | None) -> LogState[TableState]:
         return LogState({})
@@ -125,8 +125,11 @@ def test_a_window_is_released_when_it_is_committed() -> None:
 
 def test_a_log_that_is_not_its_own_any_more_has_no_more_states() -> None:
     class Lost(ScriptedReader):
-        def confirm(self) -> None:
-            raise TransientError("lost", guidance="wait")
+        def hold(self) -> AbstractContextManager[Callable[[], object]]:
+            return nullcontext(raise_loss)
+
+    def raise_loss() -> None:
+        raise TransientError("lost", guidance="wait")
 
     with pytest.raises(TransientError):
         list(read(Lost()))

@@ -10,10 +10,10 @@ from connectors.postgres.log.snapshots import TableSnapshot, number_changes
 from connectors.postgres.log.state import (
     SlotState,
     TableState,
-    check_log,
     describe_log,
     drop_behind,
     load_state,
+    require_same_log,
 )
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
@@ -75,7 +75,7 @@ def log_state(lsn: int) -> SlotState:
 )
 def test_a_log_that_does_not_go_on_is_refused(server: Server, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_log(log_state(100), server)
+        require_same_log(log_state(100), server)
 
 
 def test_a_table_that_is_behind_the_slot_is_dropped_with_its_error() -> None:
@@ -86,7 +86,7 @@ def test_a_table_that_is_behind_the_slot_is_dropped_with_its_error() -> None:
 
 
 def test_a_log_that_goes_on_is_read() -> None:
-    check_log(log_state(100), Server(100, 1, ""))
+    require_same_log(log_state(100), Server(100, 1, ""))
     loaded = load_state(log_state(100).to_state(), "s", lambda _: True)
     assert loaded == log_state(100)
 
