@@ -39,8 +39,13 @@ def test_modules_named_in_the_architecture_exist() -> None:
     text = (REPOSITORY / "docs" / "architecture.md").read_text()
     names = set(re.findall(r"`([a-z_]+/[a-z_/]+)`", text))
     assert len(names) > 40
-    paths = [REPOSITORY / "elt_assets" / name for name in names]
-    assert not [path for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())]
+    roots = (REPOSITORY / "elt_assets", REPOSITORY)
+    places = {name: [root / name for root in roots] for name in names}
+    assert not [
+        name
+        for name, paths in places.items()
+        if not any(path.is_dir() or path.with_suffix(".py").exists() for path in paths)
+    ]
 
 
 @pytest.mark.parametrize("model", [Connection, Settings])

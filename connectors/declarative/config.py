@@ -23,7 +23,7 @@ from connectors.declarative.manifest.value_types import types_of
 from connectors.declarative.requests.records import paths
 from connectors.sdk.saved_config import report_config
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.specification import violations
+from elt_assets.protocol.config_check import violations
 
 Config = dict[str, Any]
 Rule = Callable[[Any, str], list[str]]

@@ -15,8 +15,9 @@ from connectors.testing.scopes import names_of
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
 from elt_assets.protocol.airbyte.messages import Specification
+from elt_assets.protocol.config_check import violations
 from elt_assets.protocol.singer.catalog import attach_all_entries
-from elt_assets.protocol.specification import types_at, violations
+from elt_assets.protocol.specification import types_at
 
 MAX_MISSING = 10
 """Maximum number of required fields that are left out, one in each config."""

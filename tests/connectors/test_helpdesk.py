@@ -37,11 +37,11 @@ class Helpdesk(JsonApi):
     refused = 0
 
     def add(self, ticket: int, day: int, *, is_deleted: bool = False) -> None:
-        at = f"2026-01-{day:02}T00:00:00Z"
+        changed_at = f"2026-01-{day:02}T00:00:00Z"
         rows = self.resources.setdefault("tickets", [])
         rows[:] = [row for row in rows if row["id"] != ticket]
-        deleted_at = at if is_deleted else None
-        rows.append({"id": ticket, "updated_at": at, "_ab_cdc_deleted_at": deleted_at})
+        deleted_at = changed_at if is_deleted else None
+        rows.append({"id": ticket, "updated_at": changed_at, "_ab_cdc_deleted_at": deleted_at})
         self.resources.setdefault(f"tickets/{ticket}/comments", []).append(
             {"id": day, "text": f"of day {day}"}
         )

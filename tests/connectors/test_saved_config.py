@@ -32,7 +32,7 @@ class Config(BaseModel):
     credentials: Credentials | None = None
 
 
-WRITTEN = {"url": "http://x", "password": "first-password", "credentials": {"refresh_token": "r-0"}}
+CONFIG = {"url": "http://x", "password": "first-password", "credentials": {"refresh_token": "r-0"}}
 
 
 class Changing(Source):
@@ -64,8 +64,8 @@ def report_copy(config: Config) -> None:
     report_config(config.model_copy(update={"password": SecretStr("second-password")}))
 
 
-NEW_PASSWORD = {**WRITTEN, "password": "second-password"}
-NEW_TOKEN = {**WRITTEN, "credentials": {"refresh_token": "r-1"}}
+NEW_PASSWORD = {**CONFIG, "password": "second-password"}
+NEW_TOKEN = {**CONFIG, "credentials": {"refresh_token": "r-1"}}
 
 
 def list_configs(messages: list[Json]) -> list[Json]:
@@ -79,10 +79,10 @@ def list_configs(messages: list[Json]) -> list[Json]:
 def test_a_changed_value_is_saved_in_the_written_config(
     change: Callable[[Config], object], saved: Json, tmp_path: Path
 ) -> None:
-    code, messages = call(Changing(change), tmp_path, "check", config=WRITTEN)
+    code, messages = call(Changing(change), tmp_path, "check", config=CONFIG)
     assert code == 0 and list_configs(messages) == [saved]  # no default is added
     file = tmp_path / "config.json"
-    file.write_text(json.dumps(WRITTEN))
+    file.write_text(json.dumps(CONFIG))
     assert run(Changing(change), ["--config", str(file), "--test"], io.BytesIO()) == 0
     assert json.loads(file.read_text()) == saved
 
@@ -109,7 +109,7 @@ def test_models_that_are_shared_or_frozen_stay_as_they_are(tmp_path: Path) -> No
     source = Changing(change)
     source.config_type = Shared
     for _ in range(2):
-        code, messages = call(source, tmp_path, "check", config=WRITTEN)
+        code, messages = call(source, tmp_path, "check", config=CONFIG)
         assert code == 0 and list_configs(messages)[-1]["password"] == "second-password"
 
 
@@ -122,7 +122,7 @@ def test_a_config_is_copied_and_pickled_as_any_model_is(tmp_path: Path) -> None:
         for twin in twins:
             twin.password = SecretStr("of a copy")
 
-    _, messages = call(Changing(copy), tmp_path, "check", config=WRITTEN)
+    _, messages = call(Changing(copy), tmp_path, "check", config=CONFIG)
     assert list_configs(messages) == []
     assert type(twins[0]) is Config and twins[0] == twins[1] == twins[0]
 
@@ -131,7 +131,7 @@ def test_a_mask_is_never_saved(tmp_path: Path) -> None:
     def report_dump(config: Config) -> None:
         report_config(config.model_dump(mode="json"))
 
-    _, messages = call(Changing(report_dump), tmp_path, "check", config=WRITTEN)
+    _, messages = call(Changing(report_dump), tmp_path, "check", config=CONFIG)
     assert list_configs(messages) == []
     [status] = [m["connectionStatus"] for m in messages if m["type"] == "CONNECTION_STATUS"]
     assert "a mask, and not the value, at config.password" in status["message"]

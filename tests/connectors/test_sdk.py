@@ -15,7 +15,7 @@ from connectors.sdk import Checkpoint, Source, Stream, run
 from connectors.sdk.items import Item, Page
 from connectors.sdk.reports import RATE_LIMITED, report_wait
 from connectors.sdk.saved_config import report_config
-from connectors.sdk.sync import SchemaSample
+from connectors.sdk.schema_sample import SchemaSample
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.codec import decode

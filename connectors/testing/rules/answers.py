@@ -32,8 +32,8 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, Airby
 from elt_assets.protocol.airbyte.json_schema import broken_references, compose_schema
 from elt_assets.protocol.airbyte.messages import Specification
 from elt_assets.protocol.airbyte.versions import check_version
+from elt_assets.protocol.config_check import violations
 from elt_assets.protocol.schema_check import dialect
-from elt_assets.protocol.specification import violations
 
 _SPEC_ADVICE = "correct the `connectionSpecification`"
 _MAX_MESSAGE = 300

@@ -22,7 +22,7 @@ from connectors.testing.comparison import (
 )
 from connectors.testing.protocols.protocol import SeenRecord
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.specification import violations
+from elt_assets.protocol.config_check import violations
 
 USERS = StreamId("users")
 ROWS = st.lists(st.sampled_from("abcde"), max_size=12)

@@ -1,4 +1,4 @@
-"""Columns of which a log and the catalog of a stream do not have the same, and what the user can do.
+"""What users see of a log: the time of a change, and what they can do if the log has not told everything.
 
 A log has the columns that the table had when a row was written. The catalog has those that the table had when
 it was discovered, and the lake stores these. So values can be on one side alone, and a row is never silently
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+UPDATED_AT = "_ab_cdc_updated_at"
+"""The field with the time of a change, as other sources of Airbyte name it."""
 RESET = "reset the stream (`elt reset`), so that it is read in full"
+RESET_ALL = "reset the streams of the connection (`elt reset`), so that they are read in full"
 
 
 def describe_absent(columns: Iterable[str]) -> str:
