@@ -10,7 +10,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.sdk import Context, Record, Source, Stream, run
+from connectors.sdk import Source, Stream, Window, run
+from connectors.sdk.items import Context, Record
 
 BASE = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
 Config = Mapping[str, int]
@@ -20,7 +21,7 @@ class Orders(Stream):
     name = "orders"
     primary_key = ("id",)
     replication_key = "updated_at"
-    is_sorted = True
+    order = "ascending"
     json_schema: Mapping[str, Any] = {
         "type": "object",
         "properties": {
@@ -43,7 +44,7 @@ class Orders(Stream):
         number = self.config["partitions"]
         return ({"part": part} for part in range(number)) if number else None
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
+    def records(self, window: Window) -> Iterator[Record]:
         for i in range(self.config["records"] // (self.config["partitions"] or 1)):
             yield {
                 "id": i,

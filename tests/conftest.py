@@ -174,8 +174,8 @@ def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def dagster_caches() -> Iterator[None]:
-    with caches():
+def dagster_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with caches(tmp_path_factory.mktemp("dagster_caches")):
         yield
 
 

@@ -29,9 +29,9 @@ from connectors.declarative.manifest.evaluation.sandbox import allow_changes
 from connectors.declarative.manifest.template import Template, TemplateMap, value
 from connectors.declarative.requests.records import paths
 from connectors.sdk.http.addresses import hosts_in
-from connectors.sdk.reports import report_config
+from connectors.sdk.saved_config import report_config
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.specification import violations
+from elt_assets.protocol.config_check import violations
 
 Place = Sequence[str | int]
 """The path to a value in a config: names of properties, and indexes of items."""

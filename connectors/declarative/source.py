@@ -33,9 +33,10 @@ from connectors.declarative.requests import Budget, Environment
 from connectors.declarative.requests.environment import TIMEOUT_SECONDS
 from connectors.declarative.stream import ManifestStream, Readers
 from connectors.sdk.config import validate
-from connectors.sdk.http import Connections
 from connectors.sdk.http.addresses import AddressGuard
-from connectors.sdk.reports import report_config, report_warning
+from connectors.sdk.http.connections import Connections
+from connectors.sdk.reports import report_warning
+from connectors.sdk.saved_config import report_config
 from connectors.sdk.source import Source
 from elt_assets.errors import ConfigError, EltError
 

@@ -5,11 +5,11 @@ objects, partitions, and a parent with its child.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from connectors.faker.shop import INSTANT, INTEGER, NUMBER, STRING, Shop, ShopStream, schema
 from connectors.faker.tables import CITIES
-from connectors.sdk import Context, Record, Stream
+from connectors.sdk import Parent, Stream, Window
+from connectors.sdk.items import Context, Record
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
 COLUMNS = 200
@@ -52,7 +52,7 @@ class Shipments(ShopStream):
     the versions that came first."""
 
     name = "shipments"
-    is_sorted = False
+    order = None
     json_schema = schema(
         id=INTEGER,
         place=STRING,
@@ -67,7 +67,7 @@ class Shipments(ShopStream):
             "created_at": self.created_at(number),
         }
 
-    def get_replication_key_signpost(self, context: Context | None) -> None:
+    def max_bookmark(self, partition: Context) -> None:
         """Return no limit: the shop's time is not the present."""
 
     def _day(self, day: int, after: int) -> Iterator[Record]:
@@ -75,11 +75,9 @@ class Shipments(ShopStream):
         if day and not after:
             yield from list(super()._day(day - 1, 0))[::10]
 
-    def count_records(self, start: Any) -> int:
-        day, after = self._position(start)
-        is_over = self.shop.days is not None and day >= self.shop.days
-        late = -(-len(self._log(day - 1)) // 10) if day and not after and not is_over else 0
-        return super().count_records(start) + late
+    def _count(self, day: int, after: int) -> int:
+        late = -(-len(self._log(day - 1)) // 10) if day and not after else 0
+        return super()._count(day, after) + late
 
 
 class Measurements(ShopStream):
@@ -137,10 +135,9 @@ class Visits(ShopStream):
     def partitions(self) -> Iterable[Context]:
         return [{"region": region} for region in REGIONS]
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        assert context is not None
-        part = _Visits(self.shop, self.initial, f"visits:{context['region']}")
-        return part.records(None, start)
+    def records(self, window: Window) -> Iterator[Record]:
+        part = _Visits(self.shop, self.initial, f"visits:{window.partition['region']}")
+        return part.records(window)
 
     def row(self, number: int, day: int) -> Record:
         [pages] = self.random(number, day, 50)
@@ -163,12 +160,9 @@ class Stores(Stream):
     def __init__(self, count: int):
         self._count = count
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
+    def records(self, window: Window) -> Iterator[Record]:
         for number in range(self._count):
             yield {"id": number + 1, "city": CITIES[number % len(CITIES)]}
-
-    def get_child_context(self, record: Record, context: Context | None) -> Context:
-        return {"store_id": record["id"]}
 
 
 class Inventory(ShopStream):
@@ -176,16 +170,12 @@ class Inventory(ShopStream):
 
     name = "inventory"
     primary_key = ("store_id", "id")
+    parent = Parent(Stores, fields={"id": "store_id"})
     json_schema = schema(store_id=INTEGER, id=INTEGER, quantity=INTEGER, updated_at=INSTANT)
 
-    def __init__(self, shop: Shop, initial: int, parent: Stream | None, seed: str | None = None):
-        super().__init__(shop, initial, seed)
-        self.parent = parent
-
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        assert context is not None
-        part = _Inventory(self.shop, self.initial, None, f"inventory:{context['store_id']}")
-        return part.records(None, start)
+    def records(self, window: Window) -> Iterator[Record]:
+        part = _Inventory(self.shop, self.initial, f"inventory:{window.partition['store_id']}")
+        return part.records(window)
 
     def row(self, number: int, day: int) -> Record:
         [quantity] = self.random(number, day, 100)
@@ -200,13 +190,12 @@ class _Inventory(Inventory):
 
 def more_tables(shop: Shop) -> list[Stream]:
     """Return the tables that a shop has with `all_streams`."""
-    stores = Stores(max(2, shop.count // 500))
     return [
         Subscriptions(shop, shop.count),
         Shipments(shop, shop.count),
         Measurements(shop, shop.count),
         Profiles(shop, shop.count),
         Visits(shop, max(1, shop.count // 4)),
-        stores,
-        Inventory(shop, 20, stores),
+        Stores(max(2, shop.count // 500)),
+        Inventory(shop, 20),
     ]

@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from connectors.sdk import Checkpoint, Context, Item, Record, Stream
+from connectors.sdk import Checkpoint, Stream, Window
+from connectors.sdk.items import Item, Record
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream
 
@@ -87,7 +88,7 @@ class ShopStream(Stream, ABC):
 
     primary_key: Sequence[str] = ("id",)
     replication_key = "updated_at"
-    is_sorted = True
+    order: str | None = "ascending"
     is_resumable = True
 
     def __init__(self, shop: Shop, initial: int, seed: str | None = None):
@@ -101,12 +102,14 @@ class ShopStream(Stream, ABC):
     def row(self, number: int, day: int) -> Record:
         """Return the row as it is since `day`, without `updated_at`."""
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
+    def records(self, window: Window) -> Iterator[Record]:
         """Yield one day, from a position in the log. Event i happens at (i + 1) / size of the day: the last
         one at the end of the day."""
-        day, after = self._position(start)
+        day, after = self._position(window.start)
         if self.shop.days is not None and day >= self.shop.days:
             return
+        if not window.partition:
+            self.estimate(self._count(day, after))
         for number, record in enumerate(self._day(day, after), 1):
             yield record
             if number % self.shop.records_per_state == 0:
@@ -120,10 +123,8 @@ class ShopStream(Stream, ABC):
             moment = self.shop.time(day * DAY_US + (i + 1) * DAY_US // size)
             yield {**self.row(log[i], day), "updated_at": moment}
 
-    def count_records(self, start: Any) -> int:
-        day, after = self._position(start)
-        if self.shop.days is not None and day >= self.shop.days:
-            return 0
+    def _count(self, day: int, after: int) -> int:
+        """Return the number of events of a day after a microsecond of it."""
         size = len(self._log(day))
         return size - _first(size, after)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from connectors.faker.shop import INSTANT, INTEGER, NUMBER, STRING, Shop, ShopStream, schema
-from connectors.sdk import Record
+from connectors.sdk.items import Record
 
 FIRST = ("Ada", "Ben", "Chloé", "Deniz", "Emeka", "Farah", "Goran", "Hana", "Inês", "Jūrō", "Kofi")
 LAST = ("Abe", "Berg", "Costa", "Diallo", "Evans", "Fischer", "García", "Haddad", "Ito", "Öztürk")

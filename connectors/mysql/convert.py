@@ -7,18 +7,22 @@ month or day, a day that does not exist (31 February), bytes that are no UTF-8.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.mysql import kinds
-from connectors.mysql.dates import make_dates, make_moments
 from connectors.mysql.kinds import Kind
 from connectors.sdk.arrow_records import list_changes, report_changes
 from elt_assets.protocol.airbyte.messages import INVALID
 
 _ZERO = r"^0000|-00"
 """A zero in the date of a text: `0000-00-00`, `2024-00-10`, `0000-05-01`."""
+_YEARS, _MONTHS = 10_000, 16
+_DAY = 86_400_000_000
+"""The microseconds of a day."""
 
 
 def make_batch(
@@ -42,9 +46,9 @@ def _convert(kind: Kind, column: pa.Array) -> pa.Array:
     if pa.types.is_binary(column.type):
         return _convert_texts(kind, column)
     if pa.types.is_struct(column.type):
-        return make_moments(column).cast(_type_of(kind))
+        return _make_moments(column).cast(_type_of(kind))
     if kind.form == kinds.DATE:
-        return make_dates(column)
+        return _make_dates(column)
     return _shorten(column) if kind.form == kinds.SINGLE else column.cast(_type_of(kind))
 
 
@@ -99,3 +103,37 @@ _TYPES = {
 }
 _TEXT_TYPES = {kinds.UTC_MOMENT: pa.timestamp("us")}
 """The types that texts are cast to first: those of times in UTC do not name their zone."""
+
+
+def _make_dates(values: pa.Array) -> pa.Array:
+    """Return the dates of the values of DATE (see `connectors.mysql.rows`)."""
+    days, is_day = _find_days(values)
+    return pa.array(days, mask=~is_day).view(pa.date32())
+
+
+def _make_moments(values: pa.StructArray) -> pa.Array:
+    """Return the timestamps of the values of DATETIME or TIMESTAMP."""
+    days, is_day = _find_days(values.field("date"))
+    moments = days.astype(np.int64) * _DAY + values.field("time").to_numpy()
+    is_moment = is_day & values.is_valid().to_numpy(zero_copy_only=False)
+    return pa.array(moments, mask=~is_moment).view(pa.timestamp("us"))
+
+
+def _find_days(dates: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return the days since 1970, and which of them there are."""
+    fields = dates.fill_null(0).to_numpy()
+    months = (fields & 0xFFFF) * _MONTHS + np.minimum(fields >> 16 & 0xFF, _MONTHS - 1)
+    places = (fields >> 24).astype(np.int32) - 1
+    first_days, lengths = _list_months()
+    return first_days[months] + places, (places >= 0) & (places < lengths[months])
+
+
+@cache
+def _list_months() -> tuple[np.ndarray, np.ndarray]:
+    """Return the first day of each month of each year, and how many it has: none of year 0 or month 0."""
+    starts = np.arange("0000-01", "10000-02", dtype="datetime64[M]").astype("datetime64[D]")
+    days = starts.astype(np.int32)
+    first_days, lengths = np.zeros((2, _YEARS, _MONTHS), np.int32)
+    first_days[:, 1:13] = days[:-1].reshape(_YEARS, 12)
+    lengths[1:, 1:13] = np.diff(days).reshape(_YEARS, 12)[1:]
+    return first_days.ravel(), lengths.ravel()

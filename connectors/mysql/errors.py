@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from connectors.cdc.texts import RESET_ALL
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 
 
@@ -32,8 +33,8 @@ _PERMANENT = {
     1143: "GRANT SELECT ON `DATABASE`.`TABLE` TO the user",
     1146: "the table is gone: run `elt discover`, and remove the stream",
     1227: "grant the right that the message names",
-    _REFUSED_LOG: "if the log was purged, changes are lost: reset the streams of the connection "
-    "(`elt reset`), and let the server keep its log longer (binlog_expire_logs_seconds)",
+    _REFUSED_LOG: f"if the log was purged, changes are lost: {RESET_ALL}; "
+    "and let the server keep its log longer (binlog_expire_logs_seconds)",
     1251: "the server asks for a way to log in that the driver has not: ALTER USER … IDENTIFIED …",
     1345: "GRANT SELECT ON the tables of the view TO the user",
     1356: "correct the view, or leave it out with `exclude`",

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 
-from connectors.cdc.columns import describe_taken
-from connectors.cdc.fields import list_taken
+from connectors.cdc.stream import LogGroup, list_taken
+from connectors.cdc.texts import describe_taken
 from connectors.mysql.config import LOG, MySqlConfig
 from connectors.mysql.log.check import check_log, list_log_warnings
-from connectors.mysql.log.group import LogGroup
-from connectors.mysql.log.stream import CURSOR
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.sql import quote_name, quote_texts
-from connectors.mysql.stream import TableStream
+from connectors.mysql.stream import CURSOR, LogStream, TableStream
 from connectors.mysql.tables import Table, list_tables
 from connectors.sdk import Source, Stream
 from connectors.sdk.reports import report_warning
@@ -22,6 +20,8 @@ from elt_assets.errors import ConfigError, EltError, Problems
 OLDEST = {True: (10, 3), False: (5, 7)}
 """The oldest version of MariaDB and of MySQL that is read."""
 _BROKEN = "it reads tables or columns that are gone, or its definer has lost the right to read them"
+_READER = "connectors.mysql.log.read:BinlogReader"
+"""It is imported when a log is read: pyarrow is slow to import."""
 _BROKEN_GUIDANCE = "correct the view, or leave it out with `exclude`"
 
 
@@ -77,9 +77,9 @@ def make_streams(config: MySqlConfig, tables: Sequence[Table]) -> list[Stream]:
     """Return the streams of tables; with `incremental: log`, those of a log are a group."""
     if config.incremental != LOG:
         return [TableStream(config, table) for table in tables]
-    group = LogGroup(config)
+    group = LogGroup[LogStream](_READER, config)
     return [
-        group.add(table)
+        group.add(LogStream(config, table))
         if table.is_logged and not _list_taken(table)
         else TableStream(config, table)
         for table in tables

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from connectors.cdc import stream
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.cursors import CursorRead, begin, is_indexed
 from connectors.mysql.reads import Division, Range, read_creation, require_creation, select
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.sql import literal
 from connectors.mysql.tables import Column, Table
-from connectors.sdk import Checkpoint, Estimate, Slice, SlicedStream
+from connectors.sdk import Checkpoint, Slice, SlicedStream
+from connectors.sdk.items import Estimate
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+CURSOR = "_ab_cdc_cursor"
+"""The field with the number of a change of the log."""
 
 
 class TableStream(SlicedStream):
@@ -44,7 +50,7 @@ class TableStream(SlicedStream):
             if configured.sync_mode == INCREMENTAL:
                 yield from self._read_new(session, configured, state, created)
             else:
-                yield from self._read_all(session, state or {}, created)
+                yield from self._refresh(session, state or {}, created)
 
     def _require_same(self, session: Session, state: Mapping[str, Any] | None) -> str:
         """Return when the table was created or altered.
@@ -61,9 +67,14 @@ class TableStream(SlicedStream):
             )
         return created
 
+    def _refresh(self, session: Session, state: dict[str, Any], created: str) -> Iterator[Part]:
+        if not state.get("is_complete"):
+            yield from self._read_all(session, state, created)
+            if self._table.key is not None:
+                yield Checkpoint({"is_complete": True})
+
     def _read_all(self, session: Session, state: dict[str, Any], created: str) -> Iterator[Part]:
-        if state.get("is_complete"):
-            return
+        """Yield the slices of all rows, and the states after which another read can go on."""
         if self._table.rows is not None and "after" not in state:
             yield Estimate(self._table.rows)
         key = self._table.key
@@ -79,7 +90,6 @@ class TableStream(SlicedStream):
             if part.until is not None:
                 progress = {"by": list(key.columns), "after": part.until, "created": created}
                 yield Checkpoint(progress)
-        yield Checkpoint({"is_complete": True})
 
     def _read_new(
         self,
@@ -115,10 +125,11 @@ class TableStream(SlicedStream):
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         with self._open() as session:
             require_creation(session, self._table, data["created"])
-            yield from self._read_rows(session, data["where"])
+            yield from self.read_rows(session, data["where"])
             require_creation(session, self._table, data["created"])
 
-    def _read_rows(self, session: Session, where: str) -> Iterator[pa.RecordBatch]:
+    def read_rows(self, session: Session, where: str = "") -> Iterator[pa.RecordBatch]:
+        """Yield the rows for which a condition holds as a session sees them; all by default."""
         from connectors.mysql.convert import make_batch  # noqa: PLC0415 - `discover` needs no Arrow
 
         columns = self._table.columns
@@ -162,6 +173,30 @@ class TableStream(SlicedStream):
             f"{session.purpose}: the key or the index has changed since the read that was interrupted",
             guidance="reset the stream, so that it is read from the beginning",
         )
+
+
+class LogStream(stream.LogStream, TableStream):
+    """The rows of a table that is read from the log, and its changes."""
+
+    cursor = CURSOR
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        return self._table.columns
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        return [column.name for column in self.columns]
+
+    def list_ranges(self, progress: Mapping[str, Any] | None) -> Iterator[Part]:
+        """Yield the slices of the table, and the states after them.
+
+        Args:
+            progress: the last state; None to begin.
+        """
+        with self._open() as session:
+            state = None if progress is None else dict(progress)
+            yield from self._read_all(session, state or {}, self._require_same(session, state))
 
 
 def _names(division: Division) -> list[str]:

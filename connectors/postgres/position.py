@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from connectors.cdc.texts import RESET
 from connectors.postgres.snapshot import Snapshot, TablePart
 from connectors.postgres.sql import quote_name, quote_text
 from connectors.postgres.types import ColumnType
@@ -85,26 +86,24 @@ def load_position(state: dict[str, Any], snapshot: Snapshot) -> Position:
     try:
         position = _parse(state)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise ConfigError(
-            "the state is not of this source", guidance="reset the stream: `elt reset`"
-        ) from None
+        raise ConfigError("the state is not of this source", guidance=RESET) from None
     if position.identity and snapshot.identity and position.identity != snapshot.identity:
         raise ConfigError(
             f"the state is of the server {position.identity}, and this one is {snapshot.identity}",
-            guidance="if the database has moved, reset the stream (`elt reset`), so that it is read in full",
+            guidance=f"if the database has moved, {RESET}",
         )
     if position.timeline and snapshot.timeline and position.timeline != snapshot.timeline:
         raise ConfigError(
             f"the log of the server has the timeline {snapshot.timeline}, and the state is of "
             f"{position.timeline}: it was restored from a backup, or failed over, and may give the numbers "
             "of transactions again",
-            guidance="rows may be missing: reset the stream (`elt reset`), so that it is read in full",
+            guidance=f"rows may be missing: {RESET}",
         )
     if position.least > snapshot.end:
         raise ConfigError(
             f"the server is older than the state: it is at transaction {snapshot.end}, and the state at "
             f"{position.least}; it was restored from a backup, or failed over with a loss",
-            guidance="reset the stream (`elt reset`), so that it is read in full",
+            guidance=RESET,
         )
     return position
 

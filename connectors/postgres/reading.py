@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
+from connectors.cdc.texts import RESET
 from connectors.postgres.catalog import Column, Table
 from connectors.postgres.config import CURSOR, PostgresConfig
 from connectors.postgres.position import (
@@ -24,10 +25,16 @@ from connectors.postgres.snapshot import (
     list_parts,
 )
 from connectors.postgres.sql import quote_name
-from connectors.sdk import Checkpoint, Estimate, Slice, Wait, Warn
+from connectors.sdk import Checkpoint, Slice, Wait
+from connectors.sdk.items import Estimate, Warn
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+
+
+def can_resume(table: Table, configured: ConfiguredStream) -> bool:
+    """Return whether a read of a table that is interrupted can go on: see `position`."""
+    return configured.resumable and configured.deduplicates and bool(table.key)
 
 
 class TableRead:
@@ -59,6 +66,7 @@ class TableRead:
                 guidance="grant it, or exclude the table",
             )
         self._parts = [part for part in parts if part.source not in left_out]
+        self._can_resume = can_resume(table, configured)
         self._cursor = self._find_cursor()
         self._columns = [column.name for column in table.choose_columns(configured)]
 
@@ -73,26 +81,35 @@ class TableRead:
         if last is not None and last.is_complete and not is_incremental:
             yield Checkpoint(last.to_state())  # a refresh that has read all
             return
-        if self._warning:
-            yield Warn(self._warning)
-        yield from self._table.list_warnings(self._configured)
         final = self._final_position()
+        yield from self._list_warnings()
         if last is not None and last.is_complete:
             yield from self._read_new(last)
         else:
-            rows = sum(part.rows for part in self._parts)
-            if rows:
-                yield Estimate(rows)
             yield from self._read_all(last)
         if is_incremental or self._can_resume:
             yield Checkpoint(final.to_state())
         yield Wait()
 
-    @property
-    def _can_resume(self) -> bool:
-        """Whether a read that is interrupted can go on: see `position`."""
-        configured = self._configured
-        return configured.resumable and configured.deduplicates and bool(self._table.key)
+    def read_all(self, progress: dict[str, Any] | None) -> Iterator[Part]:
+        """Yield the slices of all rows, or of those that an interrupted read has not read, and states after
+        which another one can go on.
+
+        Args:
+            progress: the last of these states; None to begin.
+
+        Raises:
+            EltError: as for `slices`.
+        """
+        yield from self._list_warnings()
+        yield from self._read_all(
+            None if progress is None else load_position(progress, self.snapshot)
+        )
+
+    def _list_warnings(self) -> Iterator[Warn]:
+        if self._warning:
+            yield Warn(self._warning)
+        yield from self._table.list_warnings(self._configured)
 
     def list_slices_of(self, oids: Collection[int]) -> Iterator[Slice]:
         """Yield the slices of some parts of the table.
@@ -105,7 +122,7 @@ class TableRead:
             raise ConfigError(
                 f"partitions of {self._table.relation.quoted} were attached, and cannot be read: "
                 f"{self._warning}",
-                guidance="grant it, or reset the stream (`elt reset`), so that it is read in full",
+                guidance=f"grant it, or {RESET}",
             )
         for part in parts:
             yield from self._list_slices(part, 0, None, None)
@@ -129,8 +146,11 @@ class TableRead:
             raise ConfigError(
                 "the state is of an interrupted read, which cannot go on: the stream has no key any more, or "
                 "its destination does not deduplicate",
-                guidance="reset the stream: `elt reset`",
+                guidance=RESET,
             )
+        rows = sum(part.rows for part in self._parts)
+        if rows:
+            yield Estimate(rows)
         position = last or replace(self._begin(), is_complete=False)
         for part in self._parts:
             first: int | None = 0

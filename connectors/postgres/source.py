@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from connectors.cdc.columns import describe_taken
-from connectors.cdc.fields import list_taken
+from connectors.cdc.stream import LogGroup, list_taken
+from connectors.cdc.texts import describe_taken
 from connectors.postgres.catalog import (
     LSN,
     PARTITIONED,
@@ -16,16 +16,23 @@ from connectors.postgres.catalog import (
 )
 from connectors.postgres.check import check_access, list_warnings, read_version
 from connectors.postgres.config import LOG, PostgresConfig
-from connectors.postgres.log.check import check_log, list_log_warnings
-from connectors.postgres.log.group import LogGroup
-from connectors.postgres.log.publication import PublishedTable, PublishedTables, list_published
+from connectors.postgres.log.check import (
+    PublishedTable,
+    PublishedTables,
+    check_log,
+    list_log_warnings,
+    list_published,
+)
 from connectors.postgres.log.slot import drop_slot, hold_slot
 from connectors.postgres.session import Session, open_session
 from connectors.postgres.sql import quote_name
-from connectors.postgres.stream import TableStream
+from connectors.postgres.stream import LogStream, TableStream
 from connectors.sdk import Source, Stream
 from connectors.sdk.reports import report_warning
 from elt_assets.errors import ConfigError, EltError
+
+_READER = "connectors.postgres.log.read:SlotReader"
+"""It is imported when a log is read: numpy and pyarrow are slow to import."""
 
 
 class Postgres(Source):
@@ -99,13 +106,13 @@ def make_streams(
     config: PostgresConfig, tables: Sequence[Table], published: PublishedTables
 ) -> list[Stream]:
     """Return the streams of tables; those that are published are read from the log, as a group."""
-    group = LogGroup(config)
+    group = LogGroup[LogStream](_READER, config)
     streams: list[Stream] = []
     for table in tables:
         part = published.get((table.relation.schema, table.relation.name))
         taken = list_taken((column.name for column in table.columns), LSN)
         if part is not None and table.is_lockable and not taken:
-            streams.append(group.add(part.narrow(table)))
+            streams.append(group.add(LogStream(config, part.narrow(table))))
             continue
         stream = TableStream(config, table)
         if config.incremental == LOG:

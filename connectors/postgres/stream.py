@@ -11,12 +11,13 @@ What is new since a state, and why nothing is lost if a read resumes, is in `pos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from connectors.postgres.catalog import Column, Table
+from connectors.cdc import stream
+from connectors.postgres.catalog import LSN, Column, Table
 from connectors.postgres.config import LOG, XMIN, PostgresConfig
 from connectors.postgres.reading import TableRead
 from connectors.postgres.session import Session, open_session
@@ -80,6 +81,16 @@ class TableStream(SlicedStream):
                     )
             for batch in session.batches(query):
                 yield convert(batch, names, types)
+
+
+class LogStream(stream.LogStream, TableStream):
+    """The rows of a table that is read from the log, and its changes."""
+
+    cursor = LSN
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        return [column.name for column in self.table.columns]
 
 
 def _where(data: Mapping[str, Any]) -> str:

@@ -1,18 +1,18 @@
-"""What an author declares of a stream."""
+"""What an author declares of a stream, and of its parent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from connectors.sdk.filters import DateLimits
-from connectors.sdk.groups import StreamGroup
-from connectors.sdk.items import Context, Record
-from connectors.sdk.parent_fields import add_parent_fields
+from connectors.sdk.items import Context, Record, Window
+from connectors.sdk.reports import ESTIMATES, STREAM_WARNINGS
 from connectors.sdk.state.bookmark import KEEP
 from connectors.sdk.state.lengths import add_length
+from connectors.sdk.state.parents import ChangedParents, ParentContext, ParentRow
 from connectors.sdk.state.replication_key import (
     DATE,
     DATE_TIME,
@@ -20,186 +20,128 @@ from connectors.sdk.state.replication_key import (
     ReplicationKey,
     find_declared_key,
 )
-from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, StreamId
+from elt_assets.errors import SystemFailure
+from elt_assets.protocol.airbyte.catalog import StreamId
 
+ASCENDING, DESCENDING = "ascending", "descending"
 _DAY = timedelta(days=1)
+
+
+class ConfigDates(NamedTuple):
+    """The dates of the config that limit a stream whose replication key is not declared as a time."""
+
+    first: str | None = None
+    end: str | None = None
 
 
 class DeclaredStream:
     """What an author declares of a stream: its attributes, on the class or on the instance, and how its
-    records are read.
-
-    Attributes:
-        name: the name of the stream.
-        json_schema: the JSON schema of a record.
-        namespace: the namespace of the stream, if it has one.
-        primary_key: the names of the key's fields, or their paths; empty if there is no key.
-        replication_key: the field by which the stream is read incrementally; None for a stream that can only
-            be read in full.
-        is_sorted: whether `records` yields the records of a partition in the order of the replication key. A
-            sync that is interrupted then goes on from its last state. A record out of order is an error.
-        state_partitioning_keys: the names in a context that tell apart the bookmarks; None for all. With
-            fewer names than the context has, partitions share a bookmark, and the stream is not sorted.
-        is_descending: whether `records` yields the newest records first. The read of a partition then ends at
-            the first record before the start; its bookmark moves only after that.
-        start_date: the value of the replication key from which to read if there is no later bookmark.
-        end_date: the value of the replication key before which to read, this value excluded.
-        lookback: how far before the bookmark a sync begins: an ISO 8601 duration, or a number for a key of
-            numbers. Records of that range come again, so the destination needs a primary key.
-        step: the length of the intervals in which a partition is read, as `lookback`: `records_between` is
-            called for each of them, and its end becomes the bookmark. None to read it at once.
-        bad_replication_key: what becomes of a record whose value of the replication key cannot be compared
-            with others, such as an empty text among date-times: KEEP, it is read and moves no bookmark; SKIP,
-            it is left out; both are counted in a warning; ERROR, it ends the read of the stream.
-        missing_keys: what becomes of a record that lacks a value of the primary key or of the replication
-            key: KEEP, SKIP or ERROR; the number of those kept or skipped is in a warning. None: a record
-            without the field of the replication key is an error, and a null there moves no bookmark.
-        concurrency: the number of partitions that are read at the same time, each by a thread. The records
-            of a partition keep their order; those of several are interleaved.
-        is_resumable: whether an interrupted full refresh may resume from its states.
-        is_file_based: whether records are a `Document`, with the file that they describe.
-        parent: the stream whose records define the partitions of this one: `get_child_context` of the parent
-            returns the context for each of its records.
-        only_changed_parents: whether an incremental read has only the partitions whose parent's record is new
-            or has changed since the last sync. The parent needs a replication key.
-        parent_fields: the fields of the parent's record that the records get: their names by those of the
-            parent.
-        group: the streams with which this one shares a state, if it is read incrementally.
-        why_full_refresh: the end of the error of a stream that is only read in full, though others of its
-            source are read incrementally, such as ": it is a view".
-        filters_records: whether the SDK leaves out the records before `start`, because `records` yields all.
-        STATE_MSG_FREQUENCY: the number of records between two states.
-        cursor_field, source_defined_cursor, supported_sync_modes: as the catalog declares them. They follow
-            from the replication key; a stream that overrides `read` may set them.
-    """
+    records are read."""
 
     name: str
+    """The name of the stream."""
     json_schema: Mapping[str, Any]
+    """The JSON schema of a record."""
     namespace: str | None = None
+    """The namespace of the stream, if it has one."""
     primary_key: Sequence[str | Sequence[str]] = ()
+    """The names of the key's fields, or their paths; empty if there is no key."""
     replication_key: str | None = None
-    is_sorted: bool = False
-    is_descending: bool = False
-    state_partitioning_keys: Sequence[str] | None = None
+    """The field by which the stream is read incrementally; None for a stream that is only read in full."""
+    order: str | None = None
+    """The order of the replication key in which `records` yields a partition. "ascending": a sync that is
+    interrupted goes on from its last state, and a record out of order is an error. "descending", the newest
+    first: the read of a partition ends at the first record before the start, and its bookmark moves only
+    after that. None for no order."""
     start_date: str | None = None
+    """The value of the replication key from which to read if there is no later bookmark."""
     end_date: Any = None
+    """The value of the replication key before which to read, this value excluded."""
     lookback: Any = None
+    """How far before the bookmark a sync begins: an ISO 8601 duration, or a number for a key of numbers.
+    Records of that range come again, so the destination needs a primary key."""
     step: Any = None
-    bad_replication_key: str = KEEP
-    missing_keys: str | None = None
+    """The length of the intervals in which a partition is read, as `lookback`: `records` is called for each
+    of them, and its end becomes the bookmark. None to read it at once."""
+    parent: Parent | None = None
+    """The stream whose records define the partitions of this one."""
     concurrency: int = 1
+    """The number of partitions that are read at the same time, each by a thread. The records of a partition
+    keep their order; those of several are interleaved."""
+    bad_replication_key: str = KEEP
+    """What becomes of a record whose value of the replication key cannot be compared with others, such as an
+    empty text among date-times: "keep", it is read and moves no bookmark; "skip", it is left out; both are
+    counted in a warning; "error", it ends the read of the stream."""
+    missing_keys: str | None = None
+    """What becomes of a record that lacks a value of the primary key or of the replication key: "keep",
+    "skip" or "error"; the number of those kept or skipped is in a warning. None: a record without the field
+    of the replication key is an error, and a null there moves no bookmark."""
+    state_partitioning_keys: Sequence[str] | None = None
+    """The names in a context that tell apart the bookmarks; None for all. With fewer names than the context
+    has, partitions share a bookmark, and the stream is not in order."""
     is_resumable: bool = False
+    """Whether an interrupted full refresh may resume from its states."""
     is_file_based: bool = False
-    parent: DeclaredStream | None = None
-    only_changed_parents: bool = False
-    parent_fields: Mapping[str, str] = MappingProxyType({})
-    group: StreamGroup | None = None
-    why_full_refresh: str = ""
-    filters_records: bool = False
-    cursor_field: Sequence[str] = ()
-    source_defined_cursor: bool = False
-    supported_sync_modes: Sequence[str] = (FULL_REFRESH,)
-
+    """Whether records are a `Document`, with the file that they describe."""
     STATE_MSG_FREQUENCY: int = 10_000
+    """The number of records between two states."""
+
+    config_dates: ConfigDates = ConfigDates()
+    changed_parents: ChangedParents | None = None
+    """The records of the parent whose partitions the present read has; None for all."""
     _present: str | None = None
     """The time at which the present read began, as a value of the replication key; None if it is no time."""
-    _first_date: str | None = None
-    """The `start_date` of the config, for a replication key that is not declared as a date or date-time."""
-    _last_date: str | None = None
-    """The `end_date` of the config, for such a key."""
 
     def partitions(self) -> Iterable[Context] | None:
-        """Return the contexts of the stream's partitions; None if it has no partitions."""
+        """Return the contexts of the stream's partitions; None if it has no partitions.
+
+        Each partition is read separately, with a bookmark of its own.
+        """
         return None
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-        """Return the records of one partition.
+    def records(self, window: Window) -> Iterable[Record]:
+        """Return the records of one partition, in a range of the replication key.
 
         `msgspec.json` encodes the values of records. It encodes NaN and the infinities as null, so a stream
         that can have them must represent them in another way.
 
         Args:
-            context: the partition; None for a stream without partitions.
-            start: the value of the replication key from which to read, this value included; None to read from
-                the beginning. It is the text or number of the bookmark, or the start date.
+            window: from where to where to read, and which partition.
 
         Raises:
             EltError: the read fails; its class names who must act. The other streams are still read.
         """
         raise NotImplementedError(f"{type(self).__name__} must define `records` or `read`")
 
-    def records_between(self, context: Context | None, start: Any, end: Any) -> Iterable[Record]:
-        """Return the records of one partition from a value of the replication key on and before another one.
+    def warn(self, text: str) -> None:
+        """Log what the user should know about this read of the stream, at level WARN."""
+        STREAM_WARNINGS.send(self.id, text)
 
-        It is called in place of `records` where a read has an end: for each interval of a stream with a
-        `step`, and for a sync with an `end_date`. Override it for a source that can be asked for an
-        interval; what it returns beyond `start` and `end` is left out, so an API may count the end in.
+    def estimate(self, rows: int) -> None:
+        """Tell how many records this read will yield, for the progress of the sync."""
+        ESTIMATES.send(self.id, rows)
 
-        Args:
-            context: the partition; None for a stream without partitions.
-            start: as for `records`; None for the beginning.
-            end: the value before which to read.
-
-        Raises:
-            EltError: the read fails; its class names who must act. The other streams are still read.
-        """
-        del end
-        return self.records(context, start)
-
-    def separate_partitions(self) -> Iterable[Context]:
-        """Return the contexts of the partitions that can be read alone.
-
-        Raises:
-            ConfigError: no partition can be read alone.
-        """
-        contexts = self.partitions()
-        if contexts is None or self.state_partitioning_keys is not None:
-            why = "it has none" if contexts is None else "several of them share a bookmark"
-            raise ConfigError(
-                f"single partitions of stream {str(self.id)!r} cannot be read: {why}",
-                guidance="read the stream as a whole: leave out `partitions`",
-            )
-        return contexts
-
-    def get_child_context(self, record: Record, context: Context | None) -> Context | None:
-        """Return the context of the child streams' partition for a record of this stream; None if there is no
-        such partition.
-
-        Args:
-            record: a record of this stream.
-            context: the partition of this stream that the record is from.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} has child streams, so it must define `get_child_context`"
-        )
-
-    def count_records(self, start: Any) -> int | None:
-        """Return the number of records that `records` will yield without a context, for the progress of a
-        sync; None if it is unknown. It must be cheap."""
-        del start
-        return None
-
-    def get_replication_key_signpost(self, context: Context | None) -> Any:
+    def max_bookmark(self, partition: Context) -> Any:
         """Return the largest value that a bookmark may get in the sync that begins now; None for no limit.
 
         Spec: "Replication Key Signposts". The default is the present time for a date or date-time, unless the
-        stream is sorted. Override it for other keys, such as the number of the newest event.
+        stream is in ascending order. Override it for other keys, such as the number of the newest event.
         """
-        del context
-        return None if self.is_sorted and self.state_partitioning_keys is None else self._present
+        del partition
+        is_sorted = self.order == ASCENDING and self.state_partitioning_keys is None
+        return None if is_sorted else self._present
 
-    def get_end_value(self, context: Context | None) -> Any:
+    def end_value(self, partition: Context) -> Any:
         """Return the value of the replication key before which a sync reads a partition; None for no end.
 
         The default is the `end_date`, but not after the present time if the stream has a `step`; a date has
         the whole present day. Override it for a key of numbers that is read by steps: the number after that
         of the newest event. What is before it must be complete: it is not read again.
         """
-        del context
-        if self.step is None or self._present is None:
+        del partition
+        key = find_key(self)
+        if self.step is None or self._present is None or key is None:
             return self.end_date
-        key = self._require_key()
         end = add_length(self._present, _DAY) if key.kind == DATE else self._present
         return self.end_date if key.is_before(self.end_date, end) else end
 
@@ -226,91 +168,162 @@ class DeclaredStream:
         """
         return state
 
-    def begin_at(self, date: str) -> None:
-        """Let the stream be read from the `start_date` of a config on, unless it has a start itself.
-
-        `records` gets the date as its start if the replication key is declared as a date or date-time. Of
-        another key, the values tell: the records whose value is a time before the date are left out.
-        """
-        key = self._key()
-        if key is None or self.start_date is not None:
-            return
-        if key.kind in (DATE, DATE_TIME):
-            self.start_date = date
-        else:
-            self._first_date = date
-
-    def end_at(self, date: str) -> None:
-        """Let the stream be read up to the `end_date` of a config, as `begin_at` does with its start."""
-        key = self._key()
-        if key is None or self.end_date is not None:
-            return
-        if key.kind in (DATE, DATE_TIME):
-            self.end_date = date
-        else:
-            self._last_date = date
+    def parent_fields(self) -> frozenset[str]:
+        """Return the fields of the parent's record that a read of this stream needs."""
+        if self.parent is None:
+            return frozenset()
+        return frozenset({*self.parent.fields, *self.parent.partition_names()})
 
     def begin_read(self) -> ReplicationKey | None:
         """Take notice that a read begins now, and return the replication key of its records.
 
         Raises:
-            SystemFailure: the stream declares what contradicts itself.
+            SystemFailure: the stream declares an order that there is not.
         """
-        if self.is_sorted and self.is_descending:
+        if self.order not in (None, ASCENDING, DESCENDING):
             raise SystemFailure(
-                f"stream {str(self.id)!r} is declared as sorted and as descending",
-                guidance="set `is_sorted` for the oldest records first, `is_descending` for the newest first",
+                f"`order` of stream {str(self.id)!r} is {self.order!r}",
+                guidance=f'write "{ASCENDING}" for the oldest records first, "{DESCENDING}" for the newest',
             )
-        key = self._key()
+        key = find_key(self)
         self._present = None if key is None or key.kind == NUMBER else _present_time(key)
         return key
-
-    def date_limits(self) -> DateLimits | None:
-        """Return the dates of the config for a key that is not declared as a time; None if there are none."""
-        key = self._key()
-        if key is None or (self._first_date is None and self._last_date is None):
-            return None
-        return DateLimits(key, self._first_date, self._last_date)
-
-    def has_end(self) -> bool:
-        """Return whether a read may end before the newest record."""
-        is_default = type(self).get_end_value is DeclaredStream.get_end_value
-        return self.end_date is not None or not is_default
-
-    def ends_by_page(self) -> bool:
-        """Return whether `records` of a descending stream ends itself after the page with the start."""
-        return False
-
-    def may_have_children(self) -> bool:
-        """Return whether the stream has contexts for child streams."""
-        return type(self).get_child_context is not DeclaredStream.get_child_context
-
-    def make_schema(self) -> Mapping[str, Any]:
-        """Return the JSON schema of the records, with the fields of the parent.
-
-        Raises:
-            SystemFailure: `parent_fields` cannot be used.
-        """
-        if not self.parent_fields:
-            return self.json_schema
-        parent = None if self.parent is None else self.parent.make_schema()
-        return add_parent_fields(self.name, self.json_schema, parent, self.parent_fields)
-
-    def key_paths(self) -> list[list[str]]:
-        """Return the paths of the fields of the primary key."""
-        return [[part] if isinstance(part, str) else list(part) for part in self.primary_key]
 
     @property
     def id(self) -> StreamId:
         return StreamId(self.name, self.namespace)
 
-    def _key(self) -> ReplicationKey | None:
-        return find_declared_key(self.replication_key, self.json_schema)
 
-    def _require_key(self) -> ReplicationKey:
-        key = self._key()
-        assert key is not None
-        return key
+@dataclass(frozen=True)
+class Parent:
+    """The stream whose records define the partitions of another one: there is one for each of its records.
+
+    The values of the parent's primary key identify a partition, with those of its own partition. In the
+    state, each has its name in the child's records; or that of the parent and its own, as "stores.id".
+    """
+
+    stream: Any
+    """The parent, or its class: then it is the stream of this class that `Source.streams` returns."""
+    fields: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The fields of the parent's record that the child's records get: the names there by those in the parent.
+    They are in the catalog with the schema of the parent."""
+    only_changed: bool = False
+    """Whether an incremental read has only the partitions whose parent's record is new or has changed since
+    the last sync. The parent needs a replication key."""
+
+    def partition_names(self) -> dict[str, str]:
+        """Return the names of the values in a context by the key's fields of the parent.
+
+        Raises:
+            SystemFailure: the parent has no primary key.
+        """
+        keys = [".".join(path) for path in key_paths(self.stream)]
+        if not keys:
+            raise SystemFailure(
+                f"stream {self.stream.name!r} has child streams, and no primary key that tells them apart",
+                guidance="set its `primary_key`",
+            )
+        return {key: self.fields.get(key, f"{self.stream.name}.{key}") for key in keys}
+
+    def make_context(self, row: ParentRow) -> ParentContext:
+        """Return the context of the partition for a record of the parent.
+
+        Raises:
+            SystemFailure: the record lacks a value of its key.
+        """
+        context = dict(row.partition or {})
+        for key, name in self.partition_names().items():
+            if key in context:
+                continue  # it identifies the partition of the parent
+            if (value := row.values.get(key)) is None:
+                raise SystemFailure(
+                    f"a record of the parent stream {self.stream.name!r} has no value of its key {key!r}",
+                    guidance="set another `primary_key` of the parent, or leave out such records there",
+                )
+            context[name] = value
+        return ParentContext(context, row.values)
+
+    def values(self, context: Context) -> Record:
+        """Return the values of the parent's record that a context has."""
+        named = {key: context[n] for key, n in self.partition_names().items() if n in context}
+        return {**named, **(context.parent if isinstance(context, ParentContext) else {})}
+
+
+def bind_parent(stream: DeclaredStream, streams: Iterable[DeclaredStream]) -> None:
+    """Let a stream that names the class of its parent have the stream of that class.
+
+    Raises:
+        SystemFailure: there is none, or there are several.
+    """
+    parent = stream.parent
+    if parent is None or not isinstance(parent.stream, type):
+        return
+    kind = parent.stream
+    candidates = [candidate for candidate in streams if type(candidate) is kind]
+    if len(candidates) != 1:
+        raise SystemFailure(
+            f"the parent of stream {str(stream.id)!r} is the stream of class {kind.__name__}, and the source "
+            f"has {len(candidates)} of them",
+            guidance="let `streams` return one stream of this class; or set `parent` of the stream itself, "
+            "to `Parent(…)` with that stream",
+        )
+    stream.parent = replace(parent, stream=candidates[0])
+
+
+def limit_dates(stream: DeclaredStream, first: str | None, end: str | None) -> None:
+    """Let a stream be read from and before the dates of a config, unless it has dates itself.
+
+    They limit its range if the replication key is declared as a date or date-time. Of another key, the values
+    tell: records whose value is a time outside of the dates are left out.
+    """
+    if stream.replication_key is None or (first is None and end is None):
+        return  # the schema is not asked for: a server may have to send it
+    key = find_key(stream)
+    assert key is not None
+    first = first if stream.start_date is None else None
+    end = end if stream.end_date is None else None
+    if key.kind in (DATE, DATE_TIME):
+        stream.start_date, stream.end_date = first or stream.start_date, end or stream.end_date
+    else:
+        stream.config_dates = ConfigDates(first, end)
+
+
+def find_key(stream: DeclaredStream) -> ReplicationKey | None:
+    """Return the replication key of a stream; None if it has none."""
+    return find_declared_key(stream.replication_key, stream.json_schema)
+
+
+def key_paths(stream: DeclaredStream) -> list[list[str]]:
+    """Return the paths of the fields of a stream's primary key."""
+    return [[part] if isinstance(part, str) else list(part) for part in stream.primary_key]
+
+
+def make_schema(stream: DeclaredStream) -> Mapping[str, Any]:
+    """Return the JSON schema of a stream's records, with the fields of its parent.
+
+    Raises:
+        SystemFailure: the fields of the parent cannot be used.
+    """
+    schema, parent = stream.json_schema, stream.parent
+    if parent is None or not parent.fields:
+        return schema
+    own = schema.get("properties") or {}
+    declared = make_schema(parent.stream).get("properties") or {}
+    for inner, name in parent.fields.items():
+        if declared and inner not in declared:
+            raise _unusable_fields(stream, f"the parent has no field {inner!r}", "correct the name")
+        is_own = name in own and inner not in parent.partition_names()
+        if is_own or list(parent.fields.values()).count(name) > 1:
+            reason = f"the name {name!r} is that of another field"
+            raise _unusable_fields(stream, reason, "choose another name")
+    added = {name: declared.get(inner, {}) for inner, name in parent.fields.items()}
+    return {**schema, "properties": {**own, **added, **own}}
+
+
+def _unusable_fields(stream: DeclaredStream, reason: str, guidance: str) -> SystemFailure:
+    return SystemFailure(
+        f"`Parent.fields` of stream {stream.name!r} cannot be used: {reason}", guidance=guidance
+    )
 
 
 def _present_time(key: ReplicationKey) -> str:

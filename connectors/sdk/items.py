@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,46 @@ from msgspec import Raw
 Record = dict[str, Any]
 Context = dict[str, Any]
 """The values that identify a partition of a stream, by name: texts, numbers or booleans."""
-Records = Callable[[Context | None, Any], Iterable[Record]]
-"""Function that returns the records of a partition from a value of the replication key on."""
+
+
+class Window:
+    """From where to where `Stream.records` reads, and of which partition.
+
+    What `records` asks of it is what the source filters by. If it never asks for `start`, the SDK leaves out
+    the records before it. A stream with a `step` must ask for `end`, or it would fetch the same records for
+    each interval.
+
+    Attributes:
+        partition: the values that identify the partition; empty for a stream without partitions.
+        parent: the values of the parent's record that the stream needs: those of its key, those in
+            `Parent.fields`, and those that a path or a parameter names.
+    """
+
+    def __init__(
+        self,
+        start: Any = None,
+        end: Any = None,
+        partition: Context | None = None,
+        parent: Record | None = None,
+    ):
+        self._start, self._end = start, end
+        self.partition: Context = partition or {}
+        self.parent: Record = parent or {}
+        self.filters_start = self.filters_end = False
+
+    @property
+    def start(self) -> Any:
+        """The value of the replication key from which to read, this value included: the text or number of the
+        bookmark, or the start date. None to read from the beginning."""
+        self.filters_start = True
+        return self._start
+
+    @property
+    def end(self) -> Any:
+        """The value before which to read; None to read to the end. The SDK leaves out records that are not
+        before it, so an API may count the end in."""
+        self.filters_end = True
+        return self._end
 
 
 Change = dict[str, str]

@@ -29,15 +29,33 @@ def find_named_partitions(configured: ConfiguredStream) -> list[Context] | None:
         ) from error
 
 
+def list_separate(stream: DeclaredStream) -> Iterable[Context]:
+    """Return the contexts of the partitions that can be read alone.
+
+    Raises:
+        ConfigError: no partition can be read alone.
+    """
+    contexts = stream.partitions()
+    if contexts is None or stream.state_partitioning_keys is not None:
+        why = "it has none" if contexts is None else "several of them share a bookmark"
+        raise ConfigError(
+            f"single partitions of stream {str(stream.id)!r} cannot be read: {why}",
+            guidance="read the stream as a whole: leave out `partitions`",
+        )
+    return contexts
+
+
 def select_partitions(stream: DeclaredStream, named: list[Context]) -> Iterable[Context]:
-    """Return the partitions that the configured stream names. If records get values of the parent, the
-    parent is read for them.
+    """Return the partitions that the configured stream names. If the stream needs values of the parent that
+    the contexts do not have, the parent is read for them.
 
     Raises:
         ConfigError: partitions are named that cannot be read alone, or that the stream does not have.
     """
-    contexts = stream.separate_partitions()
-    return _select(contexts, named) if stream.parent_fields else named
+    contexts = list_separate(stream)
+    parent = stream.parent
+    has_values = parent is None or stream.parent_fields() <= parent.partition_names().keys()
+    return named if has_values else _select(contexts, named)
 
 
 def _select(contexts: Iterable[Context], named: list[Context]) -> Iterator[Context]:

@@ -13,15 +13,73 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
-from connectors.sdk.intervals import IntervalEnd
+from connectors.sdk.declared_stream import Parent
 from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn, complete_record
-from connectors.sdk.missing_keys import MissingKeys
-from connectors.sdk.state.bookmark import Bookmark
-from connectors.sdk.state.parents import parent_values
+from connectors.sdk.ranges import IntervalEnd
+from connectors.sdk.state.bookmark import ERROR, KEEP, SKIP, Bookmark
 from connectors.sdk.state.partitions import distinct
 from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import StreamState
 from connectors.sdk.team import run_jobs
+from elt_assets.errors import SystemFailure
+
+POLICIES = (KEEP, SKIP, ERROR)
+
+
+class MissingKeys:
+    """What becomes of records that lack a value of a key: the field is missing, or null.
+
+    Args:
+        policy: KEEP, SKIP or ERROR.
+        paths: the paths of the fields.
+
+    Raises:
+        SystemFailure: there is no such policy.
+    """
+
+    def __init__(self, policy: str, paths: Sequence[Sequence[str]]):
+        if policy not in POLICIES:
+            raise SystemFailure(
+                f"`missing_keys` is {policy!r}", guidance=f"write one of {', '.join(POLICIES)}"
+            )
+        self._policy = policy
+        self._paths = paths
+        self._numbers: dict[str, int] = {}
+
+    def leaves_out(self, record: Record) -> bool:
+        """Return whether a record is to be left out.
+
+        Raises:
+            SystemFailure: it lacks a key, which is an error in this stream.
+        """
+        for path in self._paths:
+            if _lacks(record, path):
+                name = ".".join(path)
+                if self._policy == ERROR:
+                    raise _describe(name, record)
+                self._numbers[name] = self._numbers.get(name, 0) + 1
+                return self._policy == SKIP
+        return False
+
+    def warnings(self) -> Iterator[Warn]:
+        """Yield a warning with the number of records for each field that some lack."""
+        fate = "left out" if self._policy == SKIP else "kept"
+        for name, number in self._numbers.items():
+            yield Warn(f"records without a value of the key {name!r}: {number}; they were {fate}")
+
+
+def _lacks(record: Any, path: Sequence[str]) -> bool:
+    for name in path:
+        record = record.get(name) if isinstance(record, dict) else None
+    return record is None
+
+
+def _describe(name: str, record: Record) -> SystemFailure:
+    return SystemFailure(
+        f"a record has no value of the key {name!r}; it has {', '.join(map(repr, record)) or 'no field'}",
+        guidance='choose another key, or set `missing_keys` to "skip" or "keep"',
+    )
+
 
 RECORDS_AT_ONCE = 100
 """Number of records of a partition that threads hand over at once."""
@@ -92,7 +150,7 @@ def _collect_batches(steps: Steps, partition: Partition) -> Iterator[Batch]:
 
 def _read(steps: Steps, partition: Partition) -> Iterable[Record | IntervalEnd]:
     context = partition.context
-    return steps(None if context is None else dict(context), partition.start)
+    return steps(None if context is None else context.copy(), partition.start)
 
 
 class RecordRules:
@@ -101,18 +159,18 @@ class RecordRules:
     Args:
         fields: the declared fields of the records: those that are in the context are added to a record that
             lacks them.
-        parent_fields: the names that fields of the parent have in the records.
+        parent: the parent, whose fields are added.
         missing: what becomes of records that lack a key; None to send them.
     """
 
     def __init__(
         self,
         fields: Mapping[str, Any],
-        parent_fields: Mapping[str, str] | None = None,
+        parent: Parent | None = None,
         missing: MissingKeys | None = None,
     ):
         self._fields = fields
-        self._parent_fields = parent_fields or {}
+        self._parent = parent
         self._missing = missing
 
     def completer(self, context: Context | None) -> Callable[[Record], Record | None] | None:
@@ -123,11 +181,10 @@ class RecordRules:
         declared it so.
         """
         declared = {} if context is None else find_declared_values(context, self._fields)
-        of_parent = (
-            parent_values(context, self._parent_fields)
-            if context is not None and self._parent_fields
-            else {}
-        )
+        of_parent: Record = {}
+        if context is not None and self._parent is not None and self._parent.fields:
+            values = self._parent.values(context)
+            of_parent = {name: values.get(field) for field, name in self._parent.fields.items()}
         missing = self._missing
         if not (declared or of_parent or missing):
             return None

@@ -1,5 +1,5 @@
-"""Reports to the output of the source: a stream waits, for example for the rate limit of its API, the
-config has changed, for example by a new refresh token, or the user should know something.
+"""Reports of what happens while a source works: a stream waits for its API, the config has changed, the user
+should know something. Whoever knows it reports it; the command that runs has the listeners.
 
 Spec: AirbyteControlConnectorConfigMessage.
 """
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from elt_assets.protocol.airbyte.catalog import StreamId
 
 RATE_LIMITED = "RATE_LIMITED"
 FAILED = "FAILED"
@@ -17,20 +19,8 @@ FAILED = "FAILED"
 LEAST_SECONDS = 5.0
 """Waits that are shorter are not reported: a rate limit has many of them."""
 
-WaitListener = Callable[[float, str], None]
-"""Function that takes the seconds and the reason of a wait that begins now."""
-ConfigListener = Callable[[Mapping[str, Any]], None]
-"""Function that takes the whole config as it is now; it must be saved."""
-
-WarningListener = Callable[[str], None]
-"""Function that takes a warning for the user."""
-
+P = ParamSpec("P")
 T = TypeVar("T")
-
-_WAITS: ContextVar[WaitListener | None] = ContextVar("waits", default=None)
-_CONFIGS: ContextVar[ConfigListener | None] = ContextVar("configs", default=None)
-
-_WARNINGS: ContextVar[WarningListener | None] = ContextVar("warnings", default=None)
 
 
 @contextmanager
@@ -43,37 +33,40 @@ def hold_value(variable: ContextVar[T], value: T) -> Iterator[None]:
         variable.reset(token)
 
 
+class Reports(Generic[P]):
+    """The reports of one kind. They go to the listener of the context, if it has one."""
+
+    def __init__(self, name: str):
+        self._listener: ContextVar[Callable[P, object] | None] = ContextVar(name, default=None)
+
+    def send(self, *arguments: P.args, **named: P.kwargs) -> None:
+        """Pass a report to the listener."""
+        if (listener := self._listener.get()) is not None:
+            listener(*arguments, **named)
+
+    def listen(self, listener: Callable[P, object]) -> AbstractContextManager[None]:
+        """Pass the reports of this thread to a listener while the context is open."""
+        return hold_value(self._listener, listener)
+
+
+WAITS = Reports[[float, str]]("waits")
+"""The seconds and the reason of a wait that begins now."""
+CONFIGS = Reports[[Mapping[str, Any]]]("configs")
+"""The whole config as it is now; it must be saved."""
+WARNINGS = Reports[[str]]("warnings")
+"""What the user should know about the source."""
+STREAM_WARNINGS = Reports[[StreamId, str]]("stream_warnings")
+"""What the user should know about a stream: the one that is being read, or a parent that is read for it."""
+ESTIMATES = Reports[[StreamId, int]]("estimates")
+"""The number of records that the read of a stream will yield."""
+
+KINDS: tuple[Reports[Any], ...] = (WAITS, CONFIGS, WARNINGS, STREAM_WARNINGS, ESTIMATES)
+
+listen_to_waits, listen_to_warnings = WAITS.listen, WARNINGS.listen
+listen_to_config, report_warning = CONFIGS.listen, WARNINGS.send
+
+
 def report_wait(seconds: float, reason: str) -> None:
     """Report a wait to the output of the stream that is being read."""
-    listener = _WAITS.get()
-    if listener is not None and seconds >= LEAST_SECONDS:
-        listener(seconds, reason)
-
-
-def listen_to_waits(listener: WaitListener) -> AbstractContextManager[None]:
-    """Pass the waits of this thread to a listener while the context is open."""
-    return hold_value(_WAITS, listener)
-
-
-def report_config(config: Mapping[str, Any]) -> None:
-    """Report the whole config after a change."""
-    listener = _CONFIGS.get()
-    if listener is not None:
-        listener(config)
-
-
-def listen_to_config(listener: ConfigListener) -> AbstractContextManager[None]:
-    """Pass the changes of the config in this thread to a listener while the context is open."""
-    return hold_value(_CONFIGS, listener)
-
-
-def report_warning(text: str) -> None:
-    """Report what the user should know about the source; what is about one read is a `Warn` item instead."""
-    listener = _WARNINGS.get()
-    if listener is not None:
-        listener(text)
-
-
-def listen_to_warnings(listener: WarningListener) -> AbstractContextManager[None]:
-    """Pass the warnings of this thread to a listener while the context is open."""
-    return hold_value(_WARNINGS, listener)
+    if seconds >= LEAST_SECONDS:
+        WAITS.send(seconds, reason)

@@ -13,17 +13,17 @@ from connectors.sdk.encoding import encode
 from connectors.sdk.items import Record
 from elt_assets.protocol.schema_check import SchemaCheck
 
-RECORDS = 100
-"""Number of records that are checked: to check each one would take most of the time of a read."""
-
 
 class SchemaSample:
     """Finds the fields of records that do not fit the declared schema; null fits every type."""
 
+    limit = 100
+    """Number of records that are checked: to check each one would take most of the time of a read."""
+
     def __init__(self, schema: Mapping[str, Any]):
         self._check = SchemaCheck(schema, max_references=math.inf)
         self._reported: set[str] = set()
-        self.remaining = RECORDS
+        self.remaining = self.limit
 
     def check(self, record: Record) -> Iterator[str]:
         """Yield a line for each field that does not fit, unless it was reported before."""

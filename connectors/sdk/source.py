@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from connectors.sdk.config import parse, specification, validate
+from connectors.sdk.declared_stream import bind_parent, limit_dates
+from connectors.sdk.saved_config import save_assignments
 from connectors.sdk.state.replication_key import instant, is_instant, iso
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError, EltError
@@ -76,13 +79,20 @@ class Source(ABC):
     selected: Sequence[str] | None = None
     warnings: Sequence[str] = ()
 
-    @abstractmethod
     def check(self, config: Any) -> None:
-        """Check that the source can be reached and read with this config.
+        """Check that the source can be reached and read with this config. By default, it reads the first
+        record of the first stream without a parent.
 
         Raises:
             EltError: the source cannot be read. The message, which states why, is shown to the user.
         """
+        for stream in self.streams(config):
+            if stream.parent is None:
+                with closing(
+                    stream.read(ConfiguredStream(stream.describe(), FULL_REFRESH), None)
+                ) as items:  # type: ignore[type-var]
+                    next(items, None)
+                return
 
     @abstractmethod
     def streams(self, config: Any) -> Sequence[Stream]:
@@ -137,6 +147,7 @@ class Source(ABC):
         """
         if self.config_type is not None:
             parsed: Any = parse(self.config_type, config)
+            save_assignments(parsed)
         else:
             validate(config, self.specification())
             parsed = dict(config)
@@ -168,10 +179,8 @@ class Source(ABC):
         start, end = (_date_of(name, config, config_values) for name in _DATES)
         streams = list(self.streams(config))
         for stream in streams:
-            if start is not None:
-                stream.begin_at(start)
-            if end is not None:
-                stream.end_at(end)
+            bind_parent(stream, streams)
+            limit_dates(stream, start, end)
         return streams
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.sdk.declared_stream import DeclaredStream
+from connectors.sdk.declared_stream import DeclaredStream, key_paths, make_schema
+from connectors.sdk.groups import StreamGroup
 from connectors.sdk.items import Context, Item
-from connectors.sdk.state.parents import fields_for_children, share_contexts
-from connectors.sdk.stream_read import StreamRead, read_stream
+from connectors.sdk.stream_read import read_partitions, read_stream
 from elt_assets.protocol.airbyte.catalog import (
     FULL_REFRESH,
     INCREMENTAL,
@@ -19,34 +19,32 @@ from elt_assets.protocol.airbyte.catalog import (
 
 class Stream(DeclaredStream):
     """The base class of streams. Subclasses set the attributes of `DeclaredStream`, on the class or on the
-    instance, and write `records`; the rest of a read (states, partitions, resuming) is done here.
+    instance, and write `records`; the rest of a read (states, partitions, resuming) is done here. A stream
+    with states of its own form writes `read` in its place, and sets the attributes below.
 
     Spec: AirbyteStream; SDK Implementation Details - Stream State.
     """
 
-    parent: Stream | None = None
+    cursor_field: Sequence[str] = ()
+    source_defined_cursor: bool = False
+    supported_sync_modes: Sequence[str] = (FULL_REFRESH,)
+    """These are in the catalog. They follow from the replication key, if there is one."""
+    group: StreamGroup | None = None
+    """The streams with which this one shares a state, if it is read incrementally."""
+    why_full_refresh: str = ""
+    """The end of the error of a stream that is only read in full, though others of its source are read
+    incrementally, such as ": it is a view"."""
 
     def partitions(self) -> Iterable[Context] | None:
         """Return the contexts of the stream's partitions; None if it has no partitions.
 
         Each partition is read separately, with a bookmark of its own. By default a child stream has a
-        partition for each record of its parent, and any other stream has none.
+        partition for each record of its parent, whatever its age, since the records of a child may be new
+        also if their parent has not changed; and any other stream has none.
 
         Spec: "Partitioned State": the parent's context is the default partition.
         """
-        return None if self.parent is None else self.parent.child_contexts(self.parent_fields)
-
-    def child_contexts(self, fields: Iterable[str] = ()) -> Iterator[Context]:
-        """Yield the contexts of the child streams' partitions: one for each record of this stream, whatever
-        its age, since the records of a child may be new also if their parent has not changed.
-
-        Args:
-            fields: the fields of this stream whose values the contexts bring along.
-        """
-        needed = {*fields, *fields_for_children(self)}
-        yield from share_contexts(
-            self, lambda: StreamRead(self, {}, has_states=False).child_contexts(needed)
-        )
+        return None if self.parent is None else read_partitions(self)
 
     def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
         """Yield records, a `Checkpoint` wherever a later read can resume, and optionally an `Estimate`.
@@ -63,7 +61,7 @@ class Stream(DeclaredStream):
     def schema_to_check(self, configured: ConfiguredStream) -> Mapping[str, Any]:
         """Return the schema against which the first records of a read are checked."""
         del configured
-        return self.make_schema()
+        return make_schema(self)
 
     def has_new_data(
         self, configured: ConfiguredStream, state: dict[str, Any] | None
@@ -81,21 +79,23 @@ class Stream(DeclaredStream):
     @property
     def sync_modes(self) -> Sequence[str]:
         """The modes in which the stream can be read."""
-        has_states = self.replication_key is not None or self.only_changed_parents
-        return (FULL_REFRESH, INCREMENTAL) if has_states else self.supported_sync_modes
+        return (FULL_REFRESH, INCREMENTAL) if self._has_states() else self.supported_sync_modes
 
     def describe(self) -> AirbyteStream:
         """Return the stream as it is in the catalog of `discover`."""
-        has_key = self.replication_key is not None or self.only_changed_parents
         cursor = [self.replication_key] if self.replication_key else list(self.cursor_field)
         return AirbyteStream(
             name=self.name,
             namespace=self.namespace,
-            json_schema=dict(self.make_schema()),
+            json_schema=dict(make_schema(self)),
             supported_sync_modes=list(self.sync_modes),
-            source_defined_cursor=has_key or self.source_defined_cursor,
+            source_defined_cursor=self._has_states() or self.source_defined_cursor,
             default_cursor_field=cursor or None,
-            source_defined_primary_key=self.key_paths() or None,
+            source_defined_primary_key=key_paths(self) or None,
             is_resumable=self.is_resumable,
             is_file_based=True if self.is_file_based else None,
         )
+
+    def _has_states(self) -> bool:
+        has_changed_parents = self.parent is not None and self.parent.only_changed
+        return self.replication_key is not None or has_changed_parents

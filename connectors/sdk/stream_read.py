@@ -6,24 +6,28 @@ Spec: SDK Implementation Details - Stream State.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 from msgspec import Raw
 
-from connectors.sdk.changed_parents import ChangedParents, make_child_context
-from connectors.sdk.declared_stream import DeclaredStream
-from connectors.sdk.descending import stop_at_start
+from connectors.sdk.declared_stream import (
+    ASCENDING,
+    DESCENDING,
+    DeclaredStream,
+    key_paths,
+    make_schema,
+)
 from connectors.sdk.encoding import encode
-from connectors.sdk.filters import records_since
-from connectors.sdk.intervals import Intervals, RecordsBetween
-from connectors.sdk.items import Checkpoint, Context, Estimate, Item, Record, Warn
-from connectors.sdk.missing_keys import MissingKeys
+from connectors.sdk.items import Checkpoint, Context, Item, Record, Warn, Window
 from connectors.sdk.named_partitions import find_named_partitions, select_partitions
+from connectors.sdk.ranges import DateLimits, Intervals, RecordsBetween, stop_at_start
 from connectors.sdk.reading import (
     Batch,
     BookmarkedRead,
+    MissingKeys,
     Partition,
     RecordRules,
     Steps,
@@ -34,14 +38,18 @@ from connectors.sdk.reading import (
 from connectors.sdk.state.bookmark import BookmarkRules
 from connectors.sdk.state.lengths import parse_length
 from connectors.sdk.state.parents import (
-    ContextCollector,
+    ChangedParents,
     Observer,
+    ParentRow,
+    RowCollector,
     fields_for_children,
     is_tracked,
     key_of_changed,
+    share_rows,
+    take_row,
 )
 from connectors.sdk.state.partitions import distinct
-from connectors.sdk.state.replication_key import DATE
+from connectors.sdk.state.replication_key import DATE, ReplicationKey
 from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import PARENT_STATE, StreamState
 from elt_assets.errors import SystemFailure
@@ -65,7 +73,7 @@ def read_stream(
     collectors = read.make_collectors()
     if has_states and stream.replication_key is not None:
         # In the middle of a partition, a state of the newest records covers nothing: `descending` says why.
-        frequency = _NEVER if stream.is_descending else stream.STATE_MSG_FREQUENCY
+        frequency = _NEVER if stream.order == DESCENDING else stream.STATE_MSG_FREQUENCY
         yield from read.items_with_states(frequency, collectors)
     else:
         yield from read.items_in_full(collectors)
@@ -101,7 +109,10 @@ class StreamRead:
         self.state: dict[str, Any] | Raw | None = None
         # Before the partitions are listed: a record of one that is new then may be older than now.
         self._key = stream.begin_read()
-        self._limits = stream.date_limits()
+        dates = stream.config_dates
+        self._limits = (
+            DateLimits(self._key, dates.first, dates.end) if self._key and any(dates) else None
+        )
         self._intervals = self._make_intervals()
         self._rules = _rules_of(stream)
         self._changed = (
@@ -109,30 +120,24 @@ class StreamRead:
         )
         self._contexts = self._list_contexts(named)
 
-    def make_collectors(self) -> list[ContextCollector]:
-        """Return what collects the contexts of child streams in this read: of all records, if it has them
-        all, and of those that have changed."""
+    def make_collectors(self) -> list[RowCollector]:
+        """Return what collects the rows for child streams in this read: those of all records, if it has them
+        all, and those of records that have changed."""
         stream = self._stream
-        if self._is_partial or not stream.may_have_children():
-            return []
         fields = fields_for_children(stream)
-
-        def context_of(record: Record, context: Context | None) -> Context | None:
-            return make_child_context(stream, record, context, fields)
-
+        if self._is_partial or not fields:
+            return []
         collectors = []
         if self._limits is None and self._intervals is None and self._changed is None:
-            collectors.append(ContextCollector(stream, context_of))
+            collectors.append(RowCollector(stream, fields))
         if self._has_states and is_tracked(stream):
             key = key_of_changed(stream, self._saved)
-            collectors.append(ContextCollector(key, context_of, only_new=True))
+            collectors.append(RowCollector(key, fields, only_new=True))
         return collectors
 
-    def items_in_full(self, collectors: Sequence[ContextCollector] = ()) -> Iterator[Item]:
+    def items_in_full(self, collectors: Sequence[RowCollector] = ()) -> Iterator[Item]:
         """Yield the records without states; only that of the parent, if changed parents are read."""
         contexts, start = self._contexts, self._stream.start_date
-        if contexts is None:
-            yield from self._estimate(start)
         _stop_if_begun(collectors, start)
         listed = [None] if contexts is None else distinct(contexts)
         partitions = (Partition(context, start) for context in listed)
@@ -165,8 +170,6 @@ class StreamRead:
             with_progress=not has_many,
             observers=[collector.see for collector in collectors],
         )
-        if self._contexts is None:
-            yield from self._estimate(state.begin(None).start)
         partitions = (_begin(state, context, collectors) for context in contexts)
         with closing(self._batches(partitions)) as batches:
             yield from read.items(batches)
@@ -174,23 +177,23 @@ class StreamRead:
         self.state = read.last_state
         yield from self._warnings()
 
-    def child_contexts(self, fields: Iterable[str]) -> Iterator[Context]:
-        """Yield the contexts of the child streams' partitions for all records, whatever their age."""
+    def rows(self, fields: Iterable[str]) -> Iterator[ParentRow]:
+        """Yield the rows of all records for child streams, whatever their age."""
         contexts = self._contexts
         listed = [None] if contexts is None else distinct(contexts)
         partitions = (Partition(context, None) for context in listed)
-        batches = read_batches(self._stream.records, partitions, 1)
-        for record, context in read_in_full(batches, self._rules):
-            child = make_child_context(self._stream, record, context, fields)
-            if child is not None:
-                yield child
+
+        def steps(context: Context | None, start: Any) -> Iterable[Record]:
+            return self._stream.records(self._open_window(context, start, None))
+
+        for record, context in read_in_full(read_batches(steps, partitions, 1), self._rules):
+            yield take_row(record, context, fields)
 
     def _list_contexts(self, named: list[Context] | None) -> Iterable[Context] | None:
         """Return the contexts to read; None for a stream without partitions."""
         if named is not None:
             return select_partitions(self._stream, named)
-        if self._changed is not None:
-            return self._changed.contexts()
+        self._stream.changed_parents = self._changed
         return self._stream.partitions()
 
     def _batches(self, partitions: Iterator[Partition]) -> Generator[Batch, None, None]:
@@ -206,10 +209,8 @@ class StreamRead:
         range."""
         stream, key = self._stream, self._key
         read: RecordsBetween = self._read_partition
-        if key is not None and stream.is_descending:
-            read = stop_at_start(read, key, ends_by_page=stream.ends_by_page())
-        elif key is not None and stream.filters_records:
-            read = records_since(read, key)
+        if key is not None and stream.order == DESCENDING:
+            read = stop_at_start(read, key)
         if self._limits is not None:
             read = self._limits.records(read)
         if self._intervals is not None:
@@ -217,25 +218,61 @@ class StreamRead:
         return lambda context, start: read(context, start, None)
 
     def _read_partition(self, context: Context | None, start: Any, end: Any) -> Iterable[Record]:
-        if end is None:
-            return self._stream.records(context, start)
-        return self._stream.records_between(context, start, end)
+        """Return the records of a partition in a range. What `records` does not ask for is done here: records
+        before the start are left out.
+
+        Spec: Singer, state file: "filter the data by the timestamp before streaming the data".
+
+        Raises:
+            SystemFailure: the stream is read by steps, and does not ask for their end.
+        """
+        window, order = self._open_window(context, start, end), self._stream.order
+        records = self._stream.records(window)
+        if self._key is not None and start is not None and order != DESCENDING:
+            records = _leave_out_earlier(records, window, self._key, start)
+        if self._stream.step is not None and end is not None and order != ASCENDING:
+            return itertools.chain(records, self._require_end(window))
+        return records
+
+    def _require_end(self, window: Window) -> Iterator[Record]:
+        """Yield nothing, after the records of an interval; raise an error if its end was not asked for."""
+        yield from ()
+        if not window.filters_end:
+            raise SystemFailure(
+                f"stream {str(self._stream.id)!r} has a `step`, and `records` does not ask for the end of an "
+                "interval: each would have all records from its start on",
+                guidance='request the records before `window.end`, or name "{end}" in the parameters; if the '
+                "API cannot be asked for an end, leave out `step`",
+            )
+
+    def _open_window(self, context: Context | None, start: Any, end: Any) -> Window:
+        if context is None:
+            return Window(start, end)
+        parent = self._stream.parent
+        values = {} if parent is None else parent.values(context)
+        return Window(start, end, dict(context), values)
 
     def _make_intervals(self) -> Intervals | None:
         """Return the intervals of a stream that is not read to its end at once."""
         stream, key = self._stream, self._key
-        if key is None or (stream.step is None and not stream.has_end()):
+        has_end = (
+            stream.end_date is not None or type(stream).end_value is not DeclaredStream.end_value
+        )
+        if key is None or (stream.step is None and not has_end):
             return None
         step = parse_length(stream.step, "step", of_days=key.kind == DATE)
-        return Intervals(key, step, stream.get_end_value, is_sorted=stream.is_sorted)
+        is_sorted = stream.order == ASCENDING
+        return Intervals(
+            key, step, lambda context: stream.end_value(context or {}), is_sorted=is_sorted
+        )
 
     def _make_state(self) -> StreamState:
         stream = self._stream
         assert self._key is not None
         rules = BookmarkRules(
-            is_sorted=stream.is_sorted,
+            is_sorted=stream.order == ASCENDING,
             start_date=stream.start_date,
-            named_by=[path[0] for path in stream.key_paths()],
+            named_by=[path[0] for path in key_paths(stream)],
             on_bad_value=stream.bad_replication_key,
             max_sent=MAX_SENT if self._contexts is None else MAX_SENT_IN_PARTITION,
             lookback=parse_length(stream.lookback, "lookback", of_days=self._key.kind == DATE),
@@ -246,15 +283,10 @@ class StreamRead:
             self._saved,
             rules,
             partitioning_keys=stream.state_partitioning_keys,
-            signpost=stream.get_replication_key_signpost,
+            signpost=lambda context: stream.max_bookmark(context or {}),
             source=stream.source_identity(),
             position=stream.log_position(),
         )
-
-    def _estimate(self, start: Any) -> Iterator[Estimate]:
-        rows = self._stream.count_records(start)
-        if rows is not None:
-            yield Estimate(rows)
 
     def _warnings(self) -> Iterator[Warn]:
         """Yield the warnings of a read that has all records."""
@@ -265,24 +297,49 @@ class StreamRead:
             yield from self._intervals.warnings()
 
 
+def _leave_out_earlier(
+    records: Iterable[Record], window: Window, key: ReplicationKey, start: Any
+) -> Iterator[Record]:
+    """Yield the records of a window but those before its start, unless the start was asked for."""
+    remaining = iter(records)
+    for record in remaining:
+        if window.filters_start:
+            yield record
+            break
+        if not key.is_before(record.get(key.field), start):
+            yield record
+    yield from remaining
+
+
+def read_partitions(stream: DeclaredStream) -> Iterator[Context]:
+    """Return the contexts of a child stream's partitions: one for each record of its parent, or for those
+    that have changed, if the present read is for these only."""
+    assert stream.parent is not None
+    parent = stream.parent.stream
+    if stream.changed_parents is not None:
+        return map(stream.parent.make_context, stream.changed_parents.rows())
+    fields = stream.parent_fields() | fields_for_children(parent)
+    rows = share_rows(parent, lambda: StreamRead(parent, {}, has_states=False).rows(fields))
+    return map(stream.parent.make_context, rows)
+
+
 def _find_changed_parents(
     stream: DeclaredStream, saved: Mapping[str, Any]
 ) -> ChangedParents | None:
     """Return the changed parents of a stream that is read for them only."""
-    if not stream.only_changed_parents:
+    if stream.parent is None or not stream.parent.only_changed:
         return None
-    parent = stream.parent
-    if parent is None or parent.replication_key is None:
+    parent = stream.parent.stream
+    if parent.replication_key is None:
         raise SystemFailure(
-            f"stream {str(stream.id)!r} is to be read for changed parents only, but has no parent with a "
+            f"stream {str(stream.id)!r} is to be read for changed parents only, and its parent has no "
             "replication key",
-            guidance="set `parent`, and the parent's `replication_key`; or leave out `only_changed_parents`",
+            guidance="set `replication_key` of the parent; or leave out `only_changed`",
         )
     before = saved.get(PARENT_STATE)
     start = dict(before) if isinstance(before, Mapping) else {}
-    return ChangedParents(
-        parent, start, stream.parent_fields, lambda: StreamRead(parent, start, has_states=True)
-    )
+    fields = stream.parent_fields() | fields_for_children(parent)
+    return ChangedParents(parent, start, fields, lambda: StreamRead(parent, start, has_states=True))
 
 
 def _begin(
@@ -301,9 +358,9 @@ def _stop_if_begun(collectors: Sequence[Observer], start: Any) -> None:
 
 
 def _rules_of(stream: DeclaredStream) -> RecordRules:
-    paths = stream.key_paths()
+    paths = key_paths(stream)
     if stream.replication_key is not None:
         paths = [*paths, [stream.replication_key]]
     policy = stream.missing_keys
     missing = None if policy is None else MissingKeys(policy, paths)
-    return RecordRules(stream.make_schema().get("properties") or {}, stream.parent_fields, missing)
+    return RecordRules(make_schema(stream).get("properties") or {}, stream.parent, missing)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
@@ -27,14 +29,19 @@ from connectors.sdk.items import (
     Wait,
     Warn,
 )
-from connectors.sdk.reports import listen_to_waits
-from connectors.sdk.schema_sample import RECORDS, SchemaSample
+from connectors.sdk.reports import ESTIMATES, STREAM_WARNINGS, WAITS
 from connectors.sdk.slices import SlicedStream, read_as_pages
 from connectors.sdk.state.parents import share_parents
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.protocol.output import OutputClosedError
+
+if TYPE_CHECKING:
+    from connectors.sdk.schema_sample import SchemaSample
+
+_SAMPLE = "connectors.sdk.schema_sample"
+"""The module is imported with the first record: it checks by jsonschema, which takes a fifth of the start."""
 
 
 class StreamOutput(ABC):
@@ -123,7 +130,8 @@ def read_streams(
             alone.append(job)
     ordered = sorted(alone, key=lambda job: len(_ancestors(job[0])))
     streams = [job[0] for job in ordered]
-    tracked = {stream.parent for stream in _with_ancestors(streams) if stream.only_changed_parents}
+    parents = [stream.parent for stream in _with_ancestors(streams) if stream.parent is not None]
+    tracked = {parent.stream for parent in parents if parent.only_changed}
     with share_parents(_fields_of_parents(streams), tracked):
         failed = sum(not _read(job, output(job[1])) for job in ordered)
     return failed + sum(
@@ -159,7 +167,7 @@ def _read_group(
     try:
         for stream, configured, _ in jobs:
             _require_mode(stream, configured)
-        with listen_to_waits(next(iter(outputs.values())).wait):
+        with _listen(*next(iter(outputs.items()))):
             _copy_group(group, jobs, outputs, state, failed)
     except OutputClosedError:
         raise
@@ -208,7 +216,7 @@ def _ancestors(stream: Stream) -> list[Stream]:
     """Return the parent of a stream, the parent of that one, and so on."""
     ancestors = []
     while stream.parent is not None:
-        stream = stream.parent
+        stream = stream.parent.stream
         ancestors.append(stream)
     return ancestors
 
@@ -219,11 +227,12 @@ def _with_ancestors(streams: Iterable[Stream]) -> Iterator[Stream]:
 
 
 def _fields_of_parents(streams: Iterable[Stream]) -> dict[object, frozenset[str]]:
-    """Return the fields of each parent that records of its child streams get."""
+    """Return the fields of each parent that its child streams need."""
     fields: dict[object, frozenset[str]] = {}
     for child in _with_ancestors(streams):
         if child.parent is not None:
-            fields[child.parent] = fields.get(child.parent, frozenset()) | {*child.parent_fields}
+            parent = child.parent.stream
+            fields[parent] = fields.get(parent, frozenset()) | child.parent_fields()
     return fields
 
 
@@ -233,7 +242,7 @@ def _read(job: Job, output: StreamOutput) -> bool:
     try:
         _require_mode(stream, configured)
         resumes = configured.sync_mode == INCREMENTAL or stream.is_resumable
-        with listen_to_waits(output.wait):
+        with _listen(stream.id, output):
             _copy(stream, configured, state if resumes else None, output)
     except OutputClosedError:
         raise
@@ -242,6 +251,22 @@ def _read(job: Job, output: StreamOutput) -> bool:
         return False
     output.complete()
     return True
+
+
+@contextmanager
+def _listen(stream: StreamId, output: StreamOutput) -> Iterator[None]:
+    """Pass what is reported to the output of a stream while the context is open. It may be about a parent,
+    which is read for the stream: then it is a warning with its name, or no estimate."""
+
+    def warn(reporting: StreamId, text: str) -> None:
+        output.warn(text if reporting == stream else f"parent stream {str(reporting)!r}: {text}")
+
+    def estimate(reporting: StreamId, rows: int) -> None:
+        if reporting == stream:
+            output.estimate(rows)
+
+    with WAITS.listen(output.wait), STREAM_WARNINGS.listen(warn), ESTIMATES.listen(estimate):
+        yield
 
 
 def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
@@ -255,7 +280,7 @@ def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
 def _copy(
     stream: Stream, configured: ConfiguredStream, state: dict[str, Any] | None, output: StreamOutput
 ) -> None:
-    sample = SchemaSample(stream.schema_to_check(configured))
+    sample = None
     since_state = 0
     read: Callable[..., Iterable[Item]] = stream.read
     if isinstance(stream, SlicedStream) and output.takes_slices:
@@ -264,16 +289,15 @@ def _copy(
         if isinstance(item, Checkpoint):
             output.state(item.state, since_state)
             since_state = 0
-        elif isinstance(item, Page):
-            output.page(item)
-            since_state += len(item.records)
+        elif isinstance(item, Page | dict):
+            records = item.records if isinstance(item, Page) else [item]
+            output.page(item) if isinstance(item, Page) else output.record(item)
+            since_state += len(records)
+            sample = sample or import_module(_SAMPLE).SchemaSample(
+                stream.schema_to_check(configured)
+            )
             if sample.remaining:
-                _check(sample, item.records[: sample.remaining], output)
-        elif isinstance(item, dict):
-            output.record(item)
-            since_state += 1
-            if sample.remaining:
-                _check(sample, [item], output)
+                _check(sample, records[: sample.remaining], output)
         else:
             _report(item, output)
 
@@ -295,5 +319,5 @@ def _check(sample: SchemaSample, records: Iterable[Record], output: StreamOutput
     for record in records:
         for line in sample.check(record):
             output.warn(
-                f"a record does not fit the schema (the first {RECORDS} are checked): {line}"
+                f"a record does not fit the schema (the first {sample.limit} are checked): {line}"
             )

@@ -15,14 +15,7 @@ from queue import Empty, Full, Queue
 from threading import Event, Lock, Thread
 from typing import Any, Generic, TypeVar
 
-from connectors.sdk.reports import (
-    listen_to_config,
-    listen_to_waits,
-    listen_to_warnings,
-    report_config,
-    report_wait,
-    report_warning,
-)
+from connectors.sdk.reports import CONFIGS, KINDS, Reports
 from connectors.sdk.stopping import Stopped, stopped_by
 from elt_assets.errors import SystemFailure
 
@@ -113,8 +106,8 @@ class _Team(Generic[Job, Step]):
         """Do jobs until there are no more of them."""
         try:
             with ExitStack() as listeners:
-                for listen, pass_on in _REPORTS:
-                    listeners.enter_context(listen(self._reporter(pass_on)))
+                for kind in KINDS:
+                    listeners.enter_context(kind.listen(self._make_listener(kind)))
                 listeners.enter_context(stopped_by(self._has_stopped))
                 while (taken := self._take()) is not None:
                     for step in self._run(taken[0]):
@@ -135,8 +128,16 @@ class _Team(Generic[Job, Step]):
                 return (job,)
             return None
 
-    def _reporter(self, pass_on: Callable[..., None]) -> Callable[..., None]:
-        return lambda *arguments: self._put(_Report(pass_on, arguments))
+    def _make_listener(self, kind: Reports[Any]) -> Callable[..., None]:
+        def listen(*arguments: Any) -> None:
+            report = _Report(kind, arguments)
+            self._put(report)
+            # A token that can be used once is saved before it is used.
+            while kind is CONFIGS and not report.is_passed_on.wait(_POLL_SECONDS):
+                if self._has_stopped.is_set():
+                    raise Stopped
+
+        return listen
 
     def _put(self, message: Any) -> None:
         while not self._has_stopped.is_set():
@@ -164,20 +165,14 @@ class _Team(Generic[Job, Step]):
 class _Report:
     """What a thread reports, for the thread that uses the results."""
 
-    def __init__(self, pass_on: Callable[..., None], arguments: Sequence[Any]):
-        self._pass_on = pass_on
+    def __init__(self, kind: Reports[Any], arguments: Sequence[Any]):
+        self._kind = kind
         self._arguments = arguments
+        self.is_passed_on = Event()
 
     def pass_on(self) -> None:
-        self._pass_on(*self._arguments)
-
-
-_REPORTS: Sequence[tuple[Callable[..., Any], Callable[..., None]]] = (
-    (listen_to_waits, report_wait),
-    (listen_to_config, report_config),
-    (listen_to_warnings, report_warning),
-)
-"""How a thread listens to each kind of report, and how it is passed on."""
+        self._kind.send(*self._arguments)
+        self.is_passed_on.set()
 
 
 def _join(threads: Sequence[Thread]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from elt_assets.connection.automation import OnCron
 from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.stream_model import Stream
-from elt_assets.protocol.airbyte.sync_modes import MODES
+from elt_assets.protocol.airbyte.sync_modes import find_modes
 
 _OF_THE_OP = ("pool", "op_tags", "run_tags", "full_refresh")
 """Controls that streams which are read together have in common, since one op reads them in one run."""
@@ -40,7 +40,7 @@ def can_refresh(connection: Connection, stream: Stream) -> bool:
 
 
 def _is_replaced(stream: Stream) -> bool:
-    return MODES[stream.destination_sync_mode].overwrites
+    return find_modes()[stream.destination_sync_mode].overwrites
 
 
 def _find_problems(connection: Connection, stream: Stream) -> Iterator[str]:

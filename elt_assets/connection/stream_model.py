@@ -20,18 +20,20 @@ from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import Partitions, Window
 from elt_assets.connection.rows import Conditions, Renaming
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES
+from elt_assets.protocol.airbyte.sync_modes import APPEND, find_modes
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 
 def _check_sync_mode(name: str) -> str:
-    if name not in MODES:
-        raise ValueError(f"write one of {', '.join(MODES)}")
+    if name not in find_modes():
+        raise ValueError(f"write one of {', '.join(find_modes())}")
     return name
 
 
 SyncModeName = Annotated[
-    str, AfterValidator(_check_sync_mode), WithJsonSchema({"enum": list(MODES), "type": "string"})
+    str,
+    AfterValidator(_check_sync_mode),
+    WithJsonSchema({"enum": list(find_modes()), "type": "string"}),
 ]
 
 
@@ -188,4 +190,4 @@ class Stream(RunControls):
 
     @property
     def deduplicates(self) -> bool:
-        return MODES[self.destination_sync_mode].deduplicates
+        return find_modes()[self.destination_sync_mode].deduplicates

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from elt_assets import paths
 from elt_assets.destination import meltano
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.specification import violations
+from elt_assets.protocol.config_check import violations
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 from elt_assets.sync.session import Threshold
 

@@ -27,7 +27,7 @@ from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.sync import ClosableSink
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.file_references import DEFAULT_STAGING, STAGING
-from elt_assets.protocol.airbyte.sync_modes import MODES
+from elt_assets.protocol.airbyte.sync_modes import find_modes
 from elt_assets.storage.directories import make_private_lake
 from elt_assets.storage.location import Location
 from elt_assets.storage.staged_files import StagedFiles
@@ -36,7 +36,7 @@ from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.selection.fields import declare_document
 
-PROTOCOL_SYNC_MODES = [mode.name for mode in MODES.values() if mode.is_standard]
+PROTOCOL_SYNC_MODES = [mode.name for mode in find_modes().values() if mode.is_standard]
 """Destination sync modes that `spec` lists: those of the protocol's enumeration."""
 
 Log = Callable[[str, str], None]
@@ -288,11 +288,11 @@ def _find_staging_folder() -> Path:
 
 
 def _refuse_mode(stream: ConfiguredStream) -> None:
-    if stream.destination_sync_mode not in MODES:
+    if stream.destination_sync_mode not in find_modes():
         raise ConfigError(
             f"stream {str(stream.id)!r}: destination_sync_mode {stream.destination_sync_mode!r} is not "
             "supported",
-            guidance=f"write one of {', '.join(MODES)}",
+            guidance=f"write one of {', '.join(find_modes())}",
         )
 
 

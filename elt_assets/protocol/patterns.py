@@ -65,6 +65,15 @@ def search(pattern: str, text: str) -> Any:
     return Pattern(pattern).search(text)
 
 
+def matches(pattern: str, name: str) -> bool:
+    """Return whether a pattern matches a name. One that cannot be evaluated does, so that no secret is
+    missed."""
+    try:
+        return bool(search(pattern, name))
+    except (re.error, RecursionError, OverflowError, TimeoutError):
+        return True
+
+
 @lru_cache(maxsize=1024)  # a source may send other patterns with each schema
 def _compile(text: str) -> Any:
     if len(text) > MAX_PATTERN:

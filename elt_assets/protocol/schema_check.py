@@ -19,7 +19,7 @@ from jsonschema.validators import extend
 from referencing import Registry
 
 from elt_assets.protocol.airbyte.json_schema import local
-from elt_assets.protocol.patterns import Pattern, search
+from elt_assets.protocol.patterns import Pattern, matches, search
 from elt_assets.protocol.schema_places import places
 
 Rule = Callable[[Any, Any, Any, Any], "Iterator[ValidationError] | None"]
@@ -210,15 +210,6 @@ def _has_limits_of_draft_4(schema: Any) -> bool:
         elif isinstance(part, list):
             waiting += part
     return False
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Return whether a pattern matches a name. One that cannot be evaluated does, so that no secret is
-    missed."""
-    try:
-        return bool(search(pattern, name))
-    except (re.error, RecursionError, OverflowError, TimeoutError):
-        return True
 
 
 def _check_pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[ValidationError]:

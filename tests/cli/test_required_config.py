@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from elt_assets.cli.commands.new.given_config import variable_name
 from elt_assets.cli.commands.new.required_config import RequiredConfig, add_required_config
 from elt_assets.cli.commands.new.written_connection import config_lines
-from elt_assets.protocol.specification import secret_places, violations
+from elt_assets.protocol.config_check import violations
+from elt_assets.protocol.specification import secret_places
 from tests.cli.test_manifest import OPTIONS
 
 pytestmark = pytest.mark.unit

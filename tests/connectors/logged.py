@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from random import Random
+from typing import Any, Protocol
 
 import msgspec
 
-from connectors.sdk import Estimate, Measure, Slice, SlicedStream, Wait, Warn
+from connectors.sdk import Slice, SlicedStream, Wait
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamFailure, StreamPart
+from connectors.sdk.items import Estimate, Measure, Warn
 from connectors.sdk.slices import SliceReader
 from connectors.sdk.source import Source
 from elt_assets.errors import EltError
@@ -137,13 +139,19 @@ class Lake:
         items = group.read(list(configured.values()), state, is_acknowledged=True)
         waiting: list[tuple[SlicedStream, Json, dict[str, str]]] = []
         by_id = {stream.id: stream for stream in streams}
+        module = self.source.partition(":")[0].removesuffix(".source")
+        config = msgspec.json.encode(self.config)
+        readers = {
+            name: SliceReader(module, config, member.to_json())
+            for name, member in configured.items()
+        }
         try:
             for item in items:
                 on_item(item)
                 if isinstance(item, StreamPart) and isinstance(item.item, Slice):
                     self.slices.append(item.item)
                     stream = by_id[item.stream]
-                    for row, reasons in self._read(configured[item.stream], stream, item.item):
+                    for row, reasons in _read(readers[item.stream], stream, item.item):
                         waiting.append((stream, row, reasons))
                 elif isinstance(item, StreamPart):
                     if isinstance(item.item, Warn):
@@ -178,23 +186,6 @@ class Lake:
         source: Source = getattr(import_module(module), name)()
         return source
 
-    def _read(
-        self, configured: ConfiguredStream, stream: SlicedStream, part: Slice
-    ) -> Iterator[tuple[Json, dict[str, str]]]:
-        module = ".".join(self.source.split(".")[:2]).partition(":")[0]
-        reader = SliceReader(module, msgspec.json.encode(self.config), configured.to_json())
-        batches = (
-            reader.read(msgspec.json.encode(part.data))
-            if part.file is None
-            else reader.read_file(part.file, has_changes=part.file_has_changes)
-        )
-        for batch in batches:
-            page = page_of(batch, stream.json_schema)
-            for number, row in enumerate(page.records):
-                changes = page.changes.get(number, ())
-                plain = msgspec.json.decode(msgspec.json.encode(row))
-                yield plain, {change["field"]: change["reason"] for change in changes}
-
     def _commit(
         self, rows: Sequence[tuple[SlicedStream, Json, dict[str, str]]], state: GroupState
     ) -> None:
@@ -222,9 +213,74 @@ class Lake:
         return [] if table is None else table.rows()
 
 
+def _read(
+    reader: SliceReader, stream: SlicedStream, part: Slice
+) -> Iterator[tuple[Json, dict[str, str]]]:
+    """Yield the rows of a slice, and the reasons of their nulls, as a task reads them."""
+    batches = (
+        reader.read(msgspec.json.encode(part.data))
+        if part.file is None
+        else reader.read_file(part.file, has_changes=part.file_has_changes)
+    )
+    for batch in batches:
+        page = page_of(batch, stream.json_schema)
+        for number, row in enumerate(page.records):
+            changes = page.changes.get(number, ())
+            plain = msgspec.json.decode(msgspec.json.encode(row))
+            yield plain, {change["field"]: change["reason"] for change in changes}
+
+
 def configure(stream: SlicedStream, mode: Json, schema: Json | None = None) -> ConfiguredStream:
     described = msgspec.json.decode(stream.describe().to_json())
     described["json_schema"] = schema or described["json_schema"]
     body = {"stream": described, "cursor_field": list(stream.cursor_field), **mode}
     body.setdefault("primary_key", [[name] for name in stream.primary_key])
     return ConfiguredStream.from_json(msgspec.json.encode(body))
+
+
+class Workload(Protocol):
+    """A random workload of a database."""
+
+    random: Random
+
+    def run(self, server: Any, count: int, *, truncates: bool = False) -> None:
+        """Run some transactions, one after another. `truncates`: also some that remove all rows of a table,
+        which wait for the end of other reads."""
+
+
+class Killer:
+    """Ends a read at a random item, and lets the workload go on between items."""
+
+    def __init__(self, server: Any, work: Workload, chance: float):
+        self._server, self._work, self._chance = server, work, chance
+
+    def __call__(self, item: Any) -> None:
+        if self._work.random.random() < 0.3:
+            self._work.run(self._server, 2)
+        if self._work.random.random() < self._chance:
+            raise Killed
+        del item
+
+
+def run_workload(
+    lake: Lake, server: Any, work: Workload, seed: int, run_large: Callable[[int, int], object]
+) -> None:
+    """Let a server work, and syncs be killed at any item, with resets between; the last one is complete.
+
+    Args:
+        run_large: runs a transaction with many rows. Its arguments are the first key, and the number of rows.
+    """
+    work.run(server, 30)
+    if seed % 3 == 0:
+        run_large(1000, 30_000)
+    for _ in range(12):
+        work.run(server, work.random.randrange(8), truncates=True)
+        if work.random.random() < 0.2:
+            lake.reset(work.random.choice(lake.names))
+        try:
+            lake.sync(Killer(server, work, chance=0.15))
+        except Killed:
+            continue
+        if work.random.random() < 0.2:
+            run_large(work.random.randrange(1000, 5000), 3000)
+    lake.sync()

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.sdk import Context, Record, Stream
+from connectors.sdk import Parent, Stream, Window
+from connectors.sdk.items import Context, Record
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
 from tests.connectors.support import call, catalog, errors, records
@@ -42,7 +43,6 @@ class ShopStream(Stream):
     name = "shops"
     primary_key = ("id",)
     replication_key = "changed"
-    filters_records = True
     json_schema: Json = {  # noqa: RUF012 - as the SDK has it
         "properties": {"id": NUMBER, "changed": NUMBER, "city": {"type": "string"}}
     }
@@ -53,34 +53,30 @@ class ShopStream(Stream):
         for name, value in attributes.items():
             setattr(self, name, value)
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
+    def records(self, window: Window) -> Iterator[Record]:
         self.reads += 1
         yield from list(self.data.shops.values())
-
-    def get_child_context(self, record: Record, context: Context | None) -> Context:
-        return {"shop": record["id"]}
 
 
 class OrderStream(Stream):
     name = "orders"
+    fields: Mapping[str, str] = {}
     primary_key = ("shop", "id")
-    only_changed_parents = True
     json_schema: Json = {"properties": {"shop": NUMBER, "id": NUMBER, "at": NUMBER}}  # noqa: RUF012
 
-    def __init__(self, data: Shops, parent: Stream, **attributes: Any):
-        self.data, self.parent = data, parent
+    def __init__(
+        self, data: Shops, parent: Stream, *, only_changed: bool = True, **attributes: Any
+    ):
+        self.data = data
+        fields = {"id": "shop", **attributes.pop("fields", self.fields)}
+        self.parent = Parent(parent, fields, only_changed=only_changed)
         self.shops_read: list[int] = []
         for name, value in attributes.items():
             setattr(self, name, value)
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        assert context is not None
-        self.shops_read.append(context["shop"])
-        yield from list(self.data.orders[context["shop"]])
-
-    def get_child_context(self, record: Record, context: Context | None) -> Context:
-        assert context is not None
-        return {"shop": context["shop"], "order": record["id"]}
+    def records(self, window: Window) -> Iterator[Record]:
+        self.shops_read.append(window.partition["shop"])
+        yield from list(self.data.orders[window.partition["shop"]])
 
 
 def make_orders(data: Shops, **attributes: Any) -> OrderStream:
@@ -89,9 +85,9 @@ def make_orders(data: Shops, **attributes: Any) -> OrderStream:
 
 KEYS: dict[str, Json] = {
     "without a key": {},
-    "by a key": {"replication_key": "at", "filters_records": True},
-    "sorted": {"replication_key": "at", "filters_records": True, "is_sorted": True},
-    "in threads": {"replication_key": "at", "filters_records": True, "concurrency": 3},
+    "by a key": {"replication_key": "at"},
+    "sorted": {"replication_key": "at", "order": "ascending"},
+    "in threads": {"replication_key": "at", "concurrency": 3},
 }
 
 
@@ -138,8 +134,8 @@ def test_a_parent_that_changes_while_its_children_are_read_is_read_again() -> No
     data.change(2)
 
     class Busy(OrderStream):
-        def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-            yield from super().records(context, start)
+        def records(self, window: Window) -> Iterator[Record]:
+            yield from super().records(window)
             if not self.data.orders.get(9):
                 data.change(9)
                 data.change(1)
@@ -177,18 +173,18 @@ def test_grandchildren_are_read_for_changed_parents_too() -> None:
 
     class Lines(Stream):
         name = "lines"
-        only_changed_parents = True
         json_schema: Json = {"properties": {"order": NUMBER}}  # noqa: RUF012
 
-        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-            return [{"id": (context or {})["order"]}]
+        def records(self, window: Window) -> Iterable[Record]:
+            return [{"id": window.parent["id"]}]
 
     stream = Lines()
-    stream.parent = make_orders(data, **KEYS["by a key"])
+    stream.parent = Parent(make_orders(data, **KEYS["by a key"]), only_changed=True)
     items = read(stream)
     assert [row["id"] for row in rows(items)] == [1, 2]
     data.change(2)
-    stream.parent = orders = make_orders(data, **KEYS["by a key"])
+    orders = make_orders(data, **KEYS["by a key"])
+    stream.parent = Parent(orders, only_changed=True)
     items = read(stream, last_state(items))
     assert (orders.shops_read, [row["id"] for row in rows(items)]) == ([2], [3])
 
@@ -203,7 +199,7 @@ def test_streams_that_continue_from_one_state_share_the_read_of_a_parent(
     parent = ShopStream(data)
     children = [
         OrderStream(data, parent, name="orders"),
-        OrderStream(data, parent, name="visits", parent_fields={"city": "shop_city"}),
+        OrderStream(data, parent, name="visits", fields={"city": "shop_city"}),
     ]
     saved: Json = {"state": []}
     for reads, changes in ((1, []), (2, [2, 3]), (3, [])):
@@ -233,7 +229,7 @@ def test_a_parent_of_another_state_is_read_for_itself(tmp_path: Path) -> None:
 
 
 def test_a_stream_without_a_suitable_parent_is_an_error() -> None:
-    with pytest.raises(SystemFailure, match="no parent with a replication key"):
+    with pytest.raises(SystemFailure, match="its parent has no replication key"):
         read(OrderStream(Shops(), ShopStream(Shops(), replication_key=None)))
 
 
@@ -242,8 +238,10 @@ def test_a_stream_without_a_suitable_parent_is_an_error() -> None:
 
 class Visits(OrderStream):
     name = "visits"
-    only_changed_parents = False
-    parent_fields: Mapping[str, str] = {"city": "shop_city", "changed": "shop_changed"}
+    fields: Mapping[str, str] = {"city": "shop_city", "changed": "shop_changed"}
+
+    def __init__(self, data: Shops, parent: Stream, **attributes: Any):
+        super().__init__(data, parent, only_changed=False, **attributes)
 
 
 def test_records_have_the_fields_of_their_parent() -> None:
@@ -264,7 +262,7 @@ def test_records_have_the_fields_of_their_parent() -> None:
 def test_a_change_of_the_parent_is_no_new_partition() -> None:
     data = Shops()
     data.change(1)
-    stream = Visits(data, ShopStream(data), replication_key="at", filters_records=True)
+    stream = Visits(data, ShopStream(data), replication_key="at")
     state = last_state(read(stream))
     assert [entry["context"] for entry in state["partitions"]] == [{"shop": 1}]
     data.change(1, "Aachen")
@@ -296,7 +294,7 @@ def test_fields_of_the_parent_are_collected_while_it_is_read(
     data = Shops()
     data.change(1)
     parent = ShopStream(data)
-    streams = [parent, Visits(data, parent), OrderStream(data, parent, only_changed_parents=False)]
+    streams = [parent, Visits(data, parent), OrderStream(data, parent, only_changed=False)]
     files: Json = {"config": {}, "catalog": catalog(*names)}
     code, messages = call(Shop(*streams), tmp_path, "read", **files)
     assert (code, parent.reads) == (0, 1)
@@ -315,12 +313,10 @@ def test_a_conflict_of_names_is_an_error_of_discover(
     names: dict[str, str], reason: str, tmp_path: Path
 ) -> None:
     data = Shops()
-    stream = Visits(data, ShopStream(data), parent_fields=names)
+    stream = Visits(data, ShopStream(data), fields=names)
     code, messages = call(Shop(stream), tmp_path, "discover", config={})
     assert code == 1
     assert reason in errors(messages)[0]["message"]
-    with pytest.raises(SystemFailure, match="it has no parent"):
-        Visits(data, None, parent_fields=names).describe()  # type: ignore[arg-type]
 
 
 def test_the_field_of_the_parent_replaces_one_that_is_not_declared() -> None:
@@ -329,3 +325,58 @@ def test_the_field_of_the_parent_replaces_one_that_is_not_declared() -> None:
     data.orders[1][0]["shop_city"] = "of the record"
     [row] = rows(read(Visits(data, ShopStream(data)), mode=FULL_REFRESH))
     assert row["shop_city"] == "Bonn"
+
+
+@pytest.mark.parametrize("only_changed", [False, True])
+def test_what_a_parent_reports_is_not_taken_for_the_child(
+    only_changed: bool, tmp_path: Path
+) -> None:
+    data = Shops()
+    data.change(1)
+
+    class Telling(ShopStream):
+        def records(self, window: Window) -> Iterator[Record]:
+            self.estimate(7)
+            self.warn("a shop is closed")
+            return super().records(window)
+
+    class TellingOrders(OrderStream):
+        def records(self, window: Window) -> Iterator[Record]:
+            self.estimate(1)
+            self.warn("an order is open")
+            return super().records(window)
+
+    parent = Telling(data)
+    source = Shop(parent, TellingOrders(data, parent, only_changed=only_changed))
+    files: Json = {
+        "config": {},
+        "catalog": catalog("orders", mode=INCREMENTAL if only_changed else FULL_REFRESH),
+    }
+    _, messages = call(source, tmp_path, "read", **files)
+    estimates = [m["trace"]["estimate"] for m in messages if "estimate" in m.get("trace", {})]
+    assert [(e["name"], e["row_estimate"]) for e in estimates] == [("orders", 1)]
+    assert [m["log"]["message"] for m in messages if m["type"] == "LOG"] == [
+        "stream orders: parent stream 'shops': a shop is closed",
+        "stream orders: an order is open",
+    ]
+
+
+@pytest.mark.parametrize("only_changed", [False, True])
+def test_the_author_leaves_out_parents(only_changed: bool) -> None:
+    data = Shops()
+    data.change(1)
+    data.change(2, "closed")
+
+    class OpenShops(OrderStream):
+        fields: Mapping[str, str] = {"city": "shop_city"}
+
+        def partitions(self) -> Iterator[Context]:
+            for context in super().partitions() or ():
+                if context.parent["city"] != "closed":  # type: ignore[attr-defined]
+                    yield context
+
+    stream = OpenShops(data, ShopStream(data), only_changed=only_changed)
+    assert [
+        row["shop"]
+        for row in rows(read(stream, mode=INCREMENTAL if only_changed else FULL_REFRESH))
+    ] == [1]

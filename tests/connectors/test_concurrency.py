@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.sdk import Checkpoint, Context, Record, Stream
+from connectors.sdk import Checkpoint, Parent, Stream, Window
 from connectors.sdk.http import HttpClient, HttpStream, RetryPolicy
+from connectors.sdk.items import Context, Record
 from connectors.sdk.reading import RECORDS_AT_ONCE
-from connectors.sdk.reports import RATE_LIMITED, report_config, report_wait
+from connectors.sdk.reports import RATE_LIMITED, report_wait
+from connectors.sdk.saved_config import report_config
 from connectors.sdk.team import STEPS_AHEAD, THREAD
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
@@ -71,7 +74,7 @@ def test_the_records_of_a_partition_keep_their_order(
 def test_a_state_covers_only_what_was_sent_before_it(steps: list[int]) -> None:
     api, sent = Api(stores=STORES), set[int]()
     api.add(*steps)
-    stream = make_events(api, is_sorted=True, STATE_MSG_FREQUENCY=1, concurrency=3)
+    stream = make_events(api, order="ascending", STATE_MSG_FREQUENCY=1, concurrency=3)
     for item in stream.read(configure(stream), None):
         if isinstance(item, dict):
             sent.add(item["id"])
@@ -100,15 +103,14 @@ class Numbered(Stream):
     def partitions(self) -> Iterable[Context]:
         return ({"n": number} for number in range(self.number))
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        assert context is not None
+    def records(self, window: Window) -> Iterator[Record]:
         with self.lock:
-            self.begun.append(context["n"])
+            self.begun.append(window.partition["n"])
         for number in range(self.size):
             with self.lock:
                 self.made += 1
-            yield {"n": context["n"], "number": number}
-        if context["n"] == self.failing:
+            yield {"n": window.partition["n"], "number": number}
+        if window.partition["n"] == self.failing:
             raise SystemFailure("the partition is broken")
 
 
@@ -168,12 +170,11 @@ def test_a_slow_reader_lets_threads_wait() -> None:
 
 
 class Reporting(Numbered):
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        assert context is not None
-        if context["n"] == 1:
+    def records(self, window: Window) -> Iterator[Record]:
+        if window.partition["n"] == 1:
             report_wait(60, RATE_LIMITED)
             report_config({"token": "new"})
-        yield from super().records(context, start)
+        yield from super().records(window)
 
 
 def test_what_threads_report_is_passed_on(tmp_path: Path) -> None:
@@ -247,25 +248,24 @@ def test_a_thread_that_waits_for_the_api_stops_with_the_read(api: JsonApi, tmp_p
 
 
 def test_a_parent_is_read_once_for_children_that_are_read_together(tmp_path: Path) -> None:
-    class Parent(Stream):
+    class Stores(Stream):
         name = "parent"
+        primary_key = ("id",)
         json_schema: Json = {"properties": {"id": {}}}  # noqa: RUF012
         reads = 0
 
-        def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-            Parent.reads += 1
+        def records(self, window: Window) -> Iterator[Record]:
+            Stores.reads += 1
             return ({"id": number} for number in range(20))
 
-        def get_child_context(self, record: Record, context: Context | None) -> Context:
-            return {"n": record["id"]}
-
-    parent = Parent()
+    parent = Stores()
     streams: Sequence[Any] = [Numbered(0, 2, concurrency=4, name=name) for name in ("x", "y")]
     for stream in streams:
-        stream.parent, stream.partitions = parent, parent.child_contexts
+        stream.parent = Parent(parent, {"id": "n"})
+        stream.partitions = partial(Stream.partitions, stream)
     for names in (("x", "y"), ("parent", "y", "x")):
-        Parent.reads = 0
+        Stores.reads = 0
         files: Json = {"config": {}, "catalog": catalog(*names)}
         code, messages = call(Shop(parent, *streams), tmp_path, "read", **files)
-        assert (code, Parent.reads) == (0, 1)
+        assert (code, Stores.reads) == (0, 1)
         assert len(records(messages)) == 80 + 20 * (len(names) == 3)

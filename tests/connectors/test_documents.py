@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk import Context, Document, Record, Source, Stream, TransientError, run
+from connectors.sdk import Document, Source, Stream, TransientError, Window, run
+from connectors.sdk.items import Context, Record
 from elt_assets.protocol.airbyte.file_references import STAGING
 from tests.connectors.support import Json, call, errors
 
@@ -40,11 +41,10 @@ class Reports(Stream):
     def partitions(self) -> Sequence[Context]:
         return [{"store": "a"}, {"store": "b"}]
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        assert context is not None
+    def records(self, window: Window) -> Iterator[Record]:
         for number in (1, 2):
             record = {"id": number, "at": f"2026-01-0{number}T00:00:00Z"}
-            path = f"{context['store']}/{number}.txt"
+            path = f"{window.partition['store']}/{number}.txt"
             yield Document(record, path, self.content(number))
         yield {"id": 3, "at": "2026-01-03T00:00:00Z"}
 

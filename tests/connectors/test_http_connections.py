@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from connectors.sdk.http import Bearer, Connections, HttpClient
+from connectors.sdk.http import Bearer, HttpClient
+from connectors.sdk.http.connections import Connections
 from connectors.sdk.limits import ResponseLimits, response_limits
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from tests.programs.json_api import Answer, JsonApi, serving

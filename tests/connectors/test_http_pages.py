@@ -18,18 +18,15 @@ from connectors.sdk.http import (
     LinkHeader,
     NextUrl,
     Offset,
-    Page,
     PageNumber,
-    PageRequest,
     Paginator,
     SinglePage,
-    decoded,
     urls,
-    value_at,
-    values_at,
 )
-from connectors.sdk.http.body import Path, records_at
-from connectors.sdk.http.paginators import EQUAL_PAGES, LoopGuard
+from connectors.sdk.http.body import Path, decoded, records_at, value_at, values_at
+from connectors.sdk.http.paginators import EQUAL_PAGES, LoopGuard, Page, PageRequest
+from connectors.sdk.http.templates import Values, fill, fill_path
+from connectors.sdk.items import Window
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 
 URL = "https://api.example/v1/orders?status=open"
@@ -400,18 +397,104 @@ def test_a_malformed_url_of_a_request_is_an_error_that_does_not_quote_it() -> No
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_path_template_is_filled_from_the_context() -> None:
-    context = {"store_id": 7, "name": "a/b c?d", "open": True}
-    path = urls.fill_path("stores/{store_id}/{name}?open={open}", context)
-    assert path == "stores/7/a%2Fb%20c%3Fd?open=true"
+def find_values(window: Window | None = None, parent: str | None = None) -> Values:
+    return Values(window or Window(), parent)
+
+
+def test_a_path_template_is_filled_from_the_partition() -> None:
+    partition = {"store_id": 7, "name": "a/b c?d", "open": True, "stores.id": 8}
+    window = Window(partition=partition, parent={"slug": "x", "id": 9})
+    template = "stores/{store_id}/{name}?open={open}&{stores.id}&{stores.slug}"
+    path = fill_path(template, find_values(window, "stores"))
+    assert path == "stores/7/a%2Fb%20c%3Fd?open=true&8&x"
     assert str(urls.join_path(urls.base("https://a.example"), path)) == f"https://a.example/{path}"
-    assert urls.fill_path("orders", None) == "orders"
+    assert fill_path("orders", find_values()) == "orders"
 
 
-@pytest.mark.parametrize("context", [None, {}, {"id": None}, {"id": ""}, {"id": ".."}, {"id": "."}])
-def test_a_context_value_that_is_invalid_in_a_path_is_an_error(context: Any) -> None:
+@pytest.mark.parametrize("partition", [{}, {"id": None}, {"id": ""}, {"id": ".."}, {"id": "."}])
+def test_a_value_that_is_invalid_in_a_path_is_an_error(partition: Any) -> None:
     with pytest.raises(SystemFailure, match=r"'stores/\{id\}' cannot be filled"):
-        urls.fill_path("stores/{id}", context)
+        fill_path("stores/{id}", find_values(Window(partition=partition)))
+
+
+def test_a_text_without_a_value_is_left_out() -> None:
+    template = {"from": "{start}", "q": ["at>{start}", "all"], "to": "{end}", "null": None, "n": 1}
+    assert fill(template, find_values()) == {"q": ["all"], "null": None, "n": 1}
+    window = Window("2026-01-02", 5)
+    assert fill(template, find_values(window)) == {
+        "from": "2026-01-02",
+        "q": ["at>2026-01-02", "all"],
+        "to": 5,
+        "null": None,
+        "n": 1,
+    }
+
+
+def test_a_name_without_a_value_is_an_error_but_in_another_language() -> None:
+    for template in ("{strat}", "since {strat}", "{shops.id}"):
+        with pytest.raises(SystemFailure, match="there is no value of the name"):
+            fill(template, find_values(parent="stores"))
+    query = "query {orders(since: 1) {id}} # {start}"
+    assert fill(query, find_values(Window(3)), is_text=True) == query.replace("{start}", "3")
+    with pytest.raises(SystemFailure, match="there is no value of the name"):
+        fill({"variables": ["{strat}"]}, find_values(), is_text=True)
+
+
+def test_only_what_is_named_is_asked_for() -> None:
+    for template, asked in (
+        ("x", (False, False)),
+        ("{start}", (True, False)),
+        ("{end:epoch}", (False, True)),
+    ):
+        window = Window("2026-01-02", "2026-01-03")
+        fill([template], find_values(window))
+        assert (window.filters_start, window.filters_end) == asked
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "start", "end"),
+    [
+        (
+            "{}",
+            "2026-01-02T03:04:05.6+01:00",
+            "2026-01-02T03:04:05.6+01:00",
+            "2026-01-02T03:04:05.6+01:00",
+        ),
+        ("{:%Y-%m-%d}", "2026-01-31T03:04:05Z", "2026-01-31", "2026-02-01"),
+        ("{:%Y-%m-%d}", "2026-01-31", "2026-01-31", "2026-01-31"),
+        ("{:%Y-%m}", "2026-12-02", "2026-12", "2027-01"),
+        (
+            "{:%Y-%m-%dT%H:%M:%SZ}",
+            "2026-01-02T03:04:05.6+01:00",
+            "2026-01-02T02:04:05Z",
+            "2026-01-02T02:04:06Z",
+        ),
+        ("{:epoch}", "1970-01-01T00:00:09.5Z", 9, 10),
+        ("{:epoch_ms}", "1970-01-01T00:00:09.0001Z", 9000, 9001),
+        ("{:%Y-%m-%d}", 1767398400, "2026-01-03", "2026-01-03"),
+    ],
+)
+def test_a_coarser_form_leaves_no_record_out(
+    template: str, value: Any, start: Any, end: Any
+) -> None:
+    both = find_values(Window(value, value))
+    assert fill(template.replace("{", "{start"), both) == start
+    assert fill(template.replace("{", "{end"), both) == end
+
+
+@given(st.datetimes(min_value=dt.datetime(1971, 1, 1), max_value=dt.datetime(2200, 1, 1)))  # noqa: DTZ001
+def test_a_form_never_narrows_the_window(time: dt.datetime) -> None:
+    value = f"{time.isoformat()}Z"
+    for form in ("%Y", "%Y%m", "%Y-%m-%d", "%Y-%m-%d %H", "%H:%M %d/%m/%Y", "%Y-%m-%dT%H:%M:%S"):
+        start, end = fill(
+            [f"{{start:{form}}}", f"{{end:{form}}}"], find_values(Window(value, value))
+        )
+        assert dt.datetime.strptime(start, form) <= time <= dt.datetime.strptime(end, form)  # noqa: DTZ007
+
+
+def test_a_value_that_is_no_time_has_no_form() -> None:
+    with pytest.raises(SystemFailure, match="is no time"):
+        fill("{start:%Y}", find_values(Window("abc")))
 
 
 def test_parameters_are_formatted_by_their_type() -> None:

@@ -12,19 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.sdk.http import (
-    FAILED,
-    RATE_LIMITED,
-    Accept,
-    Action,
-    Fail,
-    Ignore,
-    RateLimit,
-    Retry,
-    RetryPolicy,
-)
+from connectors.sdk.http import RateLimit, RetryPolicy
 from connectors.sdk.http.failures import AccessRefused, Outcome
-from connectors.sdk.http.retry import retry_after
+from connectors.sdk.http.retry import Accept, Action, Fail, Ignore, Retry, retry_after
+from connectors.sdk.reports import FAILED, RATE_LIMITED
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 
 NOW = 1_700_000_000.0

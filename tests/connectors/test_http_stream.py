@@ -15,15 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.sdk import (
-    Checkpoint,
-    Context,
-    InvalidStreamSortException,
-    Item,
-    Record,
-    Source,
-    Stream,
-)
+from connectors.sdk import Checkpoint, Parent, Source, Stream, Window
 from connectors.sdk.http import (
     Cursor,
     HttpClient,
@@ -36,7 +28,9 @@ from connectors.sdk.http import (
     RetryPolicy,
 )
 from connectors.sdk.http.body import Path
-from connectors.sdk.http.stream import merged
+from connectors.sdk.items import Context, Item, Record
+from connectors.sdk.saved_config import merge_objects
+from connectors.sdk.state.bookmark import InvalidStreamSortException
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from tests.connectors import support
@@ -75,7 +69,7 @@ class Orders(HttpStream):
     records_path: Path = "data"
     primary_key = ("id",)
     replication_key = "updated_at"
-    start_parameter: str | None = "updated_since"
+    params: Mapping[str, Any] = {"updated_since": "{start}"}
     paginator: Paginator | None = PageNumber(3)
     json_schema = SCHEMA
 
@@ -114,7 +108,7 @@ def test_a_source_of_twelve_lines_reads_an_api(api: JsonApi, tmp_path: pathlib.P
 
 
 def records(stream: HttpStream, context: Context | None = None, start: Any = None) -> list[Record]:
-    return list(stream.records(context, start))
+    return list(stream.records(Window(start, partition=context)))
 
 
 PAGINATORS: dict[str, Callable[[int], tuple[Paginator, Json]]] = {
@@ -158,7 +152,7 @@ def test_every_paginator_reads_exactly_the_records_of_the_api(
     kind, made = VARIANTS[variant]
     api.resources["things"] = [{"id": number} for number in range(count)]
     stream = Orders(client)
-    stream.path, stream.start_parameter = f"{kind}/things", None
+    stream.path = f"{kind}/things"
     stream.records_path = () if kind == "link" else "data"
     stream.paginator, stream.params = made(size)
     stream.method = "POST" if "body" in variant else "GET"
@@ -166,7 +160,7 @@ def test_every_paginator_reads_exactly_the_records_of_the_api(
 
 
 def test_a_page_is_requested_only_when_it_is_needed(api: JsonApi, client: HttpClient) -> None:
-    found = Orders(client).records(None, None)
+    found = Orders(client).records(Window())
     assert api.requests == []
     taken = [next(found) for _ in range(3)]
     assert taken == ORDERS[:3] and len(api.requests) == 1
@@ -178,7 +172,7 @@ def test_a_consumer_may_change_records(client: HttpClient) -> None:
     stream = Orders(client)
     stream.path, stream.params = "cursor/orders", {"limit": 3}
     stream.paginator = Cursor("data.-1.id", more="meta.more")
-    taken = [record.pop("id") for record in stream.records(None, None)]
+    taken = [record.pop("id") for record in stream.records(Window())]
     assert taken == list(range(1, 8))
 
 
@@ -202,16 +196,7 @@ def incremental(stream: Stream, start: str) -> list[Record]:
 
 
 class Unfiltered(Orders):
-    start_parameter = None
-
-
-class OwnParameters(Unfiltered):
-    def url_params(self, context: Context | None, start: Any, end: Any) -> Mapping[str, Any]:
-        return {"from": start}
-
-
-class OwnDecision(Unfiltered):
-    filters_records = False
+    params: Mapping[str, Any] = {"sort": "id"}
 
 
 def test_records_before_the_start_are_omitted_if_the_api_cannot_filter(
@@ -219,19 +204,43 @@ def test_records_before_the_start_are_omitted_if_the_api_cannot_filter(
 ) -> None:
     start = ORDERS[4]["updated_at"]
     assert incremental(Unfiltered(client), start) == ORDERS[4:]
-    assert all(list(request.query) == ["per_page", "page"] for request in api.requests)
+    assert all(list(request.query) == ["sort", "per_page", "page"] for request in api.requests)
 
 
-@pytest.mark.parametrize("kind", [Orders, OwnParameters, OwnDecision])
-def test_records_are_not_filtered_twice_if_the_api_filters(
-    client: HttpClient, kind: type[HttpStream]
+def test_what_the_parameters_name_is_what_the_api_filters_by(
+    api: JsonApi, client: HttpClient
 ) -> None:
-    assert not kind(client).filters_records
+    """Here the API filters by another time than that of the records, and the SDK does not filter again."""
+
+    class ByOther(Orders):
+        params: Mapping[str, Any] = {"changed_since": "{start}"}
+
+    assert incremental(ByOther(client), ORDERS[4]["updated_at"]) == ORDERS
+
+
+def test_a_key_that_is_set_after_the_stream_is_made_filters_too(client: HttpClient) -> None:
+    class Table(HttpStream):
+        name, path, records_path, paginator = "orders", "page/orders", "data", PageNumber(3)
+        json_schema = SCHEMA
+
+    stream = Table(client)
+    stream.replication_key = "updated_at"
+    assert incremental(stream, ORDERS[4]["updated_at"]) == ORDERS[4:]
+
+
+def test_a_step_without_an_end_in_the_parameters_is_an_error(client: HttpClient) -> None:
+    class Stepped(Orders):
+        step, end_date = "P2D", "2024-01-06"
+
+    with pytest.raises(SystemFailure, match="does not ask for the end") as caught:
+        incremental(Stepped(client), ORDERS[0]["updated_at"])
+    assert "{end}" in (caught.value.guidance or "")
 
 
 def test_an_interval_is_sent_to_an_api_that_can_filter(api: JsonApi, client: HttpClient) -> None:
     class Stepped(Orders):
-        end_parameter, step, end_date = "updated_until", "P2D", "2024-01-06"
+        params: Mapping[str, Any] = {"updated_since": "{start}", "updated_until": "{end}"}
+        step, end_date = "P2D", "2024-01-06"
 
     assert (
         incremental(Stepped(client), ORDERS[2]["updated_at"]) == ORDERS[2:5]
@@ -243,9 +252,8 @@ def test_an_interval_is_sent_to_an_api_that_can_filter(api: JsonApi, client: Htt
     ]
 
 
-class Newest(Orders):
-    start_parameter = None
-    is_descending = True
+class Newest(Unfiltered):
+    order = "descending"
 
 
 def test_no_page_is_requested_after_the_one_with_the_bookmark(
@@ -271,8 +279,8 @@ def test_the_records_that_an_author_selects_end_a_descending_read(
     api: JsonApi, client: HttpClient
 ) -> None:
     class Own(Newest):
-        def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-            return (record for record in super().records(context, start) if record["id"] != 6)
+        def records(self, window: Window) -> Iterator[Record]:
+            return (record for record in super().records(window) if record["id"] != 6)
 
     api.resources["orders"] = ORDERS[::-1]
     stream = Own(client)
@@ -287,12 +295,10 @@ class Stores(HttpStream):
     primary_key = ("id",)
     json_schema = SCHEMA
 
-    def get_child_context(self, record: Record, context: Context | None) -> Context | None:
-        return {"store_id": record["id"]}
-
 
 class StoreOrders(Orders):
-    path = "page/stores/{store_id}/orders"
+    path = "page/stores/{stores.id}/orders"
+    parent: Parent | None = Parent(Stores, {"id": "store_id"})
     json_schema: Json = {"properties": {**SCHEMA["properties"], "store_id": {}}}  # noqa: RUF012
 
 
@@ -307,7 +313,8 @@ def test_a_child_stream_is_read_for_each_record_of_its_parent(
             "stores/3/orders": [],
         }
     )
-    stream = StoreOrders(client, parent=Stores(client))
+    stream = StoreOrders(client)
+    stream.parent = Parent(Stores(client), {"id": "store_id"})
     found = incremental(stream, "2024-01-01T00:00:00Z")
     first = [{**each, "store_id": 1} for each in ORDERS[:4]]
     assert found == [*first, *({**each, "store_id": "a/b ?"} for each in ORDERS[4:])]
@@ -318,6 +325,8 @@ def test_a_missing_child_may_be_ignored(api: JsonApi) -> None:
     api.resources.update({"stores/1/orders": ORDERS[:1]})
     with HttpClient(api.url, retry=RetryPolicy(ignored_statuses={404})) as client:
         stream = StoreOrders(client)
+        stream.parent = None
+        stream.path = "page/stores/{store_id}/orders"
         assert records(stream, {"store_id": 2}) == []
         assert records(stream, {"store_id": 1}) == ORDERS[:1]
 
@@ -328,19 +337,15 @@ class Ledger(HttpStream):
     name = "ledger"
     path = "all/ledger"
     method = "POST"
-    json: Mapping[str, Any] | None = {"query": "all", "page": {"size": 2}}
+    json: Mapping[str, Any] | None = {"query": "{ all }", "page": {"size": 2}, "from": "{start}"}
     headers: Mapping[str, str] = {"X-Kind": "ledger"}
     paginator = Cursor(header="X-Next", parameter="page.after", sent_in="json")
     json_schema: Json = {}  # noqa: RUF012
 
-    def json_body(self, context: Context | None, start: Any, end: Any) -> Mapping[str, Any]:
-        return {**(self.json or {}), "from": start}
-
     def parse(self, response: httpx.Response) -> Iterable[Record]:
-        return csv.DictReader(io.StringIO(response.text))
-
-    def post_process(self, record: Record, context: Context | None) -> Record | None:
-        return None if record["id"] == "2" else {**record, "amount": Decimal(record["amount"])}
+        for record in csv.DictReader(io.StringIO(response.text)):
+            if record["id"] != "2":
+                yield {**record, "amount": Decimal(record["amount"])}
 
 
 def test_a_stream_may_customize_requests_and_records(api: JsonApi, client: HttpClient) -> None:
@@ -357,15 +362,15 @@ def test_a_stream_may_customize_requests_and_records(api: JsonApi, client: HttpC
     ]
     bodies = [json.loads(request.body) for request in api.requests]
     assert bodies == [
-        {"query": "all", "page": {"size": 2}, "from": 5},
-        {"query": "all", "page": {"size": 2, "after": "abc"}, "from": 5},
+        {"query": "{ all }", "page": {"size": 2}, "from": 5},
+        {"query": "{ all }", "page": {"size": 2, "after": "abc"}, "from": 5},
     ]
     assert {request.headers["x-kind"] for request in api.requests} == {"ledger"}
 
 
 def test_changes_to_a_body_are_merged_at_any_depth() -> None:
     body = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
-    assert merged(body, {"a": {"c": {"f": 4}}, "e": {"g": 5}}) == {
+    assert merge_objects(body, {"a": {"c": {"f": 4}}, "e": {"g": 5}}) == {
         "a": {"b": 1, "c": {"d": 2, "f": 4}},
         "e": {"g": 5},
     }
@@ -381,14 +386,14 @@ def test_an_api_that_ignores_the_number_of_the_page_is_an_error(
     api: JsonApi, client: HttpClient
 ) -> None:
     api.answers.extend([Answer(body={"data": ORDERS[:3]})] * 50)
-    found = Orders(client).records(None, None)
+    found = Orders(client).records(Window())
     with pytest.raises(SystemFailure, match="do not end"):
         list(found)
     assert len(api.requests) == 10
 
 
 class Sorted(Orders):
-    is_sorted = True
+    order = "ascending"
     STATE_MSG_FREQUENCY = 3
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.sdk import Checkpoint, Context, Record, Stream, Warn
+from connectors.sdk import Checkpoint, Stream, Window
+from connectors.sdk.items import Context, Record, Warn
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
@@ -38,9 +39,9 @@ class Log(Stream):
     def partitions(self) -> Iterable[Context] | None:
         return [{"part": number} for number in range(self.parts)] or None
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-        for number in range(start or 0, self.end + 1):
-            yield {"lsn": number, **(context or {})}
+    def records(self, window: Window) -> Iterable[Record]:
+        for number in range(window.start or 0, self.end + 1):
+            yield {"lsn": number, **window.partition}
 
 
 def read(

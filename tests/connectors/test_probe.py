@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from connectors.faker import Faker
-from connectors.sdk import Item, Source, Stream
+from connectors.sdk import Source, Stream
+from connectors.sdk.items import Item
 from elt_assets.errors import TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from tests.connectors.support import call, catalog

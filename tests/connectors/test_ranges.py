@@ -17,15 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from connectors.sdk import (
-    Checkpoint,
-    Context,
-    Record,
-    Source,
-    Stream,
-    Warn,
-)
-from connectors.sdk.intervals import Intervals
+from connectors.sdk import Checkpoint, Source, Stream, Window
+from connectors.sdk.items import Context, Record, Warn
+from connectors.sdk.ranges import Intervals
 from connectors.sdk.state.lengths import add_length, parse_length
 from connectors.sdk.state.replication_key import ReplicationKey, instant
 from elt_assets.errors import ConfigError, SystemFailure
@@ -56,12 +50,12 @@ class Api:
     def newest(self) -> int:
         return max((int(row["at"]) for row in self.rows), default=0)
 
-    def select(self, context: Context | None, start: int | None, end: int | None) -> list[Record]:
+    def select(self, partition: Context, start: int | None, end: int | None) -> list[Record]:
         low, high = start or 0, self.newest + 1 if end is None else end
         return [
             row
             for row in self.rows
-            if low <= row["at"] < high and context in (None, {"store": row["store"]})
+            if low <= row["at"] < high and partition in ({}, {"store": row["store"]})
         ]
 
     def grow(self) -> None:
@@ -85,19 +79,17 @@ class Events(Stream):
         self.newest = self.api.newest  # the first thing that a read does
         return None if self.api.stores == ("",) else [{"store": name} for name in self.api.stores]
 
-    def get_replication_key_signpost(self, context: Context | None) -> Any:
-        return None if self.is_sorted else self.newest
+    def max_bookmark(self, partition: Context) -> Any:
+        return None if self.order == "ascending" else self.newest
 
-    def get_end_value(self, context: Context | None) -> Any:
+    def end_value(self, partition: Context) -> Any:
         return None if self.step is None else self.newest + 1
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        return self.records_between(context, start, None)
-
-    def records_between(self, context: Context | None, start: Any, end: Any) -> Iterator[Record]:
-        selected = self.api.select(context, None if self.is_descending else start, end)
-        if self.is_sorted or self.is_descending:
-            selected.sort(key=lambda row: row["at"], reverse=self.is_descending)
+    def records(self, window: Window) -> Iterator[Record]:
+        start = None if self.order == "descending" else window.start
+        selected = self.api.select(window.partition, start, window.end)
+        if self.order is not None:
+            selected.sort(key=lambda row: row["at"], reverse=self.order == "descending")
         for row in selected:
             self.api.grow()
             yield dict(row)
@@ -185,11 +177,11 @@ HISTORY = st.lists(
 )
 SHAPES: dict[str, Json] = {
     "unsorted": {},
-    "sorted": {"is_sorted": True},
-    "descending": {"is_descending": True},
+    "sorted": {"order": "ascending"},
+    "descending": {"order": "descending"},
     "steps": {"step": 3},
-    "sorted steps": {"step": 2, "is_sorted": True},
-    "descending steps": {"step": 4, "is_descending": True},
+    "sorted steps": {"step": 2, "order": "ascending"},
+    "descending steps": {"step": 4, "order": "descending"},
 }
 
 
@@ -270,12 +262,8 @@ class Times(Stream):
         for name, value in attributes.items():
             setattr(self, name, value)
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        self.asked.append((start, None))
-        return ({"id": number, "at": value} for number, value in enumerate(self.values))
-
-    def records_between(self, context: Context | None, start: Any, end: Any) -> Iterable[Record]:
-        self.asked.append((start, end))
+    def records(self, window: Window) -> Iterator[Record]:
+        self.asked.append((window.start, window.end))
         return ({"id": number, "at": value} for number, value in enumerate(self.values))
 
 
@@ -309,7 +297,7 @@ def test_a_read_begins_the_lookback_before_the_bookmark(
         ({"lookback": 7}, "to which the number 7 cannot be added"),
         ({"step": "P0D"}, "`step` is 'P0D'"),
         ({"step": 3}, "to which the number 3 cannot be added"),
-        ({"is_sorted": True, "is_descending": True}, "as sorted and as descending"),
+        ({"order": "newest"}, "`order` of stream 'times' is 'newest'"),
         ({"concurrency": 0}, "`concurrency` is 0"),
         ({"missing_keys": "drop"}, "`missing_keys` is 'drop'"),
     ],
@@ -392,7 +380,7 @@ def test_the_boundaries_of_intervals(start: str, step: str, ends: list[str]) -> 
 def test_too_many_intervals_are_an_error_before_they_are_all_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("connectors.sdk.intervals.MAX_INTERVALS", 100)
+    monkeypatch.setattr("connectors.sdk.ranges.MAX_INTERVALS", 100)
     with pytest.raises(ConfigError, match="more than 100 intervals"):
         read(Times(step="PT1S", end_date="2024-01-02"), {"at": "2024-01-01"})
 
@@ -471,19 +459,42 @@ def test_an_interval_leaves_out_what_the_api_returns_beyond_it() -> None:
     ]  # one without a value comes as often as the API returns it
 
 
+@pytest.mark.parametrize("order", [None, "descending", "ascending"])
+def test_a_step_whose_end_is_not_requested_is_an_error(order: str | None) -> None:
+    """Each interval would have all records from its start on. Records in order end at the first one after."""
+
+    class FromStart(Numbers):
+        def records(self, window: Window) -> Iterator[Record]:
+            values = [value for value in range(20) if value >= window.start]
+            yield from ({"id": v, "at": v} for v in sorted(values, reverse=order == "descending"))
+
+    stream = FromStart(order=order, step=3, end_date=10)
+    if order == "ascending":
+        assert ids(read(stream, {"at": 2})) == list(range(2, 10))
+        return
+    with pytest.raises(SystemFailure, match="does not ask for the end of an interval"):
+        read(stream, {"at": 2})
+
+
+def test_a_source_that_is_not_asked_for_a_start_is_filtered() -> None:
+    class All(Numbers):
+        def records(self, window: Window) -> Iterator[Record]:
+            return ({"id": number, "at": value} for number, value in enumerate([1, None, 7, 3]))
+
+    assert ids(read(All(), {"at": 3})) == [1, 2, 3]
+
+
 def test_a_sorted_stream_is_read_up_to_the_end() -> None:
     """An API that cannot be asked for an end would be read to its own end for each interval."""
     taken: list[int] = []
 
     class Sorted(Numbers):
-        def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-            for value in range(start, 100):
+        def records(self, window: Window) -> Iterator[Record]:
+            for value in range(window.start, 100):
                 taken.append(value)
                 yield {"id": value, "at": value}
 
-        records_between = Stream.records_between
-
-    stream = Sorted(is_sorted=True, step=3, end_date=7)
+    stream = Sorted(order="ascending", step=3, end_date=7)
     assert ids(read(stream, {"at": 2})) == [2, 3, 4, 5, 6]
     assert taken == [2, 3, 4, 5, 5, 6, 7]
 
@@ -492,15 +503,10 @@ def test_a_leap_second_at_the_end_of_an_interval_is_not_lost() -> None:
     values = ["2016-12-31T23:59:60.5Z", "2015-06-30T23:59:60Z"]
 
     class Leaps(Times):
-        def records_between(
-            self, context: Context | None, start: Any, end: Any
-        ) -> Iterable[Record]:
+        def records(self, window: Window) -> Iterator[Record]:
             """The API compares texts."""
-            return (
-                row
-                for row in super().records_between(context, start, end)
-                if start <= row["at"] < end
-            )
+            rows = super().records(window)
+            return (row for row in rows if window.start <= row["at"] < window.end)
 
     stream = Leaps(*values, step="P1D", start_date="2015-06-29T00:00:00Z", end_date="2017-01-02")
     assert sorted(set(ids(read(stream)))) == [0, 1]
@@ -537,18 +543,18 @@ def test_the_end_date_of_a_config_ends_every_read(kind: Json, mode: str) -> None
 def test_a_descending_read_ends_at_the_first_record_before_the_bookmark() -> None:
     api = Api()
     api.add(1, 1, 1, 0, 1)
-    stream = make_events(api, is_descending=True)
+    stream = make_events(api, order="descending")
     state = last_state(read(stream))
     api.add(1, 0)
     taken: list[int] = []
-    original = stream.records_between
+    original = stream.records
 
-    def count_rows(context: Context | None, start: Any, end: Any) -> Iterator[Record]:
-        for row in original(context, start, end):
+    def count_rows(window: Window) -> Iterator[Record]:
+        for row in original(window):
             taken.append(row["id"])
             yield row
 
-    stream.records_between = count_rows  # type: ignore[method-assign]
+    stream.records = count_rows  # type: ignore[method-assign]
     assert ids(read(stream, state)) == [5, 6]
     assert taken == [5, 6, 4, 2]  # the one of the bookmark, and one that ends the read
 
@@ -556,25 +562,25 @@ def test_a_descending_read_ends_at_the_first_record_before_the_bookmark() -> Non
 def test_an_interrupted_descending_read_is_done_again() -> None:
     api, table = Api(), Table()
     api.add(1, 1, 1, 1)
-    assert table.sync(make_events(api, is_descending=True), cut=4) == []
+    assert table.sync(make_events(api, order="descending"), cut=4) == []
     assert "replication_key_value" not in (table.state or {})
-    assert len(table.sync(make_events(api, is_descending=True))) == 4
+    assert len(table.sync(make_events(api, order="descending"))) == 4
 
 
 def test_the_greatest_value_is_the_bookmark_also_if_it_is_not_the_first() -> None:
-    stream = Numbers(3, 4, 2, 1, is_descending=True)
+    stream = Numbers(3, 4, 2, 1, order="descending")
     assert last_state(read(stream))["replication_key_value"] == 4
 
 
 def test_values_of_the_future_are_read_and_move_no_bookmark_there() -> None:
     values = ["2999-01-01T00:00:00Z", "2024-01-02T00:00:00Z", "2023-01-01T00:00:00Z"]
-    items = read(Times(*values, is_descending=True), {"at": "2024-01-01T00:00:00Z"})
+    items = read(Times(*values, order="descending"), {"at": "2024-01-01T00:00:00Z"})
     assert ids(items) == [0, 1]
     assert last_state(items)["replication_key_value"] < values[0]
 
 
 def test_values_that_are_missing_end_no_descending_read() -> None:
-    stream = Numbers(9, None, 8, "x", 1, 0, is_descending=True)
+    stream = Numbers(9, None, 8, "x", 1, 0, order="descending")
     assert ids(read(stream, {"at": 7})) == [0, 1, 2, 3]
 
 
@@ -583,7 +589,7 @@ def test_the_policy_for_missing_keys(mode: str) -> None:
     class Dirty(Numbers):
         primary_key = ("id", ("of", "store"))
 
-        def records(self, context: Context | None, start: Any) -> Iterator[Record]:
+        def records(self, window: Window) -> Iterator[Record]:
             yield {"id": 1, "of": {"store": 1}, "at": 1}
             yield {"id": 2, "of": {}, "at": 2}
             yield {"id": 3, "of": None, "at": 3}

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk import Checkpoint, Item, Page, Source, Stream, run
-from connectors.sdk.reports import RATE_LIMITED, report_config, report_wait
+from connectors.sdk import Checkpoint, Source, Stream, run
+from connectors.sdk.items import Item, Page
+from connectors.sdk.reports import RATE_LIMITED, report_wait
+from connectors.sdk.saved_config import report_config
 from connectors.sdk.schema_sample import SchemaSample
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from connectors.sdk import Context, Record, Source, Stream
+from connectors.sdk import Parent, Source, Stream, Window
+from connectors.sdk.items import Context, Record
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.singer.catalog import read_catalog, selection
@@ -50,17 +51,17 @@ class Orders(Stream):
     def partitions(self) -> Iterable[Context] | None:
         return self.stores
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-        self.starts.append(start)
+    def records(self, window: Window) -> Iterable[Record]:
+        self.starts.append(window.start)
         for day in self.days:
             at = f"2021-01-{day:02}T00:00:00Z"
-            if start is None or at >= start:
+            if window.start is None or at >= window.start:
                 buyer = {"name": "Ada", "phone": "5"}
                 yield {"id": day, "note": None, "buyer": buyer, "updatedAt": at}
 
 
 class SortedOrders(Orders):
-    is_sorted = True
+    order = "ascending"
 
 
 class Countries(Stream):
@@ -68,14 +69,14 @@ class Countries(Stream):
     primary_key = ("code",)
     json_schema: Json = {"type": "object", "properties": {"code": {"type": "string"}}}  # noqa: RUF012
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+    def records(self, window: Window) -> Iterable[Record]:
         yield from ({"code": "de"}, {"code": "fr"})
 
 
 class Broken(Countries):
     name = "broken"
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+    def records(self, window: Window) -> Iterable[Record]:
         yield {"code": "de"}
         raise ZeroDivisionError("hunter2-abc")
 
@@ -161,9 +162,8 @@ def test_a_schema_precedes_the_records_and_a_state_follows_them(tap: Tap) -> Non
 @pytest.mark.spec("sdk.12", "singer.41")
 def test_the_state_equals_the_documented_example_byte_for_byte(tap: Tap) -> None:
     class Stores(SortedOrders):
-        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-            assert context is not None
-            day = 2 if context["storeId"] == 1 else 1
+        def records(self, window: Window) -> Iterable[Record]:
+            day = 2 if window.partition["storeId"] == 1 else 1
             yield {"id": day, "updatedAt": f"2021-01-0{day}T00:00:00Z"}
 
     _, text = tap.text(Shop(Stores(stores=STORES)))
@@ -342,13 +342,9 @@ def test_the_start_date_may_be_a_default_of_the_config_model(tap: Tap) -> None:
 def test_the_start_date_does_not_exclude_children_of_older_parents(tap: Tap) -> None:
     class Old(SortedOrders):
         name = "old"
-        filters_records = True
 
-        def get_child_context(self, record: Record, context: Context | None) -> Context:
-            return {"storeId": record["id"]}
-
-    child = SortedOrders(5)
-    parent = child.parent = Old(1)
+    child, parent = SortedOrders(5), Old(1)
+    child.parent = Parent(parent, fields={"id": "storeId"})
     child.partitions = lambda: Stream.partitions(child)  # type: ignore[method-assign]
     _, messages = tap(Shop(parent, child), config={**CONFIG, "start_date": "2021-01-03T00:00:00Z"})
     assert [(m["stream"], m["record"]["id"]) for m in messages if m["type"] == "RECORD"] == [

@@ -15,23 +15,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.sdk import (
-    Checkpoint,
-    Context,
-    Estimate,
-    InvalidStreamSortException,
-    Item,
-    Record,
-    Stream,
-    Warn,
-)
-from connectors.sdk.state.bookmark import ERROR, BookmarkRules
+from connectors.sdk import Checkpoint, Parent, Stream, Window
+from connectors.sdk.items import Context, Item, Record, Warn
+from connectors.sdk.reports import ESTIMATES
+from connectors.sdk.state.bookmark import ERROR, BookmarkRules, InvalidStreamSortException
 from connectors.sdk.state.partitions import partition_name
 from connectors.sdk.state.replication_key import ReplicationKey, instant
 from connectors.sdk.state.schedule import SECONDS, StateSchedule
 from connectors.sdk.state.stream_state import StreamState
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import (
+    FULL_REFRESH,
+    INCREMENTAL,
+    ConfiguredStream,
+    StreamId,
+)
 
 Json = dict[str, Any]
 DATE_TIME = {"type": "string", "format": "date-time"}
@@ -56,17 +54,17 @@ class Orders(Stream):
     def partitions(self) -> Iterable[Context] | None:
         return self.stores
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-        self.starts.append(start)
+    def records(self, window: Window) -> Iterable[Record]:
+        self.starts.append(window.start)
         for each in self.found:
             if isinstance(each, Exception):
                 raise each
-            if context is None or all(each[name] == context[name] for name in context):
+            if all(each[name] == window.partition[name] for name in window.partition):
                 yield each
 
 
 class SortedOrders(Orders):
-    is_sorted = True
+    order = "ascending"
 
 
 class Often(SortedOrders):
@@ -290,10 +288,9 @@ def test_a_stream_may_change_or_reuse_a_context() -> None:
                 context["storeId"] = number
                 yield context
 
-        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-            assert context is not None
-            yield order(1, at(1), store=context["storeId"])
-            context["token"] = "secret"
+        def records(self, window: Window) -> Iterable[Record]:
+            yield order(1, at(1), store=window.partition["storeId"])
+            window.partition["token"] = "secret"
 
     items = read(Careless())
     assert [item["storeId"] for item in items if isinstance(item, dict)] == [0, 1, 2]
@@ -320,7 +317,7 @@ class ByStore(Orders):
     """Orders with a partition for each clerk of a store, and a bookmark for each store."""
 
     state_partitioning_keys: Sequence[str] = ("storeId",)
-    is_sorted = True
+    order = "ascending"
 
 
 CLERKS = [{"storeId": 1, "clerk": "a"}, {"storeId": 2, "clerk": "b"}, {"storeId": 1, "clerk": "c"}]
@@ -331,31 +328,25 @@ def clerks_order(number: int, at: str, store: int, clerk: str) -> Record:
 
 
 class Stores(Stream):
-    """The parent of `StoreOrders`; a store without a name has no orders."""
+    """The parent of `StoreOrders`."""
 
     name = "stores"
+    primary_key = ("id",)
     json_schema: Json = {"properties": {"id": {}, "name": {}}}  # noqa: RUF012 - as the SDK has it
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+    def records(self, window: Window) -> Iterable[Record]:
         for number in (1, 2, 1):
             yield {"id": number, "name": f"store {number}"}
-        yield {"id": 3, "name": None}
-
-    def get_child_context(self, record: Record, context: Context | None) -> Context | None:
-        return {"storeId": record["id"]} if record["name"] else None
 
 
 class StoreOrders(Orders):
+    parent = Parent(Stores(), fields={"id": "storeId"})
     partitions = Stream.partitions
-
-    def get_child_context(self, record: Record, context: Context | None) -> Context | None:
-        return {"storeId": (context or {})["storeId"], "order": record["id"]}
 
 
 @pytest.mark.spec("sdk.17")
 def test_the_default_partition_of_a_child_stream_is_the_context_of_its_parent() -> None:
     stream = StoreOrders(order(1, at(2)), order(2, at(3), store=2))
-    stream.parent = Stores()
     [*_, state] = states(read(stream))
     assert [(e["context"], e["replication_key_value"]) for e in state["partitions"]] == [
         ({"storeId": 1}, at(2)),
@@ -366,26 +357,33 @@ def test_the_default_partition_of_a_child_stream_is_the_context_of_its_parent() 
 @pytest.mark.spec("sdk.17")
 def test_a_grandchild_stream_has_the_contexts_of_both_ancestors() -> None:
     middle = StoreOrders(order(7, at(2)), order(8, at(3), store=2))
-    middle.parent = Stores()
     child = Stream()
-    child.parent = middle
+    child.parent = Parent(middle)
     assert list(child.partitions() or ()) == [
-        {"storeId": 1, "order": 7},
-        {"storeId": 2, "order": 8},
+        {"storeId": 1, "orders.id": 7},
+        {"storeId": 2, "orders.id": 8},
     ]
 
 
-def test_a_parent_without_child_contexts_is_an_error() -> None:
-    stream = StoreOrders()
-    stream.parent = Orders(order(1, at(1)))
-    with pytest.raises(NotImplementedError, match="Orders has child streams"):
-        read(stream)
+def test_a_parent_whose_records_have_no_key_is_an_error() -> None:
+    class Nameless(Stores):
+        primary_key = ()  # type: ignore[assignment]
+
+    class ByName(Stores):
+        primary_key = ("name", "city")  # type: ignore[assignment]
+
+    for kind, text in ((Nameless, "no primary key"), (ByName, "no value of its key 'city'")):
+        stream = StoreOrders()
+        stream.parent = Parent(kind())
+        with pytest.raises(SystemFailure, match=text):
+            read(stream)
 
 
 @pytest.mark.spec("singer.43")
 def test_records_before_the_bookmark_are_omitted_if_the_source_cannot_filter() -> None:
     class Unfiltered(SortedOrders):
-        filters_records = True
+        def records(self, window: Window) -> Iterable[Record]:
+            return (record for record in self.found if isinstance(record, dict))
 
     stream = Unfiltered(*(order(n, at(n)) for n in range(1, 5)), order(5, None))
     items = read(stream, {"replication_key": "updatedAt", "replication_key_value": at(3)})
@@ -395,13 +393,21 @@ def test_records_before_the_bookmark_are_omitted_if_the_source_cannot_filter() -
 
 def test_the_number_of_records_is_sent_as_an_estimate() -> None:
     class Counted(SortedOrders):
-        def count_records(self, start: Any) -> int:
-            return 5 if start is None else 2
+        def records(self, window: Window) -> Iterable[Record]:
+            self.estimate(5 if window.start is None else 2)
+            return super().records(window)
 
-    assert read(Counted(order(1, at(1))))[0] == Estimate(5)
     mark = {"replication_key": "updatedAt", "replication_key_value": at(1)}
-    assert read(Counted(order(1, at(1))), mark)[0] == Estimate(2)
-    assert read(Counted(order(1, at(1))), mode=FULL_REFRESH)[0] == Estimate(5)
+    estimates: list[tuple[StreamId, int]] = []
+    for state, mode, rows in (
+        (None, INCREMENTAL, 5),
+        (mark, INCREMENTAL, 2),
+        (None, FULL_REFRESH, 5),
+    ):
+        with ESTIMATES.listen(lambda *report: estimates.append(report)):
+            read(Counted(order(1, at(1))), state, mode)
+        assert estimates.pop() == (StreamId("orders"), rows)
+    assert estimates == []
 
 
 def test_a_state_is_not_sent_twice() -> None:
@@ -544,7 +550,7 @@ def test_a_custom_signpost_limits_the_bookmark() -> None:
     class Events(SortedOrders):
         replication_key = "id"
 
-        def get_replication_key_signpost(self, context: Context | None) -> Any:
+        def max_bookmark(self, partition: Context) -> Any:
             return 100
 
     [state] = states(read(Events(order(99, at(1)), order(101, at(1)))))
@@ -555,9 +561,8 @@ def test_a_signpost_may_depend_on_the_partition() -> None:
     class Events(Orders):
         replication_key = "id"
 
-        def get_replication_key_signpost(self, context: Context | None) -> Any:
-            assert context is not None
-            return 10 * context["storeId"]
+        def max_bookmark(self, partition: Context) -> Any:
+            return 10 * partition["storeId"]
 
     found = [order(99, at(1)), order(15, at(1), store=2)]
     [*_, state] = states(read(Events(*found, stores=STORES)))
@@ -640,7 +645,7 @@ def test_all_partitions_are_read_if_the_catalog_names_none() -> None:
 
 def test_missing_fields_of_the_context_are_added_to_records() -> None:
     class Bare(Orders):
-        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+        def records(self, window: Window) -> Iterable[Record]:
             yield {"id": 1, "updatedAt": at(1)}
 
     items = read(Bare(stores=[{"storeId": 7, "hidden": 1}]))
@@ -763,7 +768,6 @@ def test_a_read_resumes_from_a_decimal_bookmark(schema: Json, text: str) -> None
 
 def test_a_decimal_record_at_the_bookmark_is_not_omitted() -> None:
     class Unfiltered(SortedOrders):
-        filters_records = True
         json_schema: Json = {"properties": {}}  # noqa: RUF012
 
     found = order(1, Decimal("1700000000.123"))
@@ -825,7 +829,7 @@ def test_a_value_that_cannot_be_compared_is_an_error_that_names_it() -> None:
 @pytest.mark.parametrize("count", [1_001, 3_000, 20_000])
 def test_the_total_size_of_states_is_at_most_four_times_the_last_state(count: int) -> None:
     class Many(SortedOrders):
-        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
+        def records(self, window: Window) -> Iterable[Record]:
             yield order(1, at(1))
 
     for state in (None, {"partitions": [{"context": {"storeId": n}} for n in range(count)]}):
@@ -868,9 +872,8 @@ def test_the_total_size_of_states_with_shared_bookmarks_is_limited() -> None:
     found = [{**order(n, at(1), store=n), "line": line} for n in range(1_500) for line in range(2)]
 
     class Quick(ByStore):
-        def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-            assert context is not None
-            yield found[context["storeId"] * 2 + context["line"]]
+        def records(self, window: Window) -> Iterable[Record]:
+            yield found[window.partition["storeId"] * 2 + window.partition["line"]]
 
     sizes = [len(json.dumps(state)) for state in states(read(Quick(stores=lines)))]
     small = sum(size for size in sizes if size < sizes[-1] // 3)

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from connectors.sdk import Checkpoint, Context, Record, Source, Stream, Warn
+from connectors.sdk import Checkpoint, Parent, Source, Stream, Window
+from connectors.sdk.items import Record, Warn
 from connectors.sdk.state import parents as parents_module
 from connectors.sdk.state.bookmark import ERROR, KEEP, SKIP
 from connectors.sdk.state.replication_key import moment
@@ -36,9 +37,11 @@ class Orders(Stream):
         self.json_schema = {"properties": {"id": {"type": "integer"}, "at": declared}}
         self.rows = [{"id": number, "at": value} for number, value in enumerate(values)]
         self.starts: list[Any] = []
+        self.asks = False
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-        self.starts.append(start)
+    def records(self, window: Window) -> Iterable[Record]:
+        if self.asks:
+            self.starts.append(window.start)
         return iter(self.rows)
 
 
@@ -82,7 +85,7 @@ def test_dirty_values_lose_no_record_and_move_no_bookmark(
     for value in dirty:
         values.insert(data.draw(st.integers(1, len(values))), value)
     stream = Orders(values)
-    stream.is_sorted = is_sorted
+    stream.order = "ascending" if is_sorted else None
     items = read(stream)
     assert ids(items) == list(range(len(values)))
     assert last_state(items)["replication_key_value"] == day(9)
@@ -121,6 +124,7 @@ def test_an_empty_first_value_decides_nothing() -> None:
 @pytest.mark.parametrize("mode", [INCREMENTAL, FULL_REFRESH])
 def test_the_start_date_applies_by_value(kind: Json, values: list[Any], mode: str) -> None:
     stream = Orders(values, kind)
+    stream.asks = True
     Shop(stream).open({"start_date": "2021-01-05"})
     assert ids(read(stream, mode=mode)) == [1, 2]
     assert stream.starts == [None]  # the form of the key is not known yet
@@ -137,14 +141,14 @@ def test_numbers_that_are_no_times_are_kept_from_the_start_date_on() -> None:
 @pytest.mark.parametrize("filters", [False, True])
 def test_numbers_under_a_declared_date_time_have_a_start_date(filters: bool) -> None:
     stream = Orders([1609459200, 1609804800, 1609804801])
-    stream.filters_records = filters
+    stream.asks = not filters
     Shop(stream).open({"start_date": "2021-01-05"})
     items = read(stream)
     assert ids(items) == ([1, 2] if filters else [0, 1, 2])
     state = last_state(items)
     assert state["replication_key_value"] == 1609804801
     read(stream, state)
-    assert stream.starts == ["2021-01-05", 1609804801]
+    assert stream.starts == ([] if filters else ["2021-01-05", 1609804801])
 
 
 @given(st.integers(946_684_800, 4_102_444_799))
@@ -160,17 +164,15 @@ class Counted(Stream):
     primary_key = ("id",)
 
     def __init__(self, name: str, parent: Stream | None = None):
-        self.name, self.parent = name, parent
+        self.name = name
+        self.parent = None if parent is None else Parent(parent, fields={"id": "up"})
         self.json_schema = {"properties": {"id": {}, "up": {}}}
         self.reads: list[Any] = []
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        self.reads.append(context)
-        up = (context or {}).get("up", "")
+    def records(self, window: Window) -> Iterator[Record]:
+        self.reads.append(window.partition)
+        up = window.partition.get("up", "")
         yield from ({"id": f"{up}{self.name[0]}{number}"} for number in range(2))
-
-    def get_child_context(self, record: Record, context: Context | None) -> Context:
-        return {"up": record["id"]}
 
 
 @pytest.mark.parametrize("memory", [parents_module.MEMORY, 1])
@@ -204,7 +206,7 @@ def test_ties_and_nulls_are_sent_once(is_sorted: bool, reads: list[list[int]]) -
         latest = max((value for value in values if value), default=1)
         values += [None if step == 0 else latest + step // 5 for step in sorted(growth)]
         stream = Orders(values, {"type": "integer"})
-        stream.is_sorted, stream.filters_records = is_sorted, True
+        stream.order = "ascending" if is_sorted else None
         if is_sorted:
             stream.rows.sort(key=lambda row: row["at"] or 0)
         items = read(stream, state)
@@ -215,7 +217,6 @@ def test_ties_and_nulls_are_sent_once(is_sorted: bool, reads: list[list[int]]) -
 
 def test_a_changed_record_and_one_of_a_full_bookmark_are_sent_again() -> None:
     stream = Orders([day(1), day(1), None])
-    stream.filters_records = True
     state = last_state(read(stream))
     stream.rows[1] = {**stream.rows[1], "note": "changed"}
     items = read(stream, state)

@@ -49,18 +49,27 @@ class Camera:
 
     def _click(self, where: str) -> None:
         state = tuple(sorted(self._counted_states()))
-        if state in self.shots:
-            if self.closely:
-                return
-            shutil.rmtree(self.shots[state][1])
-        shot = self.album / str(next(self.numbers)) / where
-        shot.mkdir(parents=True)
+        if state not in self.shots:
+            self.shots[state] = (where, self.album / str(next(self.numbers)) / where)
+        elif self.closely:
+            return
+        folder = self.shots[state][1]
+        self.shots[state] = (where, folder)
+        self._copy_to(folder)
+
+    def _copy_to(self, folder: Path) -> None:
+        """Make a folder a copy of the lake: most of its files are there from the copy before."""
+        former = set(files(folder))
         for path in files(self.lake.folder):
-            copy = shot / path.relative_to(self.lake.folder)
-            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy = folder / path.relative_to(self.lake.folder)
             with contextlib.suppress(FileNotFoundError):  # a Spark job is at work
-                shutil.copy2(path, copy)
-        self.shots[state] = (where, shot)
+                status = path.stat()
+                if copy not in former or copy.stat().st_mtime_ns != status.st_mtime_ns:
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(path, copy)
+                former.discard(copy)
+        for copy in former:
+            copy.unlink()
 
     def _counted_states(self) -> Iterator[str]:
         for path in files(self.lake.folder):

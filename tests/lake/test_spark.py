@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import psutil
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -208,6 +211,19 @@ def test_expressions_are_built_without_their_place_in_the_code(
     monkeypatch.setattr(pyspark_errors, "_capture_call_site", captured.append)
     (F.col("a") == 1) & F.col("b").isNull()
     assert not captured
+
+
+def test_tasks_of_both_kinds_share_their_workers(spark: SparkSession) -> None:
+    def name_parent(items: Iterable[object]) -> Iterator[int]:
+        list(items)
+        yield os.getppid()
+
+    def name_parents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"parent": list(name_parent(batches))})
+
+    of_numbers = spark.sparkContext.parallelize(range(1), 1).mapPartitions(name_parent).collect()
+    (of_batches,) = spark.range(0, 1, 1, 1).mapInArrow(name_parents, "parent long").collect()
+    assert of_numbers == [of_batches.parent]
 
 
 def test_a_remote_session_gets_only_settings_that_it_supports(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from connectors.sdk import Checkpoint, Item, Stream, run
+from connectors.sdk import Checkpoint, Stream, run
+from connectors.sdk.items import Item
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.programs.simple_source import SimpleSource

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from connectors.sdk import Context, Record, Stream, run
+from connectors.sdk import Parent, Stream, Window, run
+from connectors.sdk.items import Context, Record
 from tests.programs.simple_source import SimpleSource
 
 STORES = ("a", "b", "c")
@@ -42,23 +43,25 @@ class Orders(Stream):
             "day": {**TEXT, "format": "date"},
         },
     }
-    filters_records = True
     is_resumable = True
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
-        store = (context or {}).get("store")
-        rows = [dict(order) for order in ORDERS if store in (None, order["store"])]
-        if self.is_sorted or self.is_descending:
-            rows.sort(key=lambda row: str(row["at"]), reverse=self.is_descending)
+    def records(self, window: Window) -> Iterator[Record]:
+        store = window.partition.get("store")
+        end = window.end or "9"
+        rows = [
+            dict(order) for order in ORDERS if store in (None, order["store"]) and order["at"] < end
+        ]
+        if self.order is not None:
+            rows.sort(key=lambda row: str(row["at"]), reverse=self.order == "descending")
         yield from rows
 
 
 class Sorted(Orders):
-    name, is_sorted, STATE_MSG_FREQUENCY = "sorted", True, 4
+    name, order, STATE_MSG_FREQUENCY = "sorted", "ascending", 4
 
 
 class Newest(Orders):
-    name, is_descending, STATE_MSG_FREQUENCY = "newest", True, 4
+    name, order, STATE_MSG_FREQUENCY = "newest", "descending", 4
 
 
 class Stepped(Orders):
@@ -89,42 +92,34 @@ class Stores(Stream):
     name = "stores"
     primary_key = ("id",)
     replication_key = "changed"
-    filters_records = True
     json_schema = {  # noqa: RUF012 - as the SDK has it
         "type": "object",
         "properties": {"id": TEXT, "changed": {"type": "integer"}, "city": TEXT},
     }
 
-    def records(self, context: Context | None, start: Any) -> Iterator[Record]:
+    def records(self, window: Window) -> Iterator[Record]:
         for number, store in enumerate(STORES):
             yield {"id": store, "changed": number, "city": f"city of {store}"}
 
-    def get_child_context(self, record: Record, context: Context | None) -> Context:
-        return {"store": record["id"]}
-
 
 class OfStores(Orders):
-    name, only_changed_parents, missing_keys = "of_stores", True, "error"
-    parent_fields: Mapping[str, str] = {"city": "store_city"}
-    partitions = Stream.partitions
+    name, missing_keys = "of_stores", "error"
+    parent = Parent(Stores, fields={"id": "store", "city": "store_city"}, only_changed=True)
 
 
 class AllOfStores(OfStores):
     """The orders of changed stores, all of them: they have no time that a sync could begin at."""
 
-    name, replication_key, filters_records, is_resumable = "all_of_stores", None, False, False
+    name, replication_key, is_resumable = "all_of_stores", None, False
 
 
 class Ranged(SimpleSource):
     name = "ranged"
 
     def streams(self, config: Mapping[str, Any]) -> list[Stream]:
-        stores, children = Stores(), [OfStores(), AllOfStores()]
-        for child in children:
-            child.parent = stores
         kinds = [Orders, Sorted, Newest, Stepped, Days, NewestSteps, ByStore]
         late = [Late()] if config.get("lookback") else []
-        return [*(kind() for kind in kinds), *late, stores, *children]
+        return [*(kind() for kind in kinds), *late, Stores(), OfStores(), AllOfStores()]
 
 
 if __name__ == "__main__":

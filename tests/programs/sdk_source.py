@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel
 
-from connectors.sdk import Context, Record, Source, Stream, run
+from connectors.sdk import Parent, Source, Stream, Window, run
+from connectors.sdk.items import Context, Record
 
 SCHEMA = {
     "type": "object",
@@ -34,18 +35,18 @@ class Days(Stream):
     def __init__(self, config: Config):
         self.config = config
 
-    def records(self, context: Context | None, start: str | None) -> Iterator[Record]:
+    def records(self, window: Window) -> Iterator[Record]:
         for number, day in enumerate(self.config.days):
             if number == self.config.fail_after:
                 raise RuntimeError("as the config demands")
             at = f"2021-01-{day:02}T00:00:00Z"
-            if start is None or at >= start:
-                yield {"id": day, "storeId": (context or {}).get("storeId", 0), "updatedAt": at}
+            if window.start is None or at >= window.start:
+                yield {"id": day, "storeId": window.partition.get("storeId", 0), "updatedAt": at}
 
 
 class Sorted(Days):
     name = "sorted"
-    is_sorted = True
+    order = "ascending"
 
 
 class Unsorted(Days):
@@ -63,11 +64,8 @@ class Stores(Days):
     name = "stores"
     replication_key = None  # type: ignore[assignment]
 
-    def records(self, context: Context | None, start: str | None) -> Iterator[Record]:
+    def records(self, window: Window) -> Iterator[Record]:
         yield from ({"id": 1}, {"id": 2})
-
-    def get_child_context(self, record: Record, context: Context | None) -> Context:
-        return {"storeId": record["id"]}
 
 
 class Orders(Days):
@@ -75,7 +73,7 @@ class Orders(Days):
 
     def __init__(self, config: Config):
         super().__init__(config)
-        self.parent = Stores(config)
+        self.parent = Parent(Stores(config), fields={"id": "storeId"})
 
 
 class DaysSource(Source):

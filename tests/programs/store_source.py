@@ -14,7 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.sdk import Context, Record, Stream, run
+from connectors.sdk import Stream, Window, run
+from connectors.sdk.items import Context, Record
 from elt_assets.errors import TransientError
 from tests.programs.simple_source import SimpleSource
 
@@ -44,11 +45,10 @@ class Orders(Stream):
             raise TransientError("the list of stores cannot be reached")
         yield from ({"store": name} for name in self._stores)
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-        assert context is not None
-        self._log([context["store"], start])
-        orders = range(start or 1, self._stores[context["store"]] + 1)
-        return ({"store": context["store"], "number": number} for number in orders)
+    def records(self, window: Window) -> Iterable[Record]:
+        self._log([window.partition["store"], window.start])
+        orders = range(window.start or 1, self._stores[window.partition["store"]] + 1)
+        return ({"store": window.partition["store"], "number": number} for number in orders)
 
     @property
     def _stores(self) -> dict[str, int]:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from connectors.sdk import Checkpoint, Estimate, Item, Stream, run
+from connectors.sdk import Checkpoint, Stream, run
+from connectors.sdk.items import Estimate, Item
 from elt_assets.errors import TransientError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from tests.programs.simple_source import SimpleSource

@@ -16,9 +16,12 @@ SECRETS = {"client_id": "client", "client_secret": "client-secret"}
 
 def program() -> str:
     """Return the first Python program of the document."""
-    found = re.search(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert found is not None
-    return found[1]
+    return programs()[0]
+
+
+def programs() -> list[str]:
+    """Return all Python programs of the document."""
+    return re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 
 
 @contextmanager

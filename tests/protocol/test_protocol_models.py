@@ -17,7 +17,7 @@ from msgspec import structs
 from elt_assets.protocol.airbyte import catalog, messages
 from elt_assets.protocol.airbyte.recovery import traces
 from elt_assets.protocol.airbyte.states import GLOBAL, LEGACY, STREAM
-from elt_assets.protocol.airbyte.sync_modes import MODES
+from elt_assets.protocol.airbyte.sync_modes import find_modes
 from elt_assets.protocol.airbyte.wire import Wire
 
 STRUCTS: dict[str, type[Wire]] = {
@@ -82,7 +82,7 @@ ACCEPTED_VALUES: dict[str, set[str]] = {
     "OrchestratorType": {"CONNECTOR_CONFIG"},
     "Status": {"SUCCEEDED", "FAILED"},
     "SyncMode": {catalog.FULL_REFRESH, catalog.INCREMENTAL},
-    "DestinationSyncMode": {name for name, mode in MODES.items() if mode.is_standard},
+    "DestinationSyncMode": {name for name, mode in find_modes().items() if mode.is_standard},
     "Level": {"FATAL", "ERROR", "WARN", "INFO", "DEBUG", "TRACE"},
 }
 OTHER_VALUES = {

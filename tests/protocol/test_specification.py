@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from elt_assets.protocol.specification import secret_values, unknown_fields, violations
+from elt_assets.protocol.config_check import violations
+from elt_assets.protocol.specification import secret_values, unknown_fields
 
 SECRET = {"type": "string", "airbyte_secret": True}
 

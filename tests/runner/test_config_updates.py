@@ -84,6 +84,20 @@ def test_only_updated_properties_are_replaced(tmp_path: Path) -> None:
     assert source(tmp_path, "").config == {**CONFIG, "auth": {}}
 
 
+@pytest.mark.parametrize("mask", ["**********", "****", "***"])
+def test_a_mask_is_not_stored(mask: str, tmp_path: Path) -> None:
+    read(source(tmp_path, change(token="second")))
+    for update in ({"token": mask}, {"auth": {"refresh": mask, "kind": "oauth"}}):
+        with pytest.raises(SystemFailure, match=r"to a mask, and the credential") as caught:
+            read(source(tmp_path, change(**update)))
+        assert "the stored config is unchanged" in (caught.value.guidance or "")
+    assert source(tmp_path, "").config == {**CONFIG, "token": "second"}
+    same = {**CONFIG, "token": mask}  # a credential that looks like one, and is the user's own
+    store = tmp_path / "own.json"
+    read(source(tmp_path, change(token=mask, start_date="2027-01-01"), same, store=store))
+    assert source(tmp_path, "", same, store=store).config == {**same, "start_date": "2027-01-01"}
+
+
 FORMS = {
     "type": "object",
     "properties": {

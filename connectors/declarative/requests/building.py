@@ -31,8 +31,8 @@ from connectors.declarative.requests.records.selector import LoadSchema, Selecto
 from connectors.declarative.requests.requester import Requester
 from connectors.declarative.requests.retriever import Retriever
 from connectors.sdk.durations import parse_duration
-from connectors.sdk.http import is_ignored
 from connectors.sdk.http.authenticators import basic, bearer
+from connectors.sdk.http.client import is_ignored
 from elt_assets.errors import ConfigError, SystemFailure
 
 _POSITION = frozenset({"place", "parameters"})

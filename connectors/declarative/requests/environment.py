@@ -17,8 +17,12 @@ from tempfile import SpooledTemporaryFile
 from typing import Any
 
 from connectors.declarative.requests.auth.tokens import Credentials
-from connectors.sdk.http import Connections, HttpClient, Limiter, Policy, Request, Response
+from connectors.sdk.http import HttpClient
 from connectors.sdk.http.client import OnWait
+from connectors.sdk.http.connections import Connections
+from connectors.sdk.http.messages import Request, Response
+from connectors.sdk.http.rate_limit import Limiter
+from connectors.sdk.http.retry import Policy
 from connectors.sdk.reports import report_wait
 from connectors.sdk.stopping import pause
 from elt_assets.errors import EltError

@@ -15,7 +15,8 @@ from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import Decoder
 from connectors.sdk.encoding import encode
-from connectors.sdk.http import Response, urls
+from connectors.sdk.http import urls
+from connectors.sdk.http.messages import Response
 from connectors.sdk.http.paginators import EQUAL_PAGES, MAX_EQUAL_PAGES, PageTrail
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError

@@ -22,8 +22,9 @@ from connectors.declarative.requests.failures.policy import (
 )
 from connectors.declarative.requests.options import joined, origin_of, with_query
 from connectors.sdk.encoding import encode
-from connectors.sdk.http import HttpClient, Request, Response
+from connectors.sdk.http import HttpClient
 from connectors.sdk.http.connections import timeouts
+from connectors.sdk.http.messages import Request, Response
 from connectors.sdk.http.urls import is_within, origin, parsed
 from connectors.sdk.stopping import check_stopped
 from elt_assets.errors import ConfigError, EltError

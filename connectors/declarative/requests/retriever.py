@@ -15,7 +15,8 @@ from connectors.declarative.requests.failures.policy import may_lack_records
 from connectors.declarative.requests.pages import LoopGuard, Paginator, View
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Added, Requester, SliceRequests
-from connectors.sdk.http import Response, is_ignored
+from connectors.sdk.http.client import is_ignored
+from connectors.sdk.http.messages import Response
 from connectors.sdk.items import Record
 from elt_assets.errors import EltError
 

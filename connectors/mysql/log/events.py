@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from connectors.cdc.texts import RESET, RESET_ALL
 from connectors.mysql.log.dump import FORMAT, ROTATE
 from connectors.mysql.log.fields import Reader
 from connectors.mysql.log.forms import (
@@ -183,7 +184,7 @@ class EventDecoder:
             raise ConfigError(
                 f"the log has a transaction {form}",
                 guidance="set gtid_mode and enforce_gtid_consistency to ON, leave gtid_next at AUTOMATIC, "
-                "and reset the streams (`elt reset`)",
+                f"and {RESET_ALL}",
             )
         self._is_open = False
         time = _commit_time(body) or seconds * 1_000_000
@@ -282,12 +283,12 @@ def _make_error(kind: int) -> EltError:
     if kind == _PARTIAL:
         return ConfigError(
             "the log has only parts of JSON values",
-            guidance="SET GLOBAL binlog_row_value_options = ''; and reset the streams (`elt reset`)",
+            guidance=f"SET GLOBAL binlog_row_value_options = ''; and {RESET_ALL}",
         )
     if kind == _INCIDENT:
         return ConfigError(
             "the server says that its log has lost changes (an incident event)",
-            guidance="reset the streams of the connection (`elt reset`), so that they are read in full",
+            guidance=RESET_ALL,
         )
     return SystemFailure(
         f"the log has an event of the unknown kind {kind}",
@@ -333,8 +334,8 @@ def _require_all(form: TableForm, count: int, masks: Sequence[bytes]) -> None:
         raise ConfigError(
             f"the log has only some columns of rows of {quote_name(form.database, form.name)}: a session "
             "wrote it without full images",
-            guidance="SET GLOBAL binlog_row_image = 'FULL'; in no session set another value, and reset the "
-            "stream (`elt reset`)",
+            guidance="SET GLOBAL binlog_row_image = 'FULL'; in no session set another value, and "
+            f"{RESET}",
         )
 
 

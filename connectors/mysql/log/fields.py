@@ -16,6 +16,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import NamedTuple
 
+from connectors.cdc.texts import RESET
 from connectors.mysql.log.decimals import count_bytes, make_decoder
 from connectors.mysql.log.json_text import json_text
 from elt_assets.errors import ConfigError
@@ -84,8 +85,8 @@ def make_reader(field: Field) -> Reader:
         raise ConfigError(
             f"the column {field.name!r} has a type of an old form (number {field.type}), which the log does "
             "not describe",
-            guidance="run ALTER TABLE … FORCE on its table, which writes it in the present form, and reset "
-            "the stream (`elt reset`)",
+            guidance="run ALTER TABLE … FORCE on its table, which writes it in the present form, and "
+            f"{RESET}",
         )
     return make(field)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from connectors.cdc.texts import RESET
 from connectors.mysql.log import fields
 from connectors.mysql.log.fields import Field, make_reader
 from connectors.mysql.sql import quote_name
@@ -32,6 +33,13 @@ class TableForm:
     database: str
     name: str
     fields: tuple[Field, ...]
+
+    def __str__(self) -> str:
+        return quote_name(self.database, self.name)
+
+    @property
+    def names(self) -> list[str]:
+        return [described.name for described in self.fields]
 
 
 @dataclass(frozen=True)
@@ -82,7 +90,7 @@ def parse_table(body: bytes, *, is_mariadb: bool) -> LoggedTable:
         table = quote_name(database, name)
         raise ConfigError(
             f"the log does not have the names of the columns of {table}: a part was written without them",
-            guidance="SET GLOBAL binlog_row_metadata = 'FULL'; and reset the stream (`elt reset`)",
+            guidance=f"SET GLOBAL binlog_row_metadata = 'FULL'; and {RESET}",
         )
     described = _describe(names, columns, optional, is_mariadb=is_mariadb)
     return LoggedTable(

@@ -22,27 +22,28 @@ events of the log, which have times: the server must have the same at the same p
 last transaction; of a table of which only a snapshot was read, it is how the log's file begins.
 
 **A table that is read in full again**, after a reset, has rows in the lake that may be gone: a truncation
-comes after its snapshot, with a number less than those of its rows (`connectors.cdc.fields`).
+comes after its snapshot, with a number less than those of its rows (`connectors.cdc.read`).
 
 Tests: `tests/connectors/mysql/test_log.py`, `tests/connectors/mysql/test_log_positions.py`
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any
 
-from connectors.mysql.log.position import Gtid, Position, find_common, parse_position
+from connectors.cdc import reader
+from connectors.cdc.reader import Json, LogState
+from connectors.cdc.texts import RESET_ALL
+from connectors.mysql.log.position import Position, parse_position
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 
-_FORM = 1
 _MARIADB, _MYSQL = "mariadb", "mysql"
 DROPPED, RENAMED = "dropped", "renamed"
-RESET = "reset the streams of the connection (`elt reset`), so that they are read in full"
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,15 @@ class Place:
     end: int = 0
     size: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
-class TableState:
-    """What is known of one table.
+class TableState(reader.TableState):
+    """What is known of one table. Its `progress` is a state of `connectors.mysql.stream`.
 
     Attributes:
         position: its transactions are in the table.
         number: the last one of `_ab_cdc_cursor`.
         moved: when the position was moved, in microseconds since 1970.
-        progress: the state of its snapshot, if it is not complete.
         place: of the end of the last transaction; of the beginning of the log's file, if none was read.
         absence: why there is no table of the name (DROPPED, RENAMED); empty if there is one.
     """
@@ -80,61 +77,32 @@ class TableState:
     position: Position
     number: int
     moved: int
-    progress: Mapping[str, Any] | None = None
-    is_complete: bool = False
     place: Place | None = None
     absence: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        state: dict[str, Any] = {
+        json: dict[str, Any] = {
             "gtids": str(self.position),
             "number": self.number,
             "moved": self.moved,
             "complete": self.is_complete,
         }
         if self.progress is not None:
-            state["progress"] = dict(self.progress)
+            json["progress"] = dict(self.progress)
         if self.place is not None:
-            state["place"] = self.place.to_json()
+            json["place"] = asdict(self.place)
         if self.absence:
-            state["absence"] = self.absence
-        return state
-
-    def move(
-        self, position: Position, number: int, moved: int, place: Place | None, absence: str
-    ) -> TableState:
-        """Return the state with the transactions of a position as well."""
-        return replace(
-            self,
-            position=self.position.union(position),
-            number=number,
-            moved=moved,
-            place=place or self.place,
-            absence=absence,
-        )
+            json["absence"] = self.absence
+        return json
 
 
-@dataclass
-class LogState:
-    """A state of the group of tables."""
+BinlogState = LogState[TableState]
+"""A state of the tables of a server."""
 
-    is_mariadb: bool
-    tables: dict[StreamId, TableState] = field(default_factory=dict)
 
-    @property
-    def position(self) -> Position:
-        """The transactions that all tables have."""
-        return find_common([table.position for table in self.tables.values()])
-
-    def lacks(self, stream: StreamId, gtid: Gtid) -> bool:
-        """Return whether a table does not have a transaction yet."""
-        return gtid not in self.tables[stream].position
-
-    def to_state(self) -> GroupState:
-        """Return the state as the SDK sends it."""
-        shared = {"form": _FORM, "server": _MARIADB if self.is_mariadb else _MYSQL}
-        tables = {name: table.to_json() for name, table in self.tables.items()}
-        return GroupState(shared, tables, is_independent=True)
+def describe_log(*, is_mariadb: bool) -> Json:
+    """Return what the states have of a server: its kind. The server itself may be replaced."""
+    return {"server": _MARIADB if is_mariadb else _MYSQL}
 
 
 def compute_digest(events: Iterable[bytes]) -> str:
@@ -148,8 +116,10 @@ def compute_digest(events: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def load_state(state: GroupState, *, is_mariadb: bool) -> LogState:
-    """Return a state.
+def load_state(
+    state_to_load: GroupState, *, is_mariadb: bool, is_configured: Callable[[StreamId], bool]
+) -> BinlogState:
+    """Return a state, without the tables that the config does not have any more.
 
     Args:
         is_mariadb: what the server is.
@@ -157,39 +127,27 @@ def load_state(state: GroupState, *, is_mariadb: bool) -> LogState:
     Raises:
         ConfigError: it is not of this source, or of another kind of server.
     """
-    shared = state.shared
-    try:
-        is_known, kind = shared["form"] == _FORM, shared["server"]
-        was_mariadb = {_MARIADB: True, _MYSQL: False}[kind]
-        tables = {
-            name: _parse_table(part, is_mariadb=was_mariadb) for name, part in state.streams.items()
-        }
-    except (KeyError, TypeError, ValueError, AttributeError):
+    loaded = reader.load_state(state_to_load, _parse_log, _parse_table, is_configured)
+    if loaded.shared != describe_log(is_mariadb=is_mariadb):
         raise ConfigError(
-            "the state is not one of `incremental: log`",
-            guidance=f"after a change of `incremental`, {RESET}",
-        ) from None
-    if not is_known:
-        raise ConfigError(
-            "the state is of a newer version of this source",
-            guidance=f"install that version, or {RESET}",
+            f"the state is of a server of the kind {loaded.shared['server']}, and this one is not",
+            guidance=f"if the database has moved, {RESET_ALL}",
         )
-    if was_mariadb != is_mariadb:
-        raise ConfigError(
-            f"the state is of a server of the kind {kind}, and this one is not",
-            guidance=f"if the database has moved, {RESET}",
-        )
-    return LogState(is_mariadb, tables)
+    return loaded
 
 
-def _parse_table(state: Mapping[str, Any], *, is_mariadb: bool) -> TableState:
-    place = state.get("place")
+def _parse_log(shared: Json) -> Json:
+    return describe_log(is_mariadb={_MARIADB: True, _MYSQL: False}[shared["server"]])
+
+
+def _parse_table(json: Json, shared: Json) -> TableState:
+    place = json.get("place")
     return TableState(
-        parse_position(state["gtids"], is_mariadb=is_mariadb),
-        int(state["number"]),
-        int(state["moved"]),
-        state.get("progress"),
-        bool(state["complete"]),
+        parse_position(json["gtids"], is_mariadb=shared["server"] == _MARIADB),
+        int(json["number"]),
+        int(json["moved"]),
         None if place is None else Place(**place),
-        str(state.get("absence", "")),
+        str(json.get("absence", "")),
+        progress=json.get("progress"),
+        is_complete=bool(json["complete"]),
     )

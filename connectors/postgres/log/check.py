@@ -1,18 +1,25 @@
-"""Whether the log can be read as the config says, and the SQL that mends what is missing."""
+"""Whether the log can be read as the config says, and the SQL that mends what is missing: which tables, and
+which of their columns, the publication has for this source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from connectors.postgres.catalog import PARTITIONED, Relation
+from connectors.postgres.catalog import PARTITIONED, TABLE, Relation, Table
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.log.publication import PublishedTables
 from connectors.postgres.log.slot import find_slot
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_text
 from elt_assets.errors import ConfigError, Problems
 
+COLUMN_LISTS = 150000
+"""The first version that publishes parts of tables."""
+_PUBLISHED = """
+SELECT schemaname::text AS schema, tablename::text AS name, {parts}
+FROM pg_catalog.pg_publication_tables WHERE pubname = {name}
+"""
 _SETTINGS = """
 SELECT pg_is_in_recovery() AS is_standby, current_setting('wal_level') AS level,
   current_setting('max_replication_slots')::int AS most,
@@ -32,6 +39,50 @@ FROM pg_catalog.pg_class c WHERE c.oid IN ({oids})
 """
 _FULL, _DEFAULT = "f", "d"
 _ALL_KINDS = "publish = 'insert, update, delete, truncate'"
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """What is published of a table. `columns`: None for all; `condition`: the rows, empty for all."""
+
+    columns: frozenset[str] | None
+    condition: str
+
+    def narrow(self, table: Table) -> Table:
+        """Return a table with the columns and rows that the log has: the server does not log generated
+        columns, and changes of a table that inherits from this one are changes of that table."""
+        columns = [
+            column
+            for column in table.columns
+            if not column.is_generated and (self.columns is None or column.name in self.columns)
+        ]
+        names = {column.name for column in columns}
+        return replace(
+            table,
+            columns=tuple(columns),
+            key=table.key if names.issuperset(table.key) else (),
+            condition=self.condition,
+            is_alone=table.relation.kind == TABLE,
+        )
+
+
+PublishedTables = Mapping[tuple[str, str], PublishedTable]
+"""The tables of a publication by schema and name."""
+
+
+def list_published(session: Session, publication: str, version: int) -> PublishedTables:
+    """Return the tables of a publication by schema and name; empty if there is none of that name."""
+    parts = "NULL::text[] AS columns, '' AS condition"
+    if version >= COLUMN_LISTS:
+        parts = "attnames::text[] AS columns, coalesce(rowfilter, '') AS condition"
+    rows = session.rows(_PUBLISHED.format(parts=parts, name=quote_text(publication)))
+    return {
+        (row["schema"], row["name"]): _describe(row["columns"], row["condition"]) for row in rows
+    }
+
+
+def _describe(columns: Sequence[str] | None, condition: str) -> PublishedTable:
+    return PublishedTable(None if columns is None else frozenset(columns), condition)
 
 
 def check_log(session: Session, config: PostgresConfig, relations: Sequence[Relation]) -> None:

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from connectors.cdc.columns import RESET
+from connectors.cdc.texts import RESET
 from connectors.postgres.catalog import Relation
 from connectors.postgres.session import Session
 from connectors.postgres.sql import quote_name, quote_text
@@ -93,22 +93,18 @@ WHERE m.pnpubid = {publication} AND c.oid IN ({oids})
 
 @dataclass(frozen=True)
 class TableForm:
-    """A table in the catalog. What the server numbers is by its number, which stays when it is renamed.
+    """A table as a state has it. What the server numbers is by its number, which stays when it is renamed.
 
     Attributes:
-        columns: the number and the type of each column, by its name: of all, or of those that are read. A
-            state also has those that were read and are gone, so that one that comes again is recognised.
-        left_out: the names of the columns that the catalog of the stream did not have when it was first read.
-        seen: the names of all its columns.
+        columns: the number and the type of each column that is read, by its name; also of those that were
+            read and are gone, so that one that comes again is recognised.
         parts: the file of the table, or of each of its partitions; 0 if it is unknown.
         names: labels of enums and attributes of composite types, by their numbers: of the types of `columns`.
         members: the entries of the catalog that make it a part of the publication.
         version: the transaction that changed the publication last. Of a table that is published with its
             schema, also the one that changed the table: it may have been in another schema for a while.
-        readers: the numbers in `names` that each column uses, by its name; not in a state.
-        part_names: the quoted names of `parts`; not in a state.
-        unlogged: the quoted names of partitions whose changes no log has; not in a state.
-        heirs: the quoted names of tables that inherit from it and are no partitions; not in a state.
+        left_out: the names of the columns that the catalog of the stream did not have when it was first read.
+        seen: the names of all its columns.
     """
 
     columns: Mapping[str, tuple[int, int]]
@@ -116,12 +112,8 @@ class TableForm:
     names: Mapping[str, str]
     members: frozenset[str]
     version: str
-    left_out: frozenset[str] = frozenset()
-    seen: frozenset[str] = frozenset()
-    readers: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
-    part_names: Mapping[int, str] = field(default_factory=dict, compare=False)
-    unlogged: Sequence[str] = field(default=(), compare=False)
-    heirs: Sequence[str] = field(default=(), compare=False)
+    left_out: frozenset[str]
+    seen: frozenset[str]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -148,8 +140,39 @@ class TableForm:
         seen = frozenset(form["seen"])
         return cls(columns, parts, names, members, str(form["version"]), left_out, seen)
 
+    def list_new_parts(self, before: TableForm) -> list[int]:
+        """Return the numbers of the partitions that it had not before."""
+        return sorted(self.parts.keys() - before.parts.keys())
+
+    def forget_files(self) -> TableForm:
+        """Return the form of a table of which the log has told that its files were replaced."""
+        return replace(self, parts=dict.fromkeys(self.parts, 0))
+
+
+@dataclass(frozen=True)
+class CatalogTable:
+    """A table in the catalog of the server.
+
+    Attributes:
+        columns, parts, names, members, version: as in `TableForm`, of all its columns.
+        readers: the numbers in `names` that each column uses, by its name.
+        part_names: the quoted names of `parts`.
+        unlogged: the quoted names of partitions whose changes no log has.
+        heirs: the quoted names of tables that inherit from it and are no partitions.
+    """
+
+    columns: Mapping[str, tuple[int, int]]
+    parts: Mapping[int, int]
+    names: Mapping[str, str]
+    members: frozenset[str]
+    version: str
+    readers: Mapping[str, Sequence[str]]
+    part_names: Mapping[int, str]
+    unlogged: Sequence[str]
+    heirs: Sequence[str]
+
     def select(self, names: Iterable[str], before: TableForm | None = None) -> TableForm:
-        """Return the form of which only the columns of some names are read, as a state has it.
+        """Return the form of which only the columns of some names are read.
 
         A column that the table has, and the catalog has not, when the catalog is read for the first time is
         not wanted. One that came later is: its values are counted as not stored, until there is another
@@ -159,22 +182,17 @@ class TableForm:
         Args:
             before: that of the last sync, if there is one.
         """
-        chosen = {name: self.columns[name] for name in names if name in self.columns}
-        names = {n: self.names[n] for column in chosen for n in self.readers.get(column, ())}
-        seen = frozenset(self.columns)
-        left_out = seen - chosen.keys()
-        read = replace(self, columns=chosen, names=names, left_out=left_out, seen=seen)
-        if before is None:
-            return read
-        gone = {n: numbers for n, numbers in before.columns.items() if n not in self.columns}
-        is_same = before.columns.keys() == chosen.keys() | gone.keys()
-        left_out = before.left_out if is_same else left_out & before.seen
-        parts = {oid: before.parts.get(oid) or file for oid, file in self.parts.items()}
-        return replace(read, columns=gone | chosen, parts=parts, left_out=left_out)
-
-    def list_new_parts(self, before: TableForm) -> list[int]:
-        """Return the numbers of the partitions that it had not before."""
-        return sorted(self.parts.keys() - before.parts.keys())
+        columns = {name: self.columns[name] for name in names if name in self.columns}
+        labels = {n: self.names[n] for column in columns for n in self.readers.get(column, ())}
+        seen, parts = frozenset(self.columns), self.parts
+        left_out = seen - columns.keys()
+        if before is not None:
+            gone = {n: numbers for n, numbers in before.columns.items() if n not in self.columns}
+            is_same = before.columns.keys() == columns.keys() | gone.keys()
+            left_out = before.left_out if is_same else left_out & before.seen
+            parts = {oid: before.parts.get(oid) or file for oid, file in self.parts.items()}
+            columns = gone | columns
+        return TableForm(columns, parts, labels, self.members, self.version, left_out, seen)
 
     def list_rewritten(self, before: TableForm) -> list[str]:
         """Return the quoted names of the parts that have another file than before."""
@@ -183,10 +201,6 @@ class TableForm:
             for oid, file in self.parts.items()
             if before.parts.get(oid, 0) not in (0, file)
         )
-
-    def forget_files(self) -> TableForm:
-        """Return the form of a table of which the log has told that its files were replaced."""
-        return replace(self, parts=dict.fromkeys(self.parts, 0))
 
 
 def describe_rewritten(parts: Sequence[str]) -> str:
@@ -199,10 +213,10 @@ def describe_rewritten(parts: Sequence[str]) -> str:
     )
 
 
-def read_forms(
+def read_tables(
     session: Session, relations: Sequence[Relation], publication: str, version: int
-) -> dict[int, TableForm]:
-    """Return the forms of tables, with all their columns, by their numbers.
+) -> dict[int, CatalogTable]:
+    """Return tables by their numbers.
 
     Args:
         version: of the server.
@@ -215,13 +229,13 @@ def read_forms(
         for query in (_COLUMNS, _PARTS, _HEIRS, _NAMES)
     )
     members, versions = _read_members(session, oids, publication, version)
-    forms = {}
+    tables = {}
     for oid in (relation.oid for relation in relations):
         logged = [row for row in parts[oid] if row["is_logged"]]
         readers: defaultdict[str, list[str]] = defaultdict(list)
         for row in names[oid]:
             readers[row["reader"]].append(row["number"])
-        forms[oid] = TableForm(
+        tables[oid] = CatalogTable(
             {row["name"]: (row["number"], row["type"]) for row in columns[oid]},
             {row["oid"]: row["file"] for row in logged},
             {row["number"]: row["name"] for row in names[oid]},
@@ -232,7 +246,7 @@ def read_forms(
             unlogged=[_quote_row(row) for row in parts[oid] if not row["is_logged"]],
             heirs=[_quote_row(row) for row in heirs[oid]],
         )
-    return forms
+    return tables
 
 
 def _read_members(

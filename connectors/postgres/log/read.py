@@ -1,160 +1,136 @@
-"""One read of the log: the snapshots of tables that have none, then the changes up to the present end.
+"""One read of the log that a slot keeps.
 
-The changes are read in windows. Those of a window are written as Arrow files, one for each table and form,
-which are the slices of its streams. When they are committed, with the position of the window's end, the slot
-is moved there. A read that is interrupted leaves the slot where it was, and its files are removed.
-
-A table that cannot be read is left out, and the others go on. It keeps its state, and the slot keeps the log
-for it, until it is read again, reset, or excluded.
+When a window is committed, the slot is moved to its end, if all tables have come there. A read that is
+interrupted leaves the slot where it was. A table that cannot be read keeps the slot where it is, until it is
+read again, reset, or excluded.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 
+from connectors.cdc.changes import ChangeFiles
+from connectors.cdc.reader import LogReader, LogState, ReadScope, TableItems
+from connectors.cdc.texts import RESET_ALL
 from connectors.postgres.check import read_version
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.log.changes import ChangeFiles
+from connectors.postgres.log.changes import MessageWriter
 from connectors.postgres.log.check import check_publication
-from connectors.postgres.log.forms import TableForm, describe_rewritten, read_forms
-from connectors.postgres.log.lsn import format_lsn
+from connectors.postgres.log.forms import CatalogTable, describe_rewritten, read_tables
 from connectors.postgres.log.slot import (
     Server,
     Slot,
     advance_slot,
     create_slot,
     find_slot,
+    format_lsn,
+    hold_slot,
     peek,
     read_server,
 )
 from connectors.postgres.log.start import TableStart
-from connectors.postgres.log.state import RESET, LogState, load_state
-from connectors.postgres.log.stream import LogStream
-from connectors.postgres.session import Answers, open_session
-from connectors.sdk import Wait, Warn
-from connectors.sdk.groups import (
-    GroupCheckpoint,
-    GroupItem,
-    GroupState,
-    StreamFailure,
-    StreamPart,
+from connectors.postgres.log.state import (
+    SlotState,
+    TableState,
+    describe_log,
+    drop_behind,
+    load_state,
+    require_same_log,
 )
-from connectors.sdk.slice_files import find_slice_folder
-from elt_assets.errors import ConfigError, EltError, TransientError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from connectors.postgres.session import Answers, open_session
+from connectors.postgres.stream import LogStream
+from connectors.sdk.groups import GroupState
+from connectors.sdk.items import Measure, Warn
+from elt_assets.errors import ConfigError, TransientError
+from elt_assets.protocol.airbyte.catalog import StreamId
 
 QUIET_BYTES = 16 << 20
 """Bytes of the log without a change of the streams from which the position is moved: each move is a commit
 of every table."""
 
 
-class LogRead:
-    """One read of some tables of the log.
+class SlotReader(LogReader[TableState]):
+    """The read of a slot."""
 
-    Args:
-        streams: streams of the source that are read from the log.
-        members: those to read.
-        is_acknowledged: see `StreamGroup.read`.
-    """
+    def __init__(self, config: PostgresConfig, scope: ReadScope[LogStream]):
+        self._config, self._scope = config, scope
+        self._name, self._publication = config.slot or "", config.publication or ""
+        self._slot: Slot
+        self._present: dict[int, CatalogTable] = {}
+        self._is_new_slot = self._keeps_slot = self._releases = False
+        self._behind: dict[StreamId, ConfigError] = {}
+        self._rewritten: dict[StreamId, list[str]] = {}
+        self._truncated: set[StreamId] = set()
+        self._end, self._begin = 0, ""
 
-    def __init__(
-        self,
-        config: PostgresConfig,
-        streams: Mapping[StreamId, LogStream],
-        members: Sequence[ConfiguredStream],
-        *,
-        is_acknowledged: bool,
-    ):
-        self._config, self._streams, self._members = config, streams, list(members)
-        self._is_acknowledged = is_acknowledged
-        self._is_new_slot = self._keeps_slot = False
-        self._behind: Mapping[StreamId, ConfigError] = {}
-        self._slot, self._publication = config.slot or "", config.publication or ""
+    def hold(self) -> AbstractContextManager[Callable[[], object]]:
+        return hold_slot(self._config, self._name)
 
-    def items(self, state: GroupState | None) -> Iterator[GroupItem]:
-        """Yield the slices and the states.
-
-        Raises:
-            EltError: the slot or a table cannot be read, or changes are lost.
-        """
-        log, slot = self._open(state)
-        for text in self._list_warnings(log, slot):
-            yield StreamPart(self._members[0].id, Warn(text))
-        for measure in slot.measures():
-            yield StreamPart(self._members[0].id, measure)
-        forms = self._read_forms()
-        rewritten: dict[StreamId, list[str]] = {}
-        for member in list(self._members):
-            stream = self._streams[member.id]
-            form = forms[stream.table.relation.oid]
-            table = log.tables.get(member.id)
-            if table is not None and table.is_complete and table.form is not None:
-                rewritten[member.id] = form.list_rewritten(table.form)
-            read = TableStart(self._config, stream, member, form, is_new_slot=self._is_new_slot)
-            try:
-                if member.id in self._behind:
-                    raise self._behind[member.id]
-                yield from read.items(log, slot.confirmed)
-            except EltError as error:
-                yield self._fail(member.id, error)
-        # One that is not complete, for the transactions of others, gets its changes after its next snapshot.
-        self._members = [member for member in self._members if log.tables[member.id].is_complete]
-        if self._members:
-            truncated: set[StreamId] = set()
-            yield from self._read_changes(log, slot.confirmed, truncated)
-            for member in self._members:
-                if rewritten.get(member.id) and member.id not in truncated:
-                    yield StreamPart(member.id, Warn(describe_rewritten(rewritten[member.id])))
-                    form = forms[self._streams[member.id].table.relation.oid]
-                    log.tables[member.id] = log.tables[member.id].take_files(form)
-                    yield GroupCheckpoint(log.to_state())
-
-    def _fail(self, stream: StreamId, error: EltError) -> StreamFailure:
-        """Go on without a stream. Its state stays as it is, so the slot is not moved any more."""
-        self._members = [member for member in self._members if member.id != stream]
-        return StreamFailure(stream, error)
-
-    def _read_forms(self) -> dict[int, TableForm]:
-        """Return what the tables are now, before the end of the log is looked for."""
-        relations = [self._streams[member.id].table.relation for member in self._members]
+    def load(self, state: GroupState | None) -> SlotState:
+        log = self._load_log(state)
+        # What the tables are is read before the end of the log is looked for.
+        relations = [stream.table.relation for stream in self._scope.streams.values()]
         with open_session(self._config, "the form of the tables is looked at") as session:
             check_publication(session, self._config, relations)
-            return read_forms(session, relations, self._publication, read_version(session))
+            version = read_version(session)
+            self._present = read_tables(session, relations, self._publication, version)
+        return log
 
-    def _open(self, state: GroupState | None) -> tuple[LogState, Slot]:
-        """Return the state to go on from, and the slot."""
-        with open_session(self._config, f"the slot {self._slot!r} is looked at") as session:
+    def _load_log(self, state: GroupState | None) -> SlotState:
+        """Return the state to go on from, of the slot."""
+        with open_session(self._config, f"the slot {self._name!r} is looked at") as session:
             server = read_server(session)
-            slot = find_slot(session, self._slot)
+            slot = find_slot(session, self._name)
         if slot is not None and slot.pid is not None:
             raise TransientError(
-                f"the slot {self._slot!r} is read by the process {slot.pid} of the server",
+                f"the slot {self._name!r} is read by the process {slot.pid} of the server",
                 guidance="wait until it ends; each connection needs a `slot` of its own",
             )
         if state is None:
-            return self._begin(server, exists=slot is not None)
-        log = load_state(state, self._slot)
+            return self._load_none(server, exists=slot is not None)
+        log = load_state(state, self._name, self._is_configured)
         if slot is None:
             raise ConfigError(
-                f"the slot {self._slot!r} is gone: the changes since the last sync are lost",
-                guidance="reset the streams of the connection (`elt reset`), so that they are read in full",
+                f"the slot {self._name!r} is gone: the changes since the last sync are lost",
+                guidance=RESET_ALL,
             )
-        log.tables = {
-            stream: table for stream, table in log.tables.items() if self._is_configured(stream)
-        }
-        log.check(server)
-        self._behind = log.drop_behind(slot.confirmed)
+        require_same_log(log, server)
+        self._behind = drop_behind(log, slot.confirmed)
         self._require_transaction(log, slot.confirmed)
-        if log.lsn is not None and slot.confirmed < log.lsn and self._has_all(log):
+        lsn = min((table.lsn for table in log.tables.values()), default=0)
+        if slot.confirmed < lsn and self._has_all(log, self._scope.members):
             # It was committed, and the slot was not moved any more; or a crash has moved it back.
-            advance_slot(self._config, self._slot, log.lsn)
-            slot = replace(slot, confirmed=log.lsn)
-        return log, slot
+            advance_slot(self._config, self._name, lsn)
+            slot = replace(slot, confirmed=lsn)
+        self._slot = slot
+        return log
 
-    def _require_transaction(self, log: LogState, confirmed: int) -> None:
+    def _load_none(self, server: Server, *, exists: bool) -> SlotState:
+        """Return the state of a first read. A slot that exists stays where it is: it may keep changes for
+        streams that are not read now, and of which no state tells."""
+        if exists:
+            self._keeps_slot = True
+        else:
+            create_slot(self._config, self._name)
+            self._is_new_slot = True
+        with open_session(self._config, f"the slot {self._name!r} is looked at") as session:
+            slot = find_slot(session, self._name)
+        if slot is None:
+            raise TransientError(
+                f"the slot {self._name!r} was dropped when it was to be read",
+                guidance="run it again",
+            )
+        self._slot = slot
+        return LogState(describe_log(self._name, server))
+
+    def _is_configured(self, stream: StreamId) -> bool:
+        """Return whether the config has a stream, which this read may have or not."""
+        schema = stream.namespace or ""
+        return schema in self._config.schemas and self._config.reads(schema, stream.name)
+
+    def _require_transaction(self, log: SlotState, confirmed: int) -> None:
         """Check that the slot gives the last transaction of the state, if that is after its position.
 
         Raises:
@@ -164,94 +140,76 @@ class LogRead:
         lsn = int.from_bytes(begin[1:9], "big")
         if lsn < confirmed or not begin:
             return
-        for batch in peek(self._config, self._slot, self._publication, lsn + 1):
+        for batch in peek(self._config, self._name, self._publication, lsn + 1):
             if begin in batch.column(0).to_pylist():
                 return
         raise ConfigError(
             f"the server does not have the transaction at {format_lsn(lsn)} that the state has: it was "
             "restored from a backup",
-            guidance=f"changes may be lost: {RESET}",
+            guidance=f"changes may be lost: {RESET_ALL}",
         )
 
-    def _is_configured(self, stream: StreamId) -> bool:
-        """Return whether the config has a stream, which this read may have or not."""
-        schema = stream.namespace or ""
-        return schema in self._config.schemas and self._config.reads(schema, stream.name)
+    def _has_all(self, log: SlotState, streams: Collection[StreamId]) -> bool:
+        """Return whether no other table needs the log that the slot keeps."""
+        return log.is_within(streams) and not self._keeps_slot
 
-    def _begin(self, server: Server, *, exists: bool) -> tuple[LogState, Slot]:
-        """Return the state of a first read. A slot that exists stays where it is: it may keep changes for
-        streams that are not read now, and of which no state tells."""
-        if exists:
-            self._keeps_slot = True
-        else:
-            create_slot(self._config, self._slot)
-            self._is_new_slot = True
-        with open_session(self._config, f"the slot {self._slot!r} is looked at") as session:
-            slot = find_slot(session, self._slot)
-        if slot is None:
-            raise TransientError(
-                f"the slot {self._slot!r} was dropped when it was to be read",
-                guidance="run it again",
-            )
-        return LogState(self._slot, server.identity, server.timeline), slot
-
-    def _has_all(self, log: LogState) -> bool:
-        """Return whether all tables of the slot are read: else the others need the log that it keeps."""
-        is_whole = {member.id for member in self._members}.issuperset(log.tables)
-        return is_whole and not self._keeps_slot
-
-    def _list_warnings(self, log: LogState, slot: Slot) -> Iterator[str]:
-        names = {member.id for member in self._members}
-        absent = sorted(str(name) for name in log.tables if name not in names)
+    def reports(self, log: SlotState) -> Iterator[Warn | Measure]:
+        absent = sorted(str(name) for name in log.tables if name not in self._scope.members)
         if absent:
-            yield (
+            yield Warn(
                 f"the slot keeps the log for streams that are not read now: {', '.join(absent)}. If they are "
                 "not to be read any more, add them to `exclude`"
             )
-        shortage = slot.describe_shortage(self._slot)
+        shortage = self._slot.describe_shortage(self._name)
         if shortage is not None:
-            yield shortage
+            yield Warn(shortage)
+        yield from self._slot.measures()
 
-    def _read_changes(
-        self, log: LogState, confirmed: int, truncated: set[StreamId]
-    ) -> Iterator[GroupItem]:
-        """Yield the changes up to the present end of the log, window by window.
+    def _find_present(self, stream: StreamId) -> CatalogTable:
+        """Return what a table is now."""
+        return self._present[self._scope.streams[stream].table.relation.oid]
 
-        Args:
-            truncated: gets the streams that were.
-        """
+    def snapshot(self, log: SlotState, stream: StreamId) -> TableItems[TableState]:
+        present, table = self._find_present(stream), log.tables.get(stream)
+        if table is not None and table.is_complete and table.form is not None:
+            self._rewritten[stream] = present.list_rewritten(table.form)
+        if stream in self._behind:
+            raise self._behind[stream]
+        start = TableStart(
+            self._config,
+            self._scope.streams[stream],
+            self._scope.members[stream],
+            present,
+            is_new_slot=self._is_new_slot,
+        )
+        yield from start.items(table, self._slot.confirmed)
+
+    def changes(self, log: SlotState, files: ChangeFiles) -> Generator[bool, None, None]:
         with open_session(self._config, "the end of the log is looked for") as session:
             end = read_server(session).lsn
-        start = confirmed
-        while start < end and self._members:
-            moves = self._is_acknowledged and self._has_all(log)
-            start = min(start + (self._config.window_megabytes << 20), end) if moves else end
-            with tempfile.TemporaryDirectory(
-                prefix="elt-pg-log-", dir=find_slice_folder()
-            ) as folder:
-                files = self._write_changes(log, start, Path(folder))
-                for stream, error in files.failures.items():
-                    yield self._fail(stream, error)
-                truncated |= files.truncated
-                slices = list(files.close())
-                places = [log.tables[member.id].lsn for member in self._members]
-                stored = min(places, default=start)
-                if not slices and not files.failures and start - stored < QUIET_BYTES:
-                    continue
-                yield from slices
-                for member in self._members:
-                    log.tables[member.id] = log.tables[member.id].move(start, files.begin)
-                for stream in files.truncated - files.failures.keys():
-                    log.tables[stream] = log.tables[stream].forget_files()
-                yield GroupCheckpoint(log.to_state())
-                yield Wait()
-            if moves and self._has_all(log):
-                advance_slot(self._config, self._slot, start)
+        self._end = self._slot.confirmed
+        while self._end < end:
+            self._releases = self._scope.is_acknowledged and self._has_all(log, files.keys)
+            window_end = min(self._end + (self._config.window_megabytes << 20), end)
+            self._end = window_end if self._releases else end
+            with Answers(self._config, "values of the log are converted") as answers:
+                writer = MessageWriter(files, self._scope, log, answers.rows)
+                for batch in peek(self._config, self._name, self._publication, self._end):
+                    writer.add(batch)
+            self._begin = writer.begin
+            self._truncated |= files.truncated
+            yield self._end - min(log.tables[name].lsn for name in files.keys) >= QUIET_BYTES
 
-    def _write_changes(self, log: LogState, end: int, folder: Path) -> ChangeFiles:
-        """Return the changes of the transactions that were committed before a position, in a folder."""
-        with Answers(self._config, "values of the log are converted") as answers:
-            files = ChangeFiles(folder, self._streams, self._members, log, answers.rows)
-            for batch in peek(self._config, self._slot, self._publication, end):
-                files.add(batch)
-        return files
+    def move(self, stream: StreamId, table: TableState) -> TableState:
+        moved = table.move(self._end, self._begin)
+        return moved.forget_files() if stream in self._truncated else moved
+
+    def release(self, log: SlotState, files: ChangeFiles) -> None:
+        if self._releases and self._has_all(log, files.keys):
+            advance_slot(self._config, self._name, self._end)
+
+    def finish(self, log: SlotState, stream: StreamId) -> TableItems[TableState]:
+        table, rewritten = log.tables[stream], self._rewritten.get(stream)
+        if rewritten and stream not in self._truncated and table.form is not None:
+            yield Warn(describe_rewritten(rewritten))
+            yield replace(table, form=replace(table.form, parts=self._find_present(stream).parts))

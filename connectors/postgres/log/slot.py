@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.cdc.texts import RESET_ALL
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.log.lsn import format_lsn, parse_lsn
 from connectors.postgres.log.waits import LOCK_TIMEOUT, WRITERS_OF_SERVER, describe_wait
 from connectors.postgres.session import Session, open_session, open_watch
 from connectors.postgres.sql import quote_name, quote_text
-from connectors.sdk import Measure
+from connectors.sdk.items import Measure
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 
 PLUGIN = "pgoutput"
@@ -34,6 +34,17 @@ SELECT plugin::text AS plugin, slot_type::text AS kind, coalesce(database::text,
   database IS NOT DISTINCT FROM current_database() AS is_here
 FROM pg_catalog.pg_replication_slots WHERE slot_name = {name}
 """
+
+
+def parse_lsn(text: str) -> int:
+    """Return an LSN, such as 16/B374D848, as a number."""
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def format_lsn(lsn: int) -> str:
+    """Return an LSN as the server writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,7 @@ def find_slot(session: Session, name: str) -> Slot | None:
         raise ConfigError(
             f"the slot {name!r} is lost: the server has removed the log that it needs",
             guidance=f"drop it ({drop_sql(name)}), raise max_slot_wal_keep_size or read more often, and "
-            "reset the streams of the connection (`elt reset`), so that they are read in full",
+            f"{RESET_ALL}",
         )
     return Slot(
         parse_lsn(row["confirmed"]), row["pid"], row["status"], row["room"], row["retained"]

@@ -26,7 +26,7 @@ table that deduplicates has each once.
 
 **A table that is read in full again**, after a reset, or because another one has its name now (the log does
 not tell: it is known by its number, OID), has rows in the lake that may be gone: a truncation comes after its
-snapshot, with a number less than those of its rows (`connectors.cdc.fields`).
+snapshot, with a number less than those of its rows (`connectors.cdc.read`).
 
 Tests: `tests/connectors/postgres/test_log_state.py`, `tests/connectors/postgres/test_log.py`,
 `tests/connectors/postgres/test_log_servers.py`
@@ -34,29 +34,27 @@ Tests: `tests/connectors/postgres/test_log_state.py`, `tests/connectors/postgres
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from connectors.cdc import reader
+from connectors.cdc.reader import Json, LogState
+from connectors.cdc.texts import RESET, RESET_ALL
 from connectors.postgres.log.forms import TableForm
-from connectors.postgres.log.lsn import format_lsn, parse_lsn
-from connectors.postgres.log.slot import Server
+from connectors.postgres.log.slot import Server, format_lsn, parse_lsn
 from connectors.postgres.log.snapshots import TableSnapshot
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 
-_FORM = 1
-RESET = "reset the streams of the connection (`elt reset`), so that they are read in full"
-
 
 @dataclass(frozen=True)
-class TableState:
-    """What is known of one table.
+class TableState(reader.TableState):
+    """What is known of one table. Its `progress` is a position of `connectors.postgres.position`.
 
     Attributes:
         lsn: its transactions before this position of the log are in it.
-        position: the state of its snapshot, if it is not complete: see `connectors.postgres.position`.
         snapshots: those in which it was read, the oldest first, as long as the log may have transactions that
             they show.
         begin: the Begin message of the last transaction before the position, as hexadecimal digits: its
@@ -66,43 +64,42 @@ class TableState:
     """
 
     lsn: int
-    position: Mapping[str, Any] | None = None
     snapshots: tuple[TableSnapshot, ...] = ()
-    is_complete: bool = False
     begin: str = ""
     oid: int = 0
     form: TableForm | None = None
 
     def to_json(self) -> dict[str, Any]:
-        state: dict[str, Any] = {
-            "lsn": format_lsn(self.lsn),
-            "complete": self.is_complete,
-        }
-        if self.position is not None:
-            state["position"] = dict(self.position)
+        json: dict[str, Any] = {"lsn": format_lsn(self.lsn), "complete": self.is_complete}
+        if self.progress is not None:
+            json["position"] = dict(self.progress)
         if self.begin:
-            state["begin"] = self.begin
+            json["begin"] = self.begin
         if self.oid:
-            state["oid"] = self.oid
+            json["oid"] = self.oid
         if self.form is not None:
-            state["form"] = self.form.to_json()
+            json["form"] = self.form.to_json()
         if self.snapshots:
-            state["snapshots"] = [snapshot.to_json() for snapshot in self.snapshots]
-        return state
+            json["snapshots"] = [snapshot.to_json() for snapshot in self.snapshots]
+        return json
 
     @classmethod
-    def parse(cls, state: Mapping[str, Any]) -> TableState:
+    def parse(cls, json: Json) -> TableState:
         snapshots = [
             TableSnapshot.parse(
                 part["transactions"], int(part["number"]), is_partial=bool(part.get("partial"))
             )
-            for part in state.get("snapshots", ())
+            for part in json.get("snapshots", ())
         ]
-        lsn = parse_lsn(state["lsn"])
-        is_complete, begin = bool(state["complete"]), str(state.get("begin", ""))
-        oid = int(state.get("oid", 0))
-        form = TableForm.parse(state["form"]) if "form" in state else None
-        return cls(lsn, state.get("position"), tuple(snapshots), is_complete, begin, oid, form)
+        return cls(
+            parse_lsn(json["lsn"]),
+            tuple(snapshots),
+            str(json.get("begin", "")),
+            int(json.get("oid", 0)),
+            TableForm.parse(json["form"]) if "form" in json else None,
+            progress=json.get("position"),
+            is_complete=bool(json["complete"]),
+        )
 
     def add_snapshot(self, transactions: str, lsn: int, *, is_partial: bool = False) -> TableState:
         """Return the state with a snapshot in which the table is read now. `lsn`: the log's end after it was
@@ -120,12 +117,6 @@ class TableState:
         """Return the state of a table that was truncated."""
         return self if self.form is None else replace(self, form=self.form.forget_files())
 
-    def take_files(self, form: TableForm) -> TableState:
-        """Return the state with the files of a form, when it was told that they are others."""
-        return (
-            self if self.form is None else replace(self, form=replace(self.form, parts=form.parts))
-        )
-
     def move(self, lsn: int, begin: str) -> TableState:
         """Return the state at a position of the log.
 
@@ -137,97 +128,81 @@ class TableState:
         """
         begin = begin or self.begin
         if self.is_complete and all(snapshot.number <= lsn for snapshot in self.snapshots):
-            return replace(self, lsn=lsn, begin=begin, position=None, snapshots=())
+            return replace(self, lsn=lsn, begin=begin, progress=None, snapshots=())
         return replace(self, lsn=lsn, begin=begin)
 
 
-@dataclass
-class LogState:
-    """A state of the group of tables: which log it is, and how far each table is."""
-
-    slot: str
-    identity: str
-    timeline: int
-    tables: dict[StreamId, TableState] = field(default_factory=dict)
-
-    @property
-    def lsn(self) -> int | None:
-        """The position before which no table needs the log; None if there is no table."""
-        return min((table.lsn for table in self.tables.values()), default=None)
-
-    def to_state(self) -> GroupState:
-        """Return the state as the SDK sends it."""
-        shared = {"form": _FORM, "slot": self.slot, "timeline": self.timeline}
-        if self.identity:
-            shared["system"] = self.identity
-        tables = {name: table.to_json() for name, table in self.tables.items()}
-        return GroupState(shared, tables, is_independent=True)
-
-    def check(self, server: Server) -> None:
-        """Check that the log goes on from this state.
-
-        Raises:
-            ConfigError: changes are lost, or may be.
-        """
-        if self.identity and server.identity and self.identity != server.identity:
-            raise ConfigError(
-                f"the state is of the server {self.identity}, and this one is {server.identity}",
-                guidance=f"if the database has moved, {RESET}",
-            )
-        latest = max((table.lsn for table in self.tables.values()), default=0)
-        if self.timeline != server.timeline or server.lsn < latest:
-            raise ConfigError(
-                f"the log of the server is another one: it is at {format_lsn(server.lsn)} of the timeline "
-                f"{server.timeline}, and the state at {format_lsn(latest)} of {self.timeline}; the server "
-                "was restored from a backup, or failed over",
-                guidance=f"changes may be lost: {RESET}",
-            )
-
-    def drop_behind(self, confirmed: int) -> dict[StreamId, ConfigError]:
-        """Remove the tables whose changes the slot does not have any more; return the error of each.
-
-        Args:
-            confirmed: the position of the slot.
-        """
-        behind = [name for name, table in self.tables.items() if table.lsn < confirmed]
-        for name in behind:
-            del self.tables[name]
-        return {
-            name: ConfigError(
-                f"the slot {self.slot!r} is at {format_lsn(confirmed)}, after {name}: something else reads "
-                "the slot, or the state is an old one; the changes between are lost",
-                guidance="let each connection have a `slot` of its own, and reset the stream "
-                "(`elt reset`), so that it is read in full",
-            )
-            for name in behind
-        }
+SlotState = LogState[TableState]
+"""A state of the tables of a slot."""
 
 
-def load_state(state: GroupState, slot: str) -> LogState:
-    """Return a state.
+def describe_log(slot: str, server: Server) -> Json:
+    """Return what the states have of the log that a slot keeps."""
+    log: Json = {"slot": slot, "timeline": server.timeline}
+    return {**log, "system": server.identity} if server.identity else log
+
+
+def _parse_log(shared: Json) -> Json:
+    return describe_log(
+        str(shared["slot"]), Server(0, int(shared["timeline"]), str(shared.get("system", "")))
+    )
+
+
+def load_state(
+    state_to_load: GroupState, slot: str, is_configured: Callable[[StreamId], bool]
+) -> SlotState:
+    """Return a state, without the tables that the config does not have any more.
 
     Raises:
         ConfigError: it is not of this source, or of another slot.
     """
-    shared = state.shared
-    try:
-        is_known = shared["form"] == _FORM
-        tables = {name: TableState.parse(part) for name, part in state.streams.items()}
-        identity, timeline = str(shared.get("system", "")), int(shared["timeline"])
-        loaded = LogState(str(shared["slot"]), identity, timeline, tables)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    loaded = reader.load_state(
+        state_to_load, _parse_log, lambda table, _: TableState.parse(table), is_configured
+    )
+    if loaded.shared["slot"] != slot:
         raise ConfigError(
-            "the state is not one of `incremental: log`",
-            guidance=f"after a change of `incremental`, {RESET}",
-        ) from None
-    if not is_known:
-        raise ConfigError(
-            "the state is of a newer version of this source",
-            guidance=f"install that version, or {RESET}",
-        )
-    if loaded.slot != slot:
-        raise ConfigError(
-            f"the state is of the slot {loaded.slot!r}, and the config has {slot!r}",
-            guidance=f"correct `slot`, or {RESET}",
+            f"the state is of the slot {loaded.shared['slot']!r}, and the config has {slot!r}",
+            guidance=f"correct `slot`, or {RESET_ALL}",
         )
     return loaded
+
+
+def require_same_log(log: SlotState, server: Server) -> None:
+    """Check that the log of a server goes on from a state.
+
+    Raises:
+        ConfigError: changes are lost, or may be.
+    """
+    identity, timeline = log.shared.get("system", ""), log.shared["timeline"]
+    if identity and server.identity and identity != server.identity:
+        raise ConfigError(
+            f"the state is of the server {identity}, and this one is {server.identity}",
+            guidance=f"if the database has moved, {RESET_ALL}",
+        )
+    latest = max((table.lsn for table in log.tables.values()), default=0)
+    if timeline != server.timeline or server.lsn < latest:
+        raise ConfigError(
+            f"the log of the server is another one: it is at {format_lsn(server.lsn)} of the timeline "
+            f"{server.timeline}, and the state at {format_lsn(latest)} of {timeline}; the server "
+            "was restored from a backup, or failed over",
+            guidance=f"changes may be lost: {RESET_ALL}",
+        )
+
+
+def drop_behind(log: SlotState, confirmed: int) -> dict[StreamId, ConfigError]:
+    """Remove the tables whose changes the slot does not have any more; return the error of each.
+
+    Args:
+        confirmed: the position of the slot.
+    """
+    behind = [name for name, table in log.tables.items() if table.lsn < confirmed]
+    for name in behind:
+        del log.tables[name]
+    return {
+        name: ConfigError(
+            f"the slot {log.shared['slot']!r} is at {format_lsn(confirmed)}, after {name}: something else "
+            "reads the slot, or the state is an old one; the changes between are lost",
+            guidance=f"let each connection have a `slot` of its own, and {RESET}",
+        )
+        for name in behind
+    }

@@ -17,7 +17,9 @@ from msgspec import Raw
 from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
 from connectors.sdk.airbyte.state_file import SavedStates, load_states
 from connectors.sdk.encoding import encode
+from connectors.sdk.named_partitions import list_separate
 from connectors.sdk.reports import listen_to_config, listen_to_warnings
+from connectors.sdk.saved_config import begin_config, hold_config
 from connectors.sdk.source import Source
 from connectors.sdk.state.partitions import distinct, partition_name
 from connectors.sdk.stream import Stream
@@ -58,7 +60,7 @@ def run_command(source: Source, arguments: argparse.Namespace, output: SourceOut
         output.config_update(config)
 
     warn = partial(output.log, "WARN")
-    with listen_to_config(report), listen_to_warnings(warn), closing(source):
+    with listen_to_config(report), listen_to_warnings(warn), hold_config(), closing(source):
         return run(source, arguments, output) or 0
 
 
@@ -146,7 +148,7 @@ def _partitions(source: Source, arguments: argparse.Namespace, output: SourceOut
                 f"the source has no stream {str(configured.id)!r}",
                 guidance="run `discover` to see which streams it has",
             )
-        for context in distinct(stream.separate_partitions()):
+        for context in distinct(list_separate(stream)):
             name, encoded = partition_name(context), Raw(encode(context))
             descriptor = configured.id.descriptor
             output.partition(
@@ -195,4 +197,5 @@ def _config(source: Source, arguments: argparse.Namespace, output: SourceOutput)
     """Return the config as it is written; from now on its secrets are masked."""
     config = load_config(arguments.config)
     output.mask.add(secret_values(config, source.specification()))
+    begin_config(config)
     return config

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from connectors.sdk import Checkpoint, Document, Estimate, Item, Page, Stream
+from connectors.sdk import Checkpoint, Document, Stream
 from connectors.sdk.files.listing import FileListing
 from connectors.sdk.files.options import DocumentOptions, FileStreamConfig
 from connectors.sdk.files.read_files import FileVersion
 from connectors.sdk.files.rows import describe_time
 from connectors.sdk.files.schema import TYPES
 from connectors.sdk.files.storage import Storage
+from connectors.sdk.items import Estimate, Item, Page
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 

@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.sdk import Warn
 from connectors.sdk.files.globs import Glob, parse_glob
 from connectors.sdk.files.options import FileStreamConfig
 from connectors.sdk.files.read_files import LIMIT, FileVersion, ReadProgress, read_state
 from connectors.sdk.files.storage import Storage
+from connectors.sdk.items import Warn
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.sdk import Checkpoint, Estimate, Slice, SlicedStream
+from connectors.sdk import Checkpoint, Slice, SlicedStream
 from connectors.sdk.files.formats.delimited import Delimited
 from connectors.sdk.files.formats.excel import Excel
 from connectors.sdk.files.formats.file_format import PART_BYTES, FileFormat, FilePart
@@ -26,6 +26,7 @@ from connectors.sdk.files.read_files import LIMIT, FileVersion
 from connectors.sdk.files.rows import FileRows
 from connectors.sdk.files.schema import kind_of_schema, make_schema, merge_shapes
 from connectors.sdk.files.storage import Storage
+from connectors.sdk.items import Estimate
 from connectors.sdk.slices import Part
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 

@@ -23,6 +23,7 @@ from connectors.sdk.http.authenticators import (
 )
 from connectors.sdk.http.body import decoded
 from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.saved_config import latest_secret, replace_secret
 from elt_assets.errors import ConfigError, SystemFailure
 
 MARGIN_SECONDS = 60.0
@@ -128,14 +129,12 @@ class OAuth2ClientCredentials(OAuth2):
 
 
 class OAuth2RefreshToken(OAuth2):
-    """Authentication for a user who has given the client a refresh token.
+    """Authentication for a user who has given the client a refresh token. If the endpoint issues another one
+    with an access token, it is saved in the place that the config has the former one.
 
     Args:
         token_url: the absolute URL of the token endpoint.
         refresh_token: the refresh token of the config.
-        on_new_refresh_token: called with the refresh token that replaces it, if the endpoint issues a new one
-            with each access token. The previous one is then usually invalid, so that the next sync fails if
-            the new one is not saved.
         **client: the other arguments of `OAuth2`.
     """
 
@@ -144,26 +143,20 @@ class OAuth2RefreshToken(OAuth2):
         token_url: str,
         *,
         refresh_token: str,
-        on_new_refresh_token: Callable[[str], None] | None = None,
         **client: Any,
     ):
         super().__init__(token_url, **client)
         self._refresh_token = refresh_token
-        self._on_new_refresh_token = on_new_refresh_token
 
     def grant(self) -> Mapping[str, str]:
+        self._refresh_token = latest_secret(self._refresh_token)
         return {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
 
     def accept(self, answer: Mapping[str, Any]) -> None:
-        refresh_token = answer.get("refresh_token")
-        if (
-            isinstance(refresh_token, str)
-            and refresh_token
-            and refresh_token != self._refresh_token
-        ):
-            self._refresh_token = refresh_token
-            if self._on_new_refresh_token is not None:
-                self._on_new_refresh_token(refresh_token)
+        issued = answer.get("refresh_token")
+        if isinstance(issued, str) and issued and issued != self._refresh_token:
+            replace_secret(self._refresh_token, issued)
+            self._refresh_token = issued
 
 
 def usable_seconds(life: float) -> float:

@@ -238,7 +238,7 @@ class NextUrl(Paginator):
     path: Path
 
     def following(self, page: Page) -> PageRequest | None:
-        return _find_link(page, value_at(page.body, self.path))
+        return find_link(page, value_at(page.body, self.path))
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class LinkHeader(Paginator):
 
     def following(self, page: Page) -> PageRequest | None:
         links = ", ".join(page.response.headers.get_list("Link"))
-        return _find_link(page, link(links, self.relation))
+        return find_link(page, link(links, self.relation))
 
 
 class PageTrail:
@@ -335,7 +335,7 @@ class LoopGuard(PageTrail):
         self.count(page.response, is_equal=is_equal, limit=limit)
 
 
-def _find_link(page: Page, target: Any) -> PageRequest | None:
+def find_link(page: Page, target: Any) -> PageRequest | None:
     """Return the request for a page by its URL, which may be relative to the URL of the page before it.
 
     Raises:

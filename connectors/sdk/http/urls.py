@@ -1,4 +1,4 @@
-"""Parts of URLs: paths filled from a context, parameters of a query, origins, and links in a header."""
+"""Parts of URLs: parameters of a query, origins, and links in a header."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 
@@ -15,15 +14,11 @@ from elt_assets.errors import ConfigError, SystemFailure
 
 Origin = tuple[str, str, int | None]
 
-_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PORTS = {"http": 80, "https": 443}
 # A quoted text may contain commas and semicolons; so may a target.
 _PARAMETER = r';\s*([^\s=;,"]+)\s*(?:=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*)))?\s*'
 _LINK = re.compile(rf"<([^>]*)>\s*((?:{_PARAMETER})*)")
-
-_UNUSABLE = ("", ".", "..")
-"""Texts that change the meaning of a path, if they stand alone between two slashes."""
 
 
 def base(url: str) -> httpx.URL:
@@ -82,27 +77,6 @@ def join_path(base_url: httpx.URL, path: str) -> httpx.URL:
         return base_url
     relative = parsed("/" + path.lstrip("/"))
     return base_url.copy_with(raw_path=base_url.raw_path.rstrip(b"/") + relative.raw_path)
-
-
-def fill_path(path: str, context: Mapping[str, Any] | None) -> str:
-    """Return a path whose placeholders, `{name}`, are replaced by values of a context.
-
-    Raises:
-        SystemFailure: the context lacks a name, or has a value for it that cannot stand in a path.
-    """
-    values = context or {}
-
-    def value(match: re.Match[str]) -> str:
-        name = match[1]
-        replacement = text(values[name]) if values.get(name) is not None else ""
-        if replacement in _UNUSABLE:
-            raise SystemFailure(
-                f"the path {path!r} cannot be filled: the context has {values.get(name)!r} for {name!r}",
-                guidance="the parent's `get_child_context`, or `partitions`, must return a value for it",
-            )
-        return quote(replacement, safe="")
-
-    return _PLACEHOLDER.sub(value, path)
 
 
 def add_params(url: httpx.URL, params: Mapping[str, Any]) -> httpx.URL:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.sdk.declared_stream import make_schema
 from connectors.sdk.items import Record
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
@@ -43,7 +44,7 @@ class SelectedStream:
     @property
     def schema(self) -> dict[str, Any]:
         """The JSON schema of the selected fields."""
-        return _schema_without(self.stream.make_schema(), self.excluded)
+        return _schema_without(make_schema(self.stream), self.excluded)
 
     @property
     def key_properties(self) -> list[str]:
@@ -62,7 +63,7 @@ def stream_name(stream: Stream) -> str:
 
 def catalog_entry(stream: Stream) -> Entry:
     """Return a stream's entry of the catalog that `--discover` prints. Everything is selected by default."""
-    name, schema = stream_name(stream), dict(stream.make_schema())
+    name, schema = stream_name(stream), dict(make_schema(stream))
     key, cursor = _key_properties(stream), _cursor(stream)
     root: dict[str, Any] = {"inclusion": "available", "selected-by-default": True}
     root["table-key-properties"] = key
@@ -126,7 +127,7 @@ def _select(
         )
     configured = ConfiguredStream(stream=stream.describe(), sync_mode=_METHODS[method])
     always_kept = {*_key_properties(stream), cursor}
-    excluded = _find_excluded(stream.make_schema(), metadata, ())
+    excluded = _find_excluded(make_schema(stream), metadata, ())
     return SelectedStream(
         stream,
         configured,

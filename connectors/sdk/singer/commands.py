@@ -15,6 +15,7 @@ from typing import Any
 
 from connectors.sdk.items import Item, Page
 from connectors.sdk.reports import listen_to_config, listen_to_warnings
+from connectors.sdk.saved_config import begin_config, hold_config
 from connectors.sdk.singer.catalog import SelectedStream, catalog_entry, select_streams
 from connectors.sdk.singer.output import TapOutput, TapStreamOutput
 from connectors.sdk.singer.state import TapState, load_state_file, require_standard_format
@@ -60,7 +61,7 @@ def run_tap(source: Source, arguments: argparse.Namespace, output: TapOutput) ->
     command = next((run for name, run in _COMMANDS.items() if getattr(arguments, name)), _sync)
     save = partial(_save_config, source, arguments.config, output)
     warn = partial(output.log, "WARNING")
-    with listen_to_config(save), listen_to_warnings(warn), closing(source):
+    with listen_to_config(save), listen_to_warnings(warn), hold_config(), closing(source):
         return command(source, arguments, output) or 0
 
 
@@ -211,6 +212,7 @@ def _config(source: Source, arguments: argparse.Namespace, output: TapOutput) ->
     for path in arguments.config:
         merged |= load_config(path)
     output.mask.add(secret_values(merged, source.specification()))
+    begin_config(merged)
     return merged
 
 

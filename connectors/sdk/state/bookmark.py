@@ -48,7 +48,7 @@ _TIME = len("2024-01-01T00:00:00")
 
 
 class InvalidStreamSortException(SystemFailure):
-    """A stream declares `is_sorted`, but the replication key of a record is before the one of the previous
+    """A stream declares ascending order, but the replication key of a record is before that of the previous
     record.
 
     Spec: "The Impact of Sorting on Incremental Sync".
@@ -335,7 +335,7 @@ class Bookmark:
         return InvalidStreamSortException(
             f"the records are not sorted by {self._field!r}: {value!r} comes after {self._highest!r}, in the "
             f"record with {values or 'no other field'}"[:1_000],
-            guidance="sort the records by the replication key, or leave out `is_sorted`",
+            guidance="sort the records by the replication key, or leave out `order`",
         )
 
 

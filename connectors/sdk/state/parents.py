@@ -1,12 +1,12 @@
 """The partitions of child streams, which are read from their parent once in a read of all streams.
 
-A read opens a scope (`share_parents`). In it, the contexts that a parent has yielded are kept, for all of
-its child streams; beyond `MEMORY` bytes they are in a temporary file. They are collected for the first child
-stream, or while the parent is read for itself, if that read has all of its records: it begins at no bookmark
-and no start date. Contexts of a parent that failed, or was not read to its end, are forgotten, and read again
-for the next child stream.
+A read opens a scope (`share_parents`). In it, what child streams need of the records of their parent is kept,
+for all of them; beyond `MEMORY` bytes it is in a temporary file. It is collected for the first child stream,
+or while the parent is read for itself, if that read has all of its records: it begins at no bookmark and no
+start date. Rows of a parent that failed, or was not read to its end, are forgotten, and read again for the
+next child stream.
 
-Child streams that are read for changed parents only share the contexts if they continue from the same state
+Child streams that are read for changed parents only share the rows if they continue from the same state
 of the parent, with each other and with the read of the parent for itself.
 """
 
@@ -14,71 +14,78 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from connectors.sdk.items import Context, Record
-from connectors.sdk.reports import hold_value
+from connectors.sdk.items import Context, Item, Record, Warn
+from connectors.sdk.reports import hold_value, report_warning
 
 _encode_sorted = msgspec.json.Encoder(decimal_format="number", order="sorted").encode
 MEMORY = 8 << 20
-"""Size in bytes of the contexts of one parent that are kept in memory; more of them are in a file."""
+"""Size in bytes of the rows of one parent that are kept in memory; more of them are in a file."""
 Fields = Mapping[object, frozenset[str]]
-"""The fields of parents that their child streams have in their records."""
+"""The fields of parents that their child streams need."""
+
+
+class ParentRow(NamedTuple):
+    """What child streams need of a record of their parent: the partition of the parent that it is from, and
+    the values of fields."""
+
+    partition: Context | None
+    values: Record
 
 
 class ParentContext(Context):
-    """A context with values of the parent's record that do not tell partitions apart.
+    """A context with values of the parent's record, which do not all tell partitions apart.
 
     Attributes:
-        values: the values by the names of the parent's fields.
+        parent: the values by the names of the parent's fields.
     """
 
-    def __init__(self, context: Context, values: Record):
+    def __init__(self, context: Context, parent: Record):
         super().__init__(context)
-        self.values_of_parent = values
+        self.parent = parent
 
     def copy(self) -> ParentContext:
-        return ParentContext(self, self.values_of_parent)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ParentContext, (dict(self), self.values_of_parent)
+        return ParentContext(self, self.parent)
 
 
-def parent_values(context: Context, names: Mapping[str, str]) -> Record:
-    """Return the values of the parent's record that records of a partition get; null for one that it lacks.
+def take_row(record: Record, partition: Context | None, fields: Iterable[str]) -> ParentRow:
+    """Return what child streams need of a record of their parent. A name with dots may be the path of a
+    value."""
+    return ParentRow(partition, {field: _value(record, field) for field in fields})
 
-    Args:
-        context: the context of the partition.
-        names: the names in the records by those of the parent's fields.
-    """
-    values = context.values_of_parent if isinstance(context, ParentContext) else {}
-    return {name: values.get(field) for field, name in names.items()}
+
+def _value(record: Record, field: str) -> Any:
+    value: Any = record
+    for name in [field] if field in record else field.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
 
 
 class _Spool:
-    """Contexts in the order in which they were added. Several readers may be under way at a time."""
+    """Rows in the order in which they were added. Several readers may be under way at a time."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=MEMORY)  # noqa: SIM115 - closed by its scope
         self._size = 0
 
-    def add(self, context: Context) -> None:
+    def add(self, row: ParentRow) -> None:
         self._file.seek(self._size)
-        pickle.dump(context, self._file, pickle.HIGHEST_PROTOCOL)
+        pickle.dump((row.partition, row.values), self._file, pickle.HIGHEST_PROTOCOL)
         self._size = self._file.tell()
 
-    def contexts(self) -> Iterator[Context]:
+    def rows(self) -> Iterator[ParentRow]:
         place = 0
         while place < self._size:
             self._file.seek(place)
-            context: Context = pickle.load(self._file)  # noqa: S301 - written by this process alone
+            row = ParentRow(*pickle.load(self._file))  # noqa: S301 - written by this process alone
             place = self._file.tell()
-            yield context
+            yield row
 
     def close(self) -> None:
         self._file.close()
@@ -94,24 +101,18 @@ class Observer(Protocol):
         """Take notice that the parent is not read as a whole."""
 
 
-class ContextCollector:
-    """Collects the contexts of a parent's child streams while the parent is read for itself.
+class RowCollector:
+    """Collects the rows of a parent for its child streams while the parent is read for itself.
 
     Args:
-        key: the parent, and what the contexts depend on: see `share_contexts`.
-        context_of: returns the context for a record of the parent in a partition of it.
+        key: the parent, and what the rows depend on: see `share_rows`.
+        fields: the fields of the parent that child streams need.
         only_new: whether records that were sent before are left out.
     """
 
-    def __init__(
-        self,
-        key: Hashable,
-        context_of: Callable[[Record, Context | None], Context | None],
-        *,
-        only_new: bool = False,
-    ):
+    def __init__(self, key: Hashable, fields: Collection[str], *, only_new: bool = False):
         self._key = key
-        self._context_of = context_of
+        self._fields = fields
         self._only_new = only_new
         shared = _SHARED.get()
         self._shared = None if shared is None or key in shared.lists else shared
@@ -123,25 +124,19 @@ class ContextCollector:
             self._shared = None
 
     def see(self, record: Record, context: Context | None, is_left_out: bool = False) -> None:
-        """Collect the context for a record."""
-        if self._shared is None or (is_left_out and self._only_new):
+        """Collect the row of a record."""
+        if self._shared is None or self._spool is None or (is_left_out and self._only_new):
             return
-        try:
-            child = self._context_of(record, context)
-        except Exception:  # noqa: BLE001 - it is an error of the child streams, which will meet it
-            self._shared = None
-            return
-        if child is not None and self._spool is not None:
-            self._spool.add(child)
+        self._spool.add(take_row(record, context, self._fields))
 
     def finish(self, result: Any = None) -> None:
-        """Keep the contexts, and the result of the read: the parent was read to its end."""
+        """Keep the rows, and the result of the read: the parent was read to its end."""
         if self._shared is not None and self._spool is not None:
             self._shared.lists[self._key] = (self._spool, result)
 
 
 class _Shared:
-    """The contexts of the parents that were read in a scope, by the parent and where its read began."""
+    """The rows of the parents that were read in a scope, by the parent and where its read began."""
 
     def __init__(self, fields: Fields, tracked: Collection[object]) -> None:
         self.fields = fields
@@ -183,22 +178,22 @@ def is_tracked(parent: object) -> bool:
 
 
 def key_of_changed(parent: object, saved: Mapping[str, Any]) -> Hashable:
-    """Return the key of the contexts of records that have changed since a state of the parent."""
+    """Return the key of the rows of records that have changed since a state of the parent."""
     return parent, _encode_sorted(saved)
 
 
-def share_contexts(
+def share_rows(
     key: Hashable,
-    read: Callable[[], Iterable[Context]],
+    read: Callable[[], Iterable[ParentRow]],
     result: Callable[[], Any] = lambda: None,
     keep: Callable[[Any], object] = lambda _: None,
-) -> Iterator[Context]:
-    """Yield the contexts of the child streams of a parent, which `read` returns if they are not kept yet.
+) -> Iterator[ParentRow]:
+    """Yield the rows of a parent, which `read` returns if they are not kept yet.
 
     Args:
         key: the parent, and what its read depends on.
-        read: reads the contexts.
-        result: returns what else the read has given, when all contexts were read.
+        read: reads the rows.
+        result: returns what else the read has given, when all rows were read.
         keep: takes that result in place of a read.
     """
     shared = _SHARED.get()
@@ -207,11 +202,84 @@ def share_contexts(
         return
     if key not in shared.lists:
         spool = shared.spool()
-        for context in read():
-            spool.add(context)
-            yield context
+        for row in read():
+            spool.add(row)
+            yield row
         shared.lists[key] = (spool, result())
         return
     spool, kept_result = shared.lists[key]
-    yield from spool.contexts()
+    yield from spool.rows()
     keep(kept_result)
+
+
+class ParentRead(Protocol):
+    """A read of the parent from a state. `state`: the one at its end."""
+
+    state: Any
+
+    def items_with_states(self, *, collectors: Sequence[Observer]) -> Iterator[Item]:
+        """Yield the items of the read; the collectors see each record first."""
+
+
+class ChangedParents:
+    """The records of a parent that are new or have changed since a state of it.
+
+    The state of the parent moves only when the partitions of all these were read. It never passes the time
+    at which they were listed, so that a parent that changes after that is listed again.
+
+    Args:
+        parent: the parent.
+        saved: the state of the parent; empty for all of its records.
+        fields: the fields of the parent that child streams need.
+        begin: begins a read of the parent from that state.
+    """
+
+    def __init__(
+        self,
+        parent: Any,
+        saved: dict[str, Any],
+        fields: Collection[str],
+        begin: Callable[[], ParentRead],
+    ):
+        self._parent = parent
+        self._begin = begin
+        self._saved = saved
+        self._fields = fields
+        self.state: Any = saved
+
+    def rows(self) -> Iterator[ParentRow]:
+        """Yield the rows. The state is the one after them when all were yielded."""
+        key = key_of_changed(self._parent, self._saved)
+        yield from share_rows(key, self._read, lambda: self.state, self._keep)
+
+    def _read(self) -> Iterator[ParentRow]:
+        children = _Rows(self._fields)
+        read = self._begin()
+        for item in read.items_with_states(collectors=[children]):
+            if isinstance(item, Warn):
+                report_warning(f"parent stream {str(self._parent.id)!r}: {item.text}")
+            yield from children.take()
+        self.state = read.state
+
+    def _keep(self, state: Any) -> None:
+        self.state = state
+
+
+class _Rows:
+    """The rows of the records that were seen last."""
+
+    def __init__(self, fields: Collection[str]):
+        self._fields = fields
+        self._rows: list[ParentRow] = []
+
+    def see(self, record: Record, context: Context | None, is_left_out: bool = False) -> None:
+        if not is_left_out:
+            self._rows.append(take_row(record, context, self._fields))
+
+    def stop(self) -> None:
+        """Go on: the rows are not those of all records."""
+
+    def take(self) -> list[ParentRow]:
+        """Return the rows, and forget them."""
+        rows, self._rows = self._rows, []
+        return rows

@@ -38,7 +38,7 @@ from elt_assets.runner.process.container import Image
 from elt_assets.runner.program import Launch, Program
 from elt_assets.runner.singer_tap import SingerTap
 
-_KIT = "connectors.sdk.testing"
+_KIT = "connectors.testing"
 _CONTAINER = "{container}"
 """Stands for the name of a container in the commands that the process gets: it gives each a name."""
 _SEVERAL: dict[str, Any] = {"multiple": True, "metavar": "NAME"}

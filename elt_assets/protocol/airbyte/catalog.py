@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Raw
 
 from elt_assets.protocol.airbyte.json_schema import compose_schema, shallow
-from elt_assets.protocol.airbyte.sync_modes import APPEND, MODES, SyncMode
+from elt_assets.protocol.airbyte.sync_modes import APPEND, SyncMode, find_modes
 from elt_assets.protocol.airbyte.wire import W, Wire
 
 FULL_REFRESH = "full_refresh"
@@ -202,7 +202,8 @@ class ConfiguredStream(Wire):
     @property
     def mode(self) -> SyncMode:
         """The properties of the destination sync mode; those of `append` if the mode is unknown."""
-        return MODES.get(self.destination_sync_mode, MODES[APPEND])
+        modes = find_modes()
+        return modes.get(self.destination_sync_mode, modes[APPEND])
 
     @property
     def deduplicates(self) -> bool:

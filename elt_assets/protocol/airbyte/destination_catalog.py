@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import Specification
-from elt_assets.protocol.airbyte.sync_modes import MODES
+from elt_assets.protocol.airbyte.sync_modes import find_modes
 from elt_assets.protocol.airbyte.versions import GENERATIONS, protocol_version
 
 
@@ -59,7 +59,8 @@ def catalog_for_source(catalog: ConfiguredCatalog) -> ConfiguredCatalog:
 
 def _supports(modes: list[str], mode: str) -> bool:
     """Return whether a destination that lists `modes` supports `mode`; an empty list means the protocol's."""
-    return mode in modes if modes else mode not in MODES or MODES[mode].is_standard
+    all_modes = find_modes()
+    return mode in modes if modes else mode not in all_modes or all_modes[mode].is_standard
 
 
 def _choose_supported_mode(

@@ -8,10 +8,15 @@ Spec: Airbyte Protocol, Destination Sync Modes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 APPEND = "append"
 OVERWRITE = "overwrite"
@@ -44,25 +49,26 @@ class SyncMode:
 
 def find_added_modes() -> Mapping[str, EntryPoint]:
     """Return the modes that installed packages add, by name."""
+    entry_points = import_module("importlib.metadata").entry_points
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def _modes() -> Iterator[SyncMode]:
-    yield SyncMode(APPEND)
-    yield SyncMode(OVERWRITE, overwrites=True)
-    yield SyncMode(APPEND_DEDUP, deduplicates=True, partition_mode=OVERWRITE_DEDUP)
-    yield SyncMode(
-        OVERWRITE_DEDUP,
-        deduplicates=True,
-        overwrites=True,
-        is_standard=False,
-        partition_mode=OVERWRITE_DEDUP,
-        source_mode=OVERWRITE,
-        generation_mode=APPEND_DEDUP,
-    )
-    for entry in find_added_modes().values():
-        yield entry.load().MODE
-
-
-MODES: Mapping[str, SyncMode] = MappingProxyType({mode.name: mode for mode in _modes()})
-"""All modes, by name."""
+@functools.cache
+def find_modes() -> Mapping[str, SyncMode]:
+    """Return all modes, by name. A source needs none of them: packages are searched with the first call."""
+    modes = [
+        SyncMode(APPEND),
+        SyncMode(OVERWRITE, overwrites=True),
+        SyncMode(APPEND_DEDUP, deduplicates=True, partition_mode=OVERWRITE_DEDUP),
+        SyncMode(
+            OVERWRITE_DEDUP,
+            deduplicates=True,
+            overwrites=True,
+            is_standard=False,
+            partition_mode=OVERWRITE_DEDUP,
+            source_mode=OVERWRITE,
+            generation_mode=APPEND_DEDUP,
+        ),
+        *(entry.load().MODE for entry in find_added_modes().values()),
+    ]
+    return MappingProxyType({mode.name: mode for mode in modes})

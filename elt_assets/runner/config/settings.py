@@ -5,6 +5,7 @@ Spec: Actor Specification; AirbyteControlConnectorConfigMessage.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from elt_assets.runner.config.updates import (
 from elt_assets.runner.config.validation import Validation, validate
 
 CONNECTOR_CONFIG = "CONNECTOR_CONFIG"
+MASK = re.compile(r"\*{3,}")
+"""Pattern of a text that stands for a secret, in messages and in dumps of configs."""
 MAX_CHANGES = 1_000
 MAX_CHANGED_CHARACTERS = 1 << 20
 """Maximum number of texts of a config that one message of a connector changes, and of their characters."""
@@ -124,6 +127,7 @@ class Settings:
         updated = merge_values(config, update)
         changed = dict(differences(config, updated))
         self._check_size(changed)
+        self._refuse_masks(changed)
         self._mask.add(strings(list(changed.values())))
         validation = self._validate(updated, schema)
         if validation.violations:
@@ -151,6 +155,21 @@ class Settings:
                 f"characters; {MAX_CHANGES:,} and {MAX_CHANGED_CHARACTERS:,} are possible",
                 guidance="this is a defect of the connector; the stored config is unchanged",
             )
+
+    def _refuse_masks(self, changed: Mapping[Place, Any]) -> None:
+        """Check that no value is a mask: a connector that reports one has lost the credential in its place.
+
+        Raises:
+            SystemFailure: one is.
+        """
+        for place, value in changed.items():
+            if any(map(MASK.fullmatch, strings([value]))):
+                raise SystemFailure(
+                    f"connector {self._name} changed config.{'.'.join(map(str, place))} to a mask, and the "
+                    "credential in its place is not in the message",
+                    guidance="this is a defect of the connector; the stored config is unchanged. If the "
+                    "former credential is no longer valid, write a new one into the config",
+                )
 
     def _reset_hint(self, changes: Sequence[Change]) -> str:
         if not changes or self._path is None:

@@ -20,8 +20,9 @@ import msgspec
 
 from elt_assets.errors import SystemFailure
 from elt_assets.module_start import module_command
+from elt_assets.protocol.config_check import inspect
 from elt_assets.protocol.schema_places import Place
-from elt_assets.protocol.specification import inspect, secret_places
+from elt_assets.protocol.specification import secret_places
 
 _CPU_SECONDS = 20
 """Processor time limit, in seconds."""

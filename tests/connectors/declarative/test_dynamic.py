@@ -17,7 +17,7 @@ from connectors.declarative.manifest.components import DeclarativeStream
 from connectors.declarative.manifest.loader import Manifest, Refusal, load
 from connectors.declarative.requests import Environment
 from connectors.declarative.stream import Readers
-from connectors.sdk.http import Connections
+from connectors.sdk.http.connections import Connections
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 from tests.programs.json_api import Answer
 from tests.programs.recording_api import RecordingApi, routes, serving

@@ -16,7 +16,7 @@ from connectors.declarative.cursors.cursor import WholeStream
 from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.source import ManifestSource
 from connectors.declarative.stream import MAX_FAILURES, read_slices
-from connectors.sdk import Page
+from connectors.sdk.items import Page
 from connectors.sdk.reports import RATE_LIMITED, listen_to_waits, report_wait
 from elt_assets.errors import SystemFailure
 from tests.connectors.support import call, catalog, errors, records

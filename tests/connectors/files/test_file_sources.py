@@ -14,10 +14,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from pydantic import BaseModel
 
-from connectors.sdk.files import FilesSource, FilesSourceConfig, FileStreamConfig
-from connectors.sdk.files.formats.record_format import RecordFormat
+from connectors.sdk.files import FilesSource, FilesSourceConfig, FileStreamConfig, RecordFormat
 from connectors.sdk.files.fsspec_files import _find_time, wrap_file_system
-from connectors.sdk.testing import Kit
+from connectors.testing import Kit
 from elt_assets.errors import EltError, SystemFailure, TransientError
 from tests.connectors.files.support import last_state
 from tests.connectors.pages import write_source

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.sdk.testing import connector_tests
+from connectors.testing import connector_tests
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk.testing import Kit, KitOptions
+from connectors.testing import Kit, KitOptions
 from tests.connectors.mysql.reads import configure, open_stream
 from tests.orchestration.conftest import own
 from tests.orchestration.running import materialize

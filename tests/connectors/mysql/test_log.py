@@ -12,7 +12,7 @@ from connectors.mysql.source import MySql
 from connectors.sdk.groups import GroupCheckpoint, StreamPart
 from connectors.sdk.items import Slice
 from elt_assets.errors import ConfigError, TransientError
-from tests.connectors.logged import DEDUP, Killed, Lake
+from tests.connectors.logged import Killed, Lake, run_workload
 from tests.connectors.mysql.logs import assert_equal, make_lake, run_logged
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload, large_transaction
 from tests.e2e.daemons import wait
@@ -28,38 +28,9 @@ def lake(logged: MariaDb) -> Lake:
     return make_lake(logged, *NAMES)
 
 
-class Killer:
-    """Ends a read at a random item, and lets the workload go on between items."""
-
-    def __init__(self, server: MariaDb, work: Workload, chance: float):
-        self._server, self._work, self._chance = server, work, chance
-
-    def __call__(self, item: Any) -> None:
-        if self._work.random.random() < 0.3:
-            self._work.run(self._server, 2)
-        if self._work.random.random() < self._chance:
-            raise Killed
-        del item
-
-
 def run_seed(lake: Lake, server: MariaDb, seed: int) -> None:
     work = Workload(random.Random(seed))
-    work.run(server, 30)
-    if seed % 3 == 0:
-        server.execute(large_transaction(1000, 30_000))
-    for _ in range(12):
-        work.run(server, work.random.randrange(8), empties=True)
-        if work.random.random() < 0.2:
-            lake.reset(work.random.choice(lake.names))
-        if work.random.random() < 0.1:
-            server.execute("FLUSH BINARY LOGS")
-        try:
-            lake.sync(Killer(server, work, chance=0.15))
-        except Killed:
-            continue
-        if work.random.random() < 0.2:
-            server.execute(large_transaction(work.random.randrange(1000, 5000), 3000))
-    lake.sync()
+    run_workload(lake, server, work, seed, lambda *rows: server.execute(large_transaction(*rows)))
     assert_equal(lake)
 
 
@@ -201,6 +172,31 @@ def test_columns_that_come_and_go(lake: Lake, logged: MariaDb) -> None:
     assert any("without the columns more" in text for text in lake.warnings)
 
 
+def test_values_of_columns_that_are_gone_are_counted(lake: Lake, logged: MariaDb) -> None:
+    lake.sync()
+    logged.execute(
+        "INSERT INTO plain (id, amount) VALUES (1, 5), (2, NULL); ALTER TABLE plain DROP amount"
+    )
+    lake.sync()
+    assert any("amount (1). To have them, run `elt discover`" in text for text in lake.warnings)
+
+
+def test_values_of_columns_that_the_user_may_not_read_are_no_warning(logged: MariaDb) -> None:
+    logged.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, open int, secret int); CREATE USER few@'127.0.0.1' IDENTIFIED "
+        "BY 'f'; GRANT SELECT (id, open) ON shop.t TO few@'127.0.0.1'; "
+        "GRANT REPLICATION SLAVE, REPLICATION CLIENT, BINLOG MONITOR ON *.* TO few@'127.0.0.1'"
+    )
+    lake = make_lake(logged, "t", user="few", password="f")
+    try:
+        lake.sync()
+        logged.execute("INSERT INTO t VALUES (1, 2, 3)")
+        lake.sync()
+        assert (lake.rows("t"), lake.warnings) == ([{"id": 1, "open": 2}], [])
+    finally:
+        logged.execute("DROP USER few@'127.0.0.1'")
+
+
 def test_a_stream_that_is_not_read_keeps_its_place(lake: Lake, logged: MariaDb) -> None:
     logged.execute("INSERT INTO plain (id) VALUES (1); INSERT INTO wide (id) VALUES (1)")
     lake.sync()
@@ -211,19 +207,6 @@ def test_a_stream_that_is_not_read_keeps_its_place(lake: Lake, logged: MariaDb) 
     lake.names = NAMES
     lake.sync()
     assert_equal(lake)
-
-
-def test_a_key_that_the_user_has_chosen_moves_as_one_of_the_table(logged: MariaDb) -> None:
-    logged.execute("CREATE TABLE kept (a int, b int, v text); INSERT INTO kept VALUES (1, 1, 'x')")
-    lake = make_lake(logged, "kept")
-    lake.mode = {**DEDUP, "primary_key": [["a"], ["b"]]}
-    lake.sync()
-    logged.execute(
-        "UPDATE kept SET a = 9, v = 'y'; INSERT INTO kept VALUES (1, 1, 'z'), (2, 2, 'w')"
-    )
-    logged.execute("DELETE FROM kept WHERE b = 2")
-    lake.sync()
-    assert sorted((row["a"], row["v"]) for row in lake.rows("kept")) == [(1, "z"), (9, "y")]
 
 
 def test_a_log_that_begins_anew_is_an_error(lake: Lake, logged: MariaDb) -> None:
@@ -380,22 +363,6 @@ def test_check_prints_the_sql_that_mends_the_log(logged: MariaDb) -> None:
         logged.execute("GRANT REPLICATION SLAVE ON *.* TO elt@'127.0.0.1'")
     grant = "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'elt'@'127.0.0.1'"
     assert grant in (error.value.guidance or "")
-
-
-def test_a_reset_stream_loses_the_rows_that_are_gone(lake: Lake, logged: MariaDb) -> None:
-    """The log is lost, with deletes: the table is read in full again, and no row goes that stayed."""
-    logged.execute("INSERT INTO plain (id, name) VALUES (1, 'a'), (2, 'b'), (3, 'c')")
-    lake.sync()
-    logged.execute("DELETE FROM plain WHERE id = 2; UPDATE plain SET name = 'd' WHERE id = 3")
-    lake.reset("plain")
-    lake.sync()
-    assert_equal(lake)
-    assert [row["id"] for row in lake.tables["plain"].events].count(1) == 2
-    logged.execute(
-        "INSERT INTO plain (id, name) VALUES (2, 'again'); DELETE FROM plain WHERE id = 1"
-    )
-    lake.sync()
-    assert_equal(lake)
 
 
 def test_a_temporary_table_of_the_same_name_removes_nothing(lake: Lake, logged: MariaDb) -> None:

@@ -79,7 +79,7 @@ def run_seed(own: Project, server: MariaDb, seed: int, rounds: int) -> None:
     )
     assert materialize(own).success
     for _ in range(rounds):
-        work.run(server, 25, empties=True)
+        work.run(server, 25, truncates=True)
         with armed(Failing(work.random.randrange(1, 40))):
             materialize(own)
     assert materialize(own).success

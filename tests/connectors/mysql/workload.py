@@ -103,11 +103,11 @@ class Workload:
             ]
         )
 
-    def run(self, server: MariaDb, count: int, *, empties: bool = False) -> None:
-        """Run some transactions, one after another. `empties`: also statements that remove all rows, which
+    def run(self, server: MariaDb, count: int, *, truncates: bool = False) -> None:
+        """Run some transactions, one after another. `truncates`: also statements that remove all rows, which
         wait for the end of other reads."""
         transactions = [self.transaction() for _ in range(count)]
-        if empties and self.random.random() < 0.7:
+        if truncates and self.random.random() < 0.7:
             place = self.random.randrange(count + 1)
             transactions.insert(place, self._empty())
         server.execute("\n".join(transactions) or "DO 0")

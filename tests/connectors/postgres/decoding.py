@@ -12,15 +12,17 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from connectors.cdc.changes import ChangeFiles
+from connectors.cdc.reader import ReadScope
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.log.changes import ChangeFiles
-from connectors.postgres.log.lsn import parse_lsn
-from connectors.postgres.log.slot import peek
-from connectors.postgres.log.state import LogState, TableState
-from connectors.postgres.log.stream import LogStream
+from connectors.postgres.log.changes import MessageWriter
+from connectors.postgres.log.slot import parse_lsn, peek
+from connectors.postgres.log.state import SlotState, TableState
 from connectors.postgres.session import Answers
-from connectors.sdk import Slice, Warn
+from connectors.postgres.stream import LogStream
+from connectors.sdk import Slice
 from connectors.sdk.arrow_records import page_of
+from connectors.sdk.items import Warn
 from connectors.sdk.slice_files import read_slice_file
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 from tests.connectors.logged import DEDUP, Table, configure
@@ -84,13 +86,16 @@ class Log:
         streams = {
             part.id: part for name, part in self.streams().items() if names is None or name in names
         }
-        members = [configure(stream, DEDUP) for stream in streams.values()]
-        state = LogState(self.name, "", 1, {name: TableState(0) for name in streams})
+        members = {name: configure(stream, DEDUP) for name, stream in streams.items()}
+        scope = ReadScope(streams, members, is_acknowledged=True)
+        state = SlotState({}, {name: TableState(0) for name in streams})
+        keys = {name: member.key_columns for name, member in members.items()}
+        files = ChangeFiles(folder, "_ab_cdc_lsn", keys)
         config = PostgresConfig.model_validate(self.config)
         with Answers(config, "a test") as answers:
-            files = ChangeFiles(folder, streams, members, state, answers.rows)
+            writer = MessageWriter(files, scope, state, answers.rows)
             for batch in batches if batches is not None else [make_batch(self.messages())]:
-                files.add(batch)
+                writer.add(batch)
         for error in files.failures.values():
             raise error
         events: dict[str, list[Event]] = {stream.name: [] for stream in streams.values()}

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from connectors.postgres import Postgres as Source
-from connectors.sdk import Checkpoint, Estimate, Page, Slice, Wait, Warn
+from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.arrow_records import page_of
+from connectors.sdk.items import Estimate, Page, Warn
 from connectors.sdk.slices import SlicedStream, SliceReader
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from tests.support.postgres import Postgres

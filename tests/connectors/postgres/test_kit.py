@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk.testing import Kit, KitOptions
-from connectors.sdk.testing.findings import PASSED
+from connectors.testing import Kit, KitOptions
+from connectors.testing.findings import PASSED
 from tests.connectors.postgres.support import Database
 
 pytestmark = [pytest.mark.external, pytest.mark.long]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from connectors.postgres import Postgres
-from connectors.sdk import Measure
 from connectors.sdk.groups import GroupCheckpoint, StreamPart
+from connectors.sdk.items import Measure
 from connectors.sdk.reports import listen_to_warnings
 from elt_assets.errors import ConfigError, TransientError
-from tests.connectors.logged import DEDUP, Killed
+from tests.connectors.logged import DEDUP, Killed, run_workload
 from tests.connectors.postgres.logged import Lake
 from tests.connectors.postgres.support import Database
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload, large_transaction
@@ -37,36 +37,11 @@ def lake(database: Database) -> Iterator[Lake]:
     database.execute(f"DROP PUBLICATION {name}")
 
 
-class Killer:
-    """Ends a read at a random item, and lets the workload go on between items."""
-
-    def __init__(self, lake: Lake, work: Workload, chance: float):
-        self._lake, self._work, self._chance = lake, work, chance
-
-    def __call__(self, item: Any) -> None:
-        if self._work.random.random() < 0.3:
-            self._work.run(self._lake.database, 2)
-        if self._work.random.random() < self._chance:
-            raise Killed
-        del item
-
-
 def run_seed(lake: Lake, seed: int) -> None:
-    work = Workload(random.Random(seed))
-    work.run(lake.database, 30)
-    if seed % 3 == 0:
-        lake.database.execute(large_transaction(1000, 30_000))
-    for _ in range(12):
-        work.run(lake.database, work.random.randrange(8), truncates=True)
-        if work.random.random() < 0.2:
-            lake.reset(work.random.choice(lake.names))
-        try:
-            lake.sync(Killer(lake, work, chance=0.15))
-        except Killed:
-            continue
-        if work.random.random() < 0.2:
-            lake.database.execute(large_transaction(work.random.randrange(1000, 5000), 3000))
-    lake.sync()
+    database, work = lake.database, Workload(random.Random(seed))
+    run_workload(
+        lake, database, work, seed, lambda *rows: database.execute(large_transaction(*rows))
+    )
     lake.assert_equal()
 
 
@@ -300,24 +275,6 @@ def test_a_table_that_is_dropped_and_made_again(lake: Lake, *, is_interrupted: b
         lake.sync()
         lake.assert_equal()
     assert sum("made again" in text for text in lake.warnings) == 1 + is_interrupted
-
-
-def test_a_reset_stream_loses_the_rows_that_are_gone(lake: Lake) -> None:
-    """The log is lost, with deletes: the table is read in full again, and no row goes that stayed."""
-    lake.database.execute("INSERT INTO plain (id, name) VALUES (1, 'a'), (2, 'b'), (3, 'c')")
-    lake.sync()
-    lake.database.execute(
-        "DELETE FROM plain WHERE id = 2; UPDATE plain SET name = 'd' WHERE id = 3"
-    )
-    lake.reset("plain")
-    lake.sync()
-    lake.assert_equal()
-    assert [row["id"] for row in lake.tables["plain"].events].count(1) == 2
-    lake.database.execute(
-        "INSERT INTO plain (id, name) VALUES (2, 'again'); DELETE FROM plain WHERE id = 1"
-    )
-    lake.sync()
-    lake.assert_equal()
 
 
 @pytest.mark.long  # the server takes 40 s to decode its log

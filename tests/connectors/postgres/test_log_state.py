@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from connectors.postgres.log.lsn import format_lsn, parse_lsn
-from connectors.postgres.log.slot import Server
+from connectors.postgres.log.slot import Server, format_lsn, parse_lsn
 from connectors.postgres.log.snapshots import TableSnapshot, number_changes
-from connectors.postgres.log.state import LogState, TableState, load_state
+from connectors.postgres.log.state import (
+    SlotState,
+    TableState,
+    describe_log,
+    drop_behind,
+    load_state,
+    require_same_log,
+)
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
@@ -53,8 +59,10 @@ def test_positions_are_written_as_the_server_does() -> None:
     assert format_lsn(parse_lsn("16/B374D848")) == "16/B374D848"
 
 
-def log_state(lsn: int) -> LogState:
-    return LogState("s", "7", 1, {TABLE: TableState(lsn, is_complete=True)})
+def log_state(lsn: int) -> SlotState:
+    return SlotState(
+        describe_log("s", Server(0, 1, "7")), {TABLE: TableState(lsn, is_complete=True)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,19 +75,19 @@ def log_state(lsn: int) -> LogState:
 )
 def test_a_log_that_does_not_go_on_is_refused(server: Server, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        log_state(100).check(server)
+        require_same_log(log_state(100), server)
 
 
 def test_a_table_that_is_behind_the_slot_is_dropped_with_its_error() -> None:
     log = log_state(100)
-    assert log.drop_behind(100) == {} and TABLE in log.tables
-    (error,) = log.drop_behind(101).values()
+    assert drop_behind(log, 100) == {} and TABLE in log.tables
+    (error,) = drop_behind(log, 101).values()
     assert "something else reads the slot" in str(error) and not log.tables
 
 
 def test_a_log_that_goes_on_is_read() -> None:
-    log_state(100).check(Server(100, 1, ""))
-    loaded = load_state(log_state(100).to_state(), "s")
+    require_same_log(log_state(100), Server(100, 1, ""))
+    loaded = load_state(log_state(100).to_state(), "s", lambda _: True)
     assert loaded == log_state(100)
 
 
@@ -94,4 +102,4 @@ def test_a_log_that_goes_on_is_read() -> None:
 )
 def test_states_of_another_kind_are_refused(state: GroupState) -> None:
     with pytest.raises(ConfigError):
-        load_state(state, "s")
+        load_state(state, "s", lambda _: True)

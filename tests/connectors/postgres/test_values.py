@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk import Page
+from connectors.sdk.items import Page
 from tests.connectors.postgres.support import FULL, Database
 from tests.connectors.postgres.values import COLUMNS, TYPES, VALUES, make_table
 

@@ -17,7 +17,7 @@ import pytest
 from connectors.sdk import Slice, Source
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.slices import SlicedStream, SliceReader
-from connectors.sdk.testing import Kit, KitOptions
+from connectors.testing import Kit, KitOptions
 from tests.connectors.pages import write_source
 from tests.connectors.sql.sources import DuckDb, Postgres, Sqlite
 from tests.connectors.sql.test_reads import configure

@@ -20,7 +20,8 @@ from connectors.sdk.arrow_records import (
 )
 from connectors.sdk.encoding import encode
 from connectors.sdk.slice_files import put_changes_last, read_slice_file
-from connectors.sdk.sql import BYTES, INTEGER, TEXT, Column
+from connectors.sdk.sql import Column
+from connectors.sdk.sql.kinds import BYTES, INTEGER, TEXT
 from connectors.sdk.sql.values import make_batch
 from tests.connectors.sql.test_reads import Database
 

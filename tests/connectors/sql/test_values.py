@@ -15,7 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.sdk.arrow_records import changes_of
-from connectors.sdk.sql import (
+from connectors.sdk.sql import Column
+from connectors.sdk.sql.bounds import decode_bound, encode_bound
+from connectors.sdk.sql.kinds import (
     BOOLEAN,
     BYTES,
     DATE,
@@ -27,11 +29,9 @@ from connectors.sdk.sql import (
     TEXT,
     TIMESTAMP,
     TIMESTAMP_TZ,
-    Column,
     Kind,
     decimal,
 )
-from connectors.sdk.sql.bounds import decode_bound, encode_bound
 from connectors.sdk.sql.values import arrow_type_of, convert, make_batch
 
 UTC = dt.timezone.utc

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.sdk.testing.bad_configs import bad_configs
-from connectors.sdk.testing.comparison import (
+from connectors.testing.commands import bad_configs
+from connectors.testing.comparison import (
     Identity,
     canonical,
     difference,
@@ -20,9 +20,9 @@ from connectors.sdk.testing.comparison import (
     parse_time,
     scalars,
 )
-from connectors.sdk.testing.protocols.transcript import SeenRecord
+from connectors.testing.protocols.protocol import SeenRecord
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.specification import violations
+from elt_assets.protocol.config_check import violations
 
 USERS = StreamId("users")
 ROWS = st.lists(st.sampled_from("abcde"), max_size=12)

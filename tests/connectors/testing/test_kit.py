@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk.testing import RULES, Kit, KitOptions, Report
-from connectors.sdk.testing.cli import main
-from connectors.sdk.testing.connector import Processes
-from connectors.sdk.testing.findings import FAILED, NOT_CHECKED, PASSED
-from connectors.sdk.testing.process import Ended, Listener, Stopped
+from connectors.testing import RULES, Kit, KitOptions, Report
+from connectors.testing.cli import main
+from connectors.testing.connector import Processes
+from connectors.testing.findings import FAILED, NOT_CHECKED, PASSED
+from connectors.testing.process import Ended, Listener, Stopped
 from elt_assets.errors import ConfigError
 from tests.programs.broken import base
 from tests.programs.broken.base import CONFIG

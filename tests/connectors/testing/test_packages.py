@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk.testing import Kit, KitOptions, Report
+from connectors.testing import Kit, KitOptions, Report
 from elt_assets.runner.packages import install
 from tests.e2e.test_tap_postgres import TAP
 from tests.support.postgres import Postgres, postgres

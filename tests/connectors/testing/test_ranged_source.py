@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from connectors.sdk import run
-from connectors.sdk.testing import Kit, KitOptions, Report
-from connectors.sdk.testing.connector import Processes
-from connectors.sdk.testing.process import Ended, Stopped
+from connectors.testing import Kit, KitOptions, Report
+from connectors.testing.connector import Processes
+from connectors.testing.process import Ended, Stopped
 from tests.programs.ranged_source import Ranged
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from connectors.sdk.testing import RULES, Kit, KitOptions, Report
-from connectors.sdk.testing.findings import NOT_APPLICABLE, PASSED
+from connectors.testing import RULES, Kit, KitOptions, Report
+from connectors.testing.findings import NOT_APPLICABLE, PASSED
 from tests.programs.broken.sliced import AGAIN, DEFECTS, ELSEWHERE, SAME, STATES, WAITS
 
 pytestmark = pytest.mark.process

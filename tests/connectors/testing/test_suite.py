@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.sdk.testing import RULES, connector_tests
+from connectors.testing import RULES, connector_tests
 from tests.programs.broken.base import CONFIG
 
 pytestmark = pytest.mark.process

@@ -17,8 +17,9 @@ from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import text
 from connectors.declarative.requests.options import with_query
 from connectors.declarative.requests.records import paths
-from connectors.sdk.http import CredentialsRequest, Response, Send
+from connectors.sdk.http.authenticators import CredentialsRequest, Send
 from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.http.messages import Response
 from connectors.sdk.http.oauth import REFUSED_STATUSES, describe_missing_token, refusal
 from elt_assets.errors import ConfigError, SystemFailure
 

@@ -17,10 +17,11 @@ from urllib.parse import parse_qsl, urlencode
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.options import DATA, HEADER, JSON, PARAMETER
 from connectors.sdk.encoding import encode
-from connectors.sdk.http import URL, Authenticator, Request, Response, Send
-from connectors.sdk.http.authenticators import set_header
+from connectors.sdk.http import Authenticator
+from connectors.sdk.http.authenticators import Send, set_header
 from connectors.sdk.http.failures import hide
 from connectors.sdk.http.failures import place as place_of
+from connectors.sdk.http.messages import URL, Request, Response
 from connectors.sdk.http.oauth import usable_seconds
 from elt_assets.errors import ConfigError, SystemFailure
 

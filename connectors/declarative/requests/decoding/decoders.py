@@ -27,9 +27,9 @@ from connectors.declarative.requests.decoding.parsers import (
     text_lines,
     xml_value,
 )
-from connectors.sdk.http import Response
 from connectors.sdk.http.charset import charset_of, is_charset
 from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.http.messages import Response
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 
 CHUNK = 10_000

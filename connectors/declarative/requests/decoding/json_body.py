@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from connectors.sdk.http import Response
 from connectors.sdk.http.body import convert_to_utf8, json_value, not_json
+from connectors.sdk.http.messages import Response
 from elt_assets.errors import EltError
 
 _DECODED = "connectors.declarative.decoded"

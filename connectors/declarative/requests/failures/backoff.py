@@ -17,8 +17,8 @@ from connectors.declarative.manifest import clock, components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.json_body import json_body_if_any
 from connectors.declarative.requests.expressions import text
-from connectors.sdk.http import Request, Response
 from connectors.sdk.http.failures import Outcome, place
+from connectors.sdk.http.messages import Request, Response
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.patterns import Pattern
 

@@ -13,17 +13,6 @@ from connectors.declarative.manifest import clock, components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.json_body import json_body_if_any
 from connectors.declarative.requests.failures.backoff import Backoff, backoff, too_long
-from connectors.sdk.http import (
-    FAILED,
-    Accept,
-    Action,
-    Fail,
-    Ignore,
-    Request,
-    Response,
-    Retry,
-)
-from connectors.sdk.http import RATE_LIMITED as REASON_RATE_LIMITED
 from connectors.sdk.http.failures import (
     RATE_LIMITED_STATUS,
     Outcome,
@@ -32,7 +21,10 @@ from connectors.sdk.http.failures import (
     is_permanent,
     place,
 )
-from connectors.sdk.http.retry import retry_after
+from connectors.sdk.http.messages import Request, Response
+from connectors.sdk.http.retry import Accept, Action, Fail, Ignore, Retry, retry_after
+from connectors.sdk.reports import FAILED
+from connectors.sdk.reports import RATE_LIMITED as REASON_RATE_LIMITED
 from elt_assets.errors import ConfigError, EltError, error_class
 
 SUCCESS, FAIL, RETRY, IGNORE = "SUCCESS", "FAIL", "RETRY", "IGNORE"

@@ -21,7 +21,7 @@ from connectors.declarative.requests.jobs.retriever import (
 from connectors.declarative.requests.pages import Paginator
 from connectors.declarative.requests.records.selector import Extractor, Selector
 from connectors.declarative.requests.requester import Requester
-from connectors.sdk.http import Response
+from connectors.sdk.http.messages import Response
 from elt_assets.errors import ConfigError
 
 MakeRequester = Callable[[Any], Requester]

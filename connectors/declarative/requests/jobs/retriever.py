@@ -21,8 +21,9 @@ from connectors.declarative.requests.pages import HeaderValues, Paginator
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Requester
 from connectors.declarative.requests.retriever import Retriever
-from connectors.sdk.http import Response, is_ignored
+from connectors.sdk.http.client import is_ignored
 from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.http.messages import Response
 from connectors.sdk.items import Record
 from connectors.sdk.reports import FAILED
 from connectors.sdk.stopping import stopped_by

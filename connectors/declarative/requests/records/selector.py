@@ -17,9 +17,9 @@ from connectors.declarative.requests.failures.policy import may_lack_records
 from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.normalization import Convert, normalizer
 from connectors.declarative.requests.records.transformations import Transform, transformation
-from connectors.sdk.http import Response
 from connectors.sdk.http.body import kind
 from connectors.sdk.http.failures import excerpt, place
+from connectors.sdk.http.messages import Response
 from connectors.sdk.items import Record
 from elt_assets.errors import EltError, SystemFailure
 

@@ -6,13 +6,11 @@ _SOURCE = '''"""The source {name}. `python -m {module} spec|check|discover|read 
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
-
 from pydantic import BaseModel, Field, SecretStr
 
-from connectors.sdk import Context, Record, Source, Stream, run
+from connectors.sdk import Source, Stream, Window, run
 
-# For an API over HTTP: `from connectors.sdk.http import Bearer, HttpClient, HttpStream, PageNumber`.
+# For an API over HTTP: `from connectors.sdk.http import Bearer, HttpClient, HttpStream`.
 
 
 class Config(BaseModel):
@@ -28,7 +26,7 @@ class Items(Stream):
     name = "items"
     primary_key = ("id",)
     replication_key = "updated_at"  # None: the stream can only be read in full
-    is_sorted = True  # the records come in the order of the replication key
+    order = "ascending"  # the records come in the order of the replication key
     json_schema = {{
         "type": "object",
         "properties": {{
@@ -41,11 +39,11 @@ class Items(Stream):
     def __init__(self, config: Config):
         self.config = config
 
-    def records(self, context: Context | None, start: Any) -> Iterable[Record]:
-        """Yield the records whose `updated_at` is `start` or later; `start` is None at first."""
+    def records(self, window: Window) -> Iterable[dict]:
+        """Yield the records whose `updated_at` is the start or later; the start is None at first."""
         for number in (1, 2, 3):
             updated_at = f"2026-01-0{{number}}T00:00:00Z"
-            if start is None or updated_at >= start:
+            if window.start is None or updated_at >= window.start:
                 yield {{"id": number, "name": f"item {{number}}", "updated_at": updated_at}}
 
 
@@ -53,8 +51,7 @@ class {title}Source(Source):
     name = "{name}"
     config_type = Config
 
-    def check(self, config: Config) -> None:
-        """Raise elt_assets.errors.ConfigError if the source cannot be read with this config."""
+    # `check` reads the first record; override it, and raise a ConfigError, to check more.
 
     def streams(self, config: Config) -> Sequence[Stream]:
         return [Items(config)]
@@ -68,7 +65,7 @@ _TEST = '''"""The source {name} follows the rules of the Airbyte Protocol: a tes
 
 import sys
 
-from connectors.sdk.testing import connector_tests
+from connectors.testing import connector_tests
 
 Test{title} = connector_tests([sys.executable, "-m", "{module}"], config={{"api_key": "a-test-key"}})
 '''

@@ -16,7 +16,7 @@ from connectors.declarative.manifest import components
 from connectors.declarative.manifest.builder import Builder
 from connectors.declarative.manifest.report import Report
 from connectors.declarative.requests import Budget, Environment, Retriever, build_retriever
-from connectors.sdk.http import Connections
+from connectors.sdk.http.connections import Connections
 from connectors.sdk.items import Record
 from elt_assets.errors import EltError
 from tests.programs.recording_api import RecordingApi, Script

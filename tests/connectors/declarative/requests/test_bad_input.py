@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.declarative.cursors.slices import Slice
-from connectors.sdk.http import Connections
+from connectors.sdk.http.connections import Connections
 from connectors.sdk.http.failures import AccessRefused
 from connectors.sdk.limits import ResponseLimits
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from connectors.declarative.manifest import clock, components
 from connectors.declarative.requests.budgets import FixedWindow, Matcher, MovingWindow
-from connectors.sdk.http import RATE_LIMITED, Request
+from connectors.sdk.http.messages import Request
+from connectors.sdk.reports import RATE_LIMITED
 from elt_assets.errors import ConfigError
 from tests.connectors.declarative.requests.support import NOON, Reading, component
 from tests.programs.json_api import Answer

@@ -8,7 +8,7 @@ import pytest
 
 from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import clock
-from connectors.sdk.http import FAILED, RATE_LIMITED
+from connectors.sdk.reports import FAILED, RATE_LIMITED
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from tests.connectors.declarative.requests.support import NOON, Reading
 from tests.programs.json_api import Answer

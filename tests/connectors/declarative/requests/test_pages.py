@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.requests.pages import HeaderValues, LoopGuard, links
-from connectors.sdk.http import Request, Response
+from connectors.sdk.http.messages import Request, Response
 from connectors.sdk.http.paginators import MAX_EQUAL_PAGES
 from elt_assets.errors import ConfigError, SystemFailure
 from tests.connectors.declarative.requests.support import Reading, together

@@ -1,0 +1,174 @@
+"""One read of a log: the snapshots of tables that have none, then the changes up to the present end.
+
+The changes are read in windows of whole transactions. Those of a window are files, some for each table, which
+are the slices of its stream, and then comes the state at the window's end. A read that is interrupted repeats
+what comes after its last state, and its files are removed.
+
+A table that cannot be read is left out, and the others go on. It keeps its state, from which the next sync
+reads.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Generic
+
+from connectors.cdc.changes import ChangeFiles
+from connectors.cdc.reader import (
+    LogReader,
+    LogState,
+    ReadScope,
+    Snapshot,
+    Stream,
+    Table,
+    TableItems,
+)
+from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamFailure, StreamPart
+from connectors.sdk.items import Checkpoint, Slice, Wait, Warn
+from connectors.sdk.slice_files import find_slice_folder
+from elt_assets.errors import EltError
+from elt_assets.protocol.airbyte.catalog import StreamId
+
+
+def read_log(
+    reader: LogReader[Table], scope: ReadScope[Stream], cursor: str, state: GroupState | None
+) -> Iterator[GroupItem]:
+    """Yield the slices, the warnings and the states of a read.
+
+    Args:
+        cursor: the field with the number of a change.
+        state: that of the last read; None to begin.
+
+    Raises:
+        EltError: the log cannot be read, or changes are lost.
+    """
+    with reader.hold() as require_hold:
+        for item in _LogRead(reader, scope, cursor, reader.load(state)).items():
+            if isinstance(item, GroupCheckpoint):
+                require_hold()
+            yield item
+
+
+class _LogRead(Generic[Stream, Table]):
+    """A read of a log from a state, which goes on with each table."""
+
+    def __init__(
+        self,
+        reader: LogReader[Table],
+        scope: ReadScope[Stream],
+        cursor: str,
+        state: LogState[Table],
+    ):
+        self._reader, self._cursor, self._state = reader, cursor, state
+        self._members = dict(scope.members)
+
+    def items(self) -> Iterator[GroupItem]:
+        first = next(iter(self._members))
+        for report in self._reader.reports(self._state):
+            yield StreamPart(first, report)
+        for stream in list(self._members):
+            try:
+                yield from self._take(stream, self._reader.snapshot(self._state, stream))
+            except EltError as error:  # noqa: PERF203 - the other streams are still read
+                yield self._fail(stream, error)
+        # One whose snapshot is not complete gets its changes after its next one.
+        complete = {name for name, table in self._state.tables.items() if table.is_complete}
+        self._members = {name: self._members[name] for name in self._members if name in complete}
+        if self._members:
+            yield from self._read_changes()
+        for stream in self._members:
+            yield from self._take(stream, self._reader.finish(self._state, stream))
+
+    def _fail(self, stream: StreamId, error: EltError) -> StreamFailure:
+        """Go on without a stream."""
+        del self._members[stream]
+        return StreamFailure(stream, error)
+
+    def _put(self, stream: StreamId, table: Table) -> GroupCheckpoint:
+        self._state.tables[stream] = table
+        return GroupCheckpoint(self._state.to_state())
+
+    def _take(self, stream: StreamId, items: TableItems[Table]) -> Iterator[GroupItem]:
+        """Yield what a reader has of a table."""
+        with closing(items):
+            for item in items:
+                if isinstance(item, Snapshot):
+                    yield from self._read_snapshot(stream, item)
+                elif isinstance(item, Warn):
+                    yield StreamPart(stream, item)
+                elif item != self._state.tables.get(stream):
+                    yield self._put(stream, item)
+
+    def _read_snapshot(self, stream: StreamId, snapshot: Snapshot[Table]) -> Iterator[GroupItem]:
+        """Yield the slices of a snapshot, and states after which it can go on.
+
+        A table that is read in full again, after a reset, has rows in the lake that may be gone. In a stream
+        that deduplicates, their deletes come after the rows of the snapshot, whose numbers are greater: so
+        readers see each row that stayed all the time.
+        """
+        member, table = self._members[stream], snapshot.table
+        former = {
+            "truncation": snapshot.least - 1,
+            "time": snapshot.time,
+            "key": member.key_columns,
+        }
+        deletes = StreamPart(stream, Slice("rows that are gone", former, rows=1))
+        if snapshot.is_of_another and not member.deduplicates:
+            yield deletes
+        for part in snapshot.parts:
+            if isinstance(part, Checkpoint):
+                assert isinstance(part.state, dict)
+                table = replace(table, progress=part.state)
+                yield self._put(stream, table)
+            elif isinstance(part, Slice) and part.file is None:
+                data = {**part.data, "number": snapshot.number, "time": snapshot.time}
+                yield StreamPart(stream, replace(part, data=data))
+            elif isinstance(part, Wait):
+                yield part
+            else:
+                yield StreamPart(stream, part)
+        if snapshot.unfinished:
+            yield StreamPart(stream, Warn(snapshot.unfinished))
+            yield self._put(stream, table)
+        else:
+            if member.deduplicates and not table.is_complete:
+                yield deletes
+            yield self._put(stream, replace(table, progress=None, is_complete=True))
+        if snapshot.is_held:
+            yield Wait()
+
+    def _read_changes(self) -> Iterator[GroupItem]:
+        """Yield the changes up to the present end of the log, window by window."""
+        keys = {name: member.key_columns for name, member in self._members.items()}
+        folder = Path(tempfile.mkdtemp(prefix="elt-log-", dir=find_slice_folder()))
+        try:
+            files = ChangeFiles(folder, self._cursor, keys)
+            with closing(self._reader.changes(self._state, files)) as windows:
+                for is_due in windows:
+                    yield from self._close_window(files, is_due=is_due)
+                    if not self._members:
+                        return
+                    files.begin_window()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _close_window(self, files: ChangeFiles, *, is_due: bool) -> Iterator[GroupItem]:
+        """Yield what was read in a window, and the state after it, if it is worth a commit."""
+        parts = list(files.close())
+        if not parts and not files.failures and not is_due:
+            return
+        yield from parts
+        for stream, error in files.failures.items():
+            del files.keys[stream]
+            yield self._fail(stream, error)
+        for stream in self._members:
+            table = self._state.tables[stream]
+            self._state.tables[stream] = self._reader.move(stream, table)
+        yield GroupCheckpoint(self._state.to_state())
+        yield Wait()
+        self._reader.release(self._state, files)

@@ -1,0 +1,74 @@
+"""The violations of a `connectionSpecification` by a config.
+
+A connector imports this only if it checks a config: jsonschema takes a fifth of its start.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema
+from jsonschema.exceptions import best_match
+
+from elt_assets.protocol.schema_check import SchemaCheck
+
+_MAX_VIOLATIONS = 100
+"""Maximum number of violations that are listed."""
+_MAX_LINE = 1_000
+"""Maximum characters of the line about a violation."""
+_MAX_RULE = 300
+"""Maximum characters of the value of a schema's rule in that line."""
+_PHRASES = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
+
+
+def violations(config: Any, schema: Mapping[str, Any]) -> list[str]:
+    """Return the violations of a schema, one line each. No line quotes the config.
+
+    Raises:
+        RecursionError: the schema or the config is nested too deeply, or references of the schema multiply.
+    """
+    return inspect(config, schema)[0]
+
+
+def inspect(config: Any, schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the violations of a schema, and what of the schema could not be checked: one line each. No line
+    quotes the config. Errors are those of `violations`."""
+    check = SchemaCheck(schema)
+    errors = itertools.islice(check.errors(config), _MAX_VIOLATIONS)
+    ordered_errors = sorted(errors, key=lambda error: list(map(str, error.path)))
+    lines = dict.fromkeys(_violation(error)[:_MAX_LINE] for error in ordered_errors)
+    return list(lines), check.list_skipped_keywords(config)
+
+
+def _violation(error: jsonschema.ValidationError) -> str:
+    if error.context:  # several options are allowed: the violation of the nearest one helps most
+        nearest = best_match([error])
+        if nearest is not None and nearest is not error:
+            return f"{_place(error)}: {_description(error)}; nearest: {_violation(nearest)}"
+    return f"{_place(error)}: {_description(error)}"
+
+
+def _place(error: jsonschema.ValidationError) -> str:
+    return ".".join(["config", *map(str, error.absolute_path)])
+
+
+def _description(error: jsonschema.ValidationError) -> str:
+    """Return a description of a violation. The messages of jsonschema contain the value; these do not."""
+    rule, expected = error.validator, error.validator_value
+    if rule in ("required", "additionalProperties", "dependencies"):
+        return str(error.message)  # names properties only
+    if rule in ("oneOf", "anyOf"):
+        options: list[Any] = list(expected)  # type: ignore[arg-type]
+        fits = "fits none of" if error.context else "fits more than one of"
+        return f"{fits}: {', '.join(map(_title, options))}"
+    rule_value = json.dumps(expected)
+    text = rule_value if len(rule_value) <= _MAX_RULE else f"{rule_value[:_MAX_RULE]}…"
+    return f"{_PHRASES.get(str(rule), f'violates `{rule}`:')} {text}"
+
+
+def _title(option: Any) -> str:
+    words = option if isinstance(option, dict) else {}
+    return str(words.get("title", words.get("type", "?")))
