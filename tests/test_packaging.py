@@ -61,7 +61,6 @@ def test_each_requirement_is_pinned() -> None:
         ("jinja2", "3.1.5"),  # CVE-2025-27516: a template leaves the sandbox
         ("httpcore", "1.0.8"),  # CVE-2025-43859 of its h11: a chunked answer is read wrongly
         ("cryptography", "44.0.0"),  # CVE-2024-12797 of its OpenSSL
-        ("pyjwt", "2.10.0"),  # CVE-2024-53861
         (
             "uv",
             "0.9.5",

@@ -61,10 +61,6 @@ def read(
 # --- start and end --------------------------------------------------------------------------------
 
 
-def test_without_an_end_the_present_time_is_the_end() -> None:
-    assert intervals(begin()) == [("2024-01-01T00:00:00Z", "2024-01-31T12:00:00Z")]
-
-
 @pytest.mark.spec("builder.10")
 def test_the_present_time_is_evaluated_once_in_a_read() -> None:
     with at(NOW):
@@ -97,21 +93,6 @@ def test_the_start_is_fixed_or_from_the_config(
     start: Any, config: dict[str, Any], found: str
 ) -> None:
     assert intervals(begin(config=config, start_datetime=start))[0][0] == found
-
-
-@pytest.mark.parametrize(
-    ("end", "config", "found"),
-    [
-        ("2024-01-05T00:00:00Z", {}, "2024-01-05T00:00:00Z"),
-        ("{{ config.until }}", {"until": "2024-01-06T00:00:00Z"}, "2024-01-06T00:00:00Z"),
-        ("{{ now_utc() }}", {}, "2024-01-31T12:00:00Z"),
-        (min_max("{{ day_delta(-1, '%Y-%m-%d') }}", datetime_format="%Y-%m-%d"), {}, "2024-01-30T00:00:00Z"),
-    ],
-)  # fmt: skip
-def test_the_end_is_fixed_or_from_the_config_or_now(
-    end: Any, config: dict[str, Any], found: str
-) -> None:
-    assert intervals(begin(config=config, end_datetime=end))[-1][1] == found
 
 
 def test_a_start_after_the_end_reads_nothing_keeps_the_state_and_warns() -> None:
@@ -373,26 +354,6 @@ def test_a_record_beyond_its_interval_does_not_skip_the_intervals_that_follow() 
     ]
 
 
-def test_a_clock_that_was_set_back_does_not_set_the_state_back() -> None:
-    state = read([]).state
-    done = read([], state, now=moment("2024-01-15T00:00:00Z"))
-    assert (done.slices, done.state) == ([], state)
-    again = read([], state, now=moment("2024-01-15T00:00:00Z"), lookback_window="P1M")
-    assert len(again.slices) == 1
-    assert again.state == state
-
-
-def test_a_lookback_does_not_set_the_state_back() -> None:
-    state = {"updated_at": "2024-01-25T00:00:00Z"}
-    fields = {"lookback_window": "P20D", "step": "P10D", "cursor_granularity": "PT1S"}
-    done = read([], state, **fields)
-    assert done.slices[0].interval["start_time"] == "2024-01-05T00:00:00Z"
-    assert [each["updated_at"] for _, each in done.states[:2]] == [
-        "2024-01-25T00:00:00Z",
-        "2024-01-25T00:00:00Z",
-    ]
-
-
 def test_a_lookback_does_not_reach_before_the_start() -> None:
     state = {"updated_at": "2024-01-02T00:00:00Z"}
     assert intervals(begin(state, lookback_window="P1Y"))[0][0] == "2024-01-01T00:00:00Z"
@@ -599,14 +560,6 @@ def test_records_without_a_usable_value_are_read_and_counted() -> None:
     )
 
 
-def test_values_in_several_formats_are_compared_as_instants() -> None:
-    values = ["2024-01-05T00:00:00Z", 1704499200, "2024-01-06T05:00:00+0530"]
-    formats = ("%Y-%m-%dT%H:%M:%SZ", "%s", "%Y-%m-%dT%H:%M:%S%z")
-    assert read(values, is_data_feed=True, cursor_datetime_formats=formats).state == {
-        "updated_at": "2024-01-06T00:00:00Z"
-    }
-
-
 def test_a_client_side_cursor_leaves_out_what_is_not_within_the_period() -> None:
     values = [
         "2024-01-09T23:59:59Z",
@@ -720,18 +673,6 @@ def test_the_pages_of_a_feed_end_with_the_last_record_that_has_a_value() -> None
 
 
 # --- requests -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("where", ["request_parameter", "header", "body_data", "body_json"])
-def test_the_interval_is_put_into_requests(where: str) -> None:
-    progress = begin(
-        start_time_option=option("since", where), end_time_option=option("until", where)
-    )
-    (each,) = progress.slices()
-    assert progress.options(each) == [
-        Option(where, ("since",), "2024-01-01T00:00:00Z"),
-        Option(where, ("until",), "2024-01-31T12:00:00Z"),
-    ]
 
 
 @pytest.mark.spec("builder.11")

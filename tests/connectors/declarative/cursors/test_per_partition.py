@@ -78,17 +78,6 @@ def began(state: dict[str, Any], **fields: Any) -> list[Any]:
 # --- the form of the state ------------------------------------------------------------------------
 
 
-def test_a_read_leaves_a_state_for_each_partition_and_one_for_all() -> None:
-    _, done = read(orders())
-    assert done.state == {
-        "use_global_cursor": False,
-        "states": [entry("a", END), entry("b", END)],
-        "state": {"updated_at": END},
-        "lookback_window": done.state["lookback_window"],
-    }
-    assert 0 <= done.state["lookback_window"] <= 5
-
-
 def test_a_state_is_sent_after_each_interval_of_each_partition() -> None:
     _, done = read(orders(step="P20D", cursor_granularity="PT1S"))
     first = "2024-01-20T23:59:59Z"
@@ -100,11 +89,6 @@ def test_a_state_is_sent_after_each_interval_of_each_partition() -> None:
         [entry("a", END), entry("b", END)],
     ]
     assert all("state" not in state for _, state in done.states[:-1])
-
-
-def test_each_partition_continues_from_its_own_state() -> None:
-    state = {"states": [entry("b", "2024-01-05T00:00:00Z"), entry("a", "2024-01-03T00:00:00Z")]}
-    assert began(state) == ["2024-01-03T00:00:00Z", "2024-01-05T00:00:00Z"]
 
 
 def test_a_new_partition_is_read_from_the_start() -> None:
@@ -258,17 +242,6 @@ def test_warnings_of_many_partitions_come_once() -> None:
 # --- one cursor for all ---------------------------------------------------------------------------
 
 
-def test_one_cursor_for_all_partitions_moves_when_all_were_read() -> None:
-    _, done = read(orders(global_substream_cursor=True))
-    assert [state for _, state in done.states] == [
-        {
-            "use_global_cursor": True,
-            "state": {"updated_at": END},
-            "lookback_window": done.state["lookback_window"],
-        }
-    ]
-
-
 def test_a_read_with_one_cursor_that_is_cut_begins_again() -> None:
     state = {
         "use_global_cursor": True,
@@ -331,40 +304,6 @@ def dependent(**fields: Any) -> Any:
         substream(parent(shops, incremental_dependency=True, request_option=option("shop"))),
         **fields,
     )
-
-
-def test_the_state_of_a_parent_is_in_that_of_the_child() -> None:
-    _, done = read(dependent(), answer=shop_source)
-    assert done.state["parent_state"] == {"shops": {"updated_at": END}}
-    assert [each["partition"]["shop"] for each in done.state["states"]] == [1, 2]
-
-
-def test_only_the_partitions_of_parents_that_changed_are_read_again() -> None:
-    _, done = read(dependent(), answer=shop_source)
-    state = {**done.state, "parent_state": {"shops": {"updated_at": "2024-01-15T00:00:00Z"}}}
-    found, again = read(dependent(), state, shop_source)
-    assert found == [
-        (None, "2024-01-15T00:00:00Z"),
-        (None, "2024-01-30T00:00:00Z"),
-        (2, END),
-    ] or found == [
-        (None, "2024-01-15T00:00:00Z"),
-        (2, END),
-        (None, "2024-01-30T00:00:00Z"),
-    ]
-    assert [each["partition"]["shop"] for each in again.state["states"]] == [1, 2]
-
-
-def test_the_state_of_a_parent_moves_only_when_its_partitions_were_read() -> None:
-    with at(NOW):
-        progress = Api(shop_source).begin(dependent())
-        first, second = progress.slices()
-    assert progress.state()["parent_state"] == {"shops": {}}
-    progress.close(second)
-    assert "updated_at" not in progress.state()["parent_state"]["shops"]
-    progress.close(first)
-    progress.finish()
-    assert progress.state()["parent_state"] == {"shops": {"updated_at": END}}
 
 
 NOW_TEXT = "{{ now_utc().strftime('%Y-%m-%dT%H:%M:%SZ') }}"
@@ -497,56 +436,6 @@ PLANS = st.lists(
     min_size=1,
     max_size=5,
 )
-
-
-@settings(max_examples=examples(150), deadline=None)
-@given(
-    PLANS,
-    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 200)), max_size=20),
-    st.booleans(),
-    st.sampled_from([None, "P2D"]),
-)
-def test_no_cut_loses_a_record_of_any_partition(
-    plan: list[tuple[int, int, set[str]]],
-    events: list[tuple[str, int]],
-    is_global: bool,
-    step: str | None,
-) -> None:
-    """The sync at the end finds all partitions, and then no record is missing."""
-    written = [
-        (shop, f"2024-01-{1 + hour // 24:02d}T{hour % 24:02d}:00:00Z") for shop, hour in events
-    ]
-    state: dict[str, Any] = {}
-    arrived: set[int] = set()
-    hours = 0
-    for passed, states, shops in [*plan, (400, 10**6, set("abcd"))]:
-        hours = min(hours + passed, 700)
-        now = hour_text(hours)
-
-        def answer(name: str, each: Slice, options: Any, now: str = now) -> list[Page]:
-            low, high = each.interval.values()
-            found = [
-                {"id": number, "updated_at": at_time}
-                for number, (shop, at_time) in enumerate(written)
-                if shop == each.partition["shop"] and low <= at_time <= min(high, now)
-            ]
-            return [found[:1], found[1:]]
-
-        of = orders(
-            listed(sorted(shops)),
-            global_substream_cursor=is_global,
-            step=step,
-            cursor_granularity="PT1S" if step else None,
-        )
-        with at(now):
-            done = Api(answer).read(of, state)
-        kept = done.states[:states]
-        if kept:
-            count, state = kept[-1]
-            arrived |= {record["id"] for record in done.records[:count]}
-    # With one cursor for all, what a partition had before it was there is not read.
-    if not is_global or all(shops == set("abcd") for _, _, shops in plan):
-        assert arrived == set(range(len(events)))
 
 
 def hour_text(hour: int) -> str:

@@ -62,40 +62,6 @@ def server(events: Sequence[datetime], written: str, filters: bool) -> Any:
     return answer
 
 
-@settings(max_examples=examples(300), deadline=None)
-@given(CURSORS, EVENTS, SYNCS, st.booleans())
-def test_no_cut_loses_a_record(
-    fields: dict[str, Any], hours: list[float], syncs: list[tuple[float, int]], filters: bool
-) -> None:
-    written = fields["datetime_format"]
-    given_fields = {
-        **fields,
-        "cursor_granularity": FORMATS[written] if fields["step"] else None,
-        "cursor_datetime_formats": (PRECISE.text,),
-        "start_datetime": DatetimeFormat(written).format(ORIGIN),
-    }
-    orders = stream(sync=dated(**given_fields))
-    events = sorted(ORIGIN + hour * HOURS for hour in hours)
-    state: dict[str, Any] = {}
-    arrived: set[int] = set()
-    latest = ORIGIN
-    for hour, states in [*syncs, (46 * 24, 10**6)]:
-        now = ORIGIN + hour * HOURS
-        latest = max(latest, now)
-        known = [moment for moment in events if moment <= latest]
-        with at(now):
-            done = Api(server(known, written, filters)).read(orders, state)
-        kept = done.states[:states]
-        count, reached = kept[-1] if kept else (0, state)
-        arrived |= {record["id"] for record in done.records[:count]}
-        before = state.get("updated_at")
-        state = reached
-        if before is not None:
-            form = DatetimeFormat(written)
-            assert form.parse(state["updated_at"]) >= form.parse(before)
-    assert arrived == set(range(len(events)))
-
-
 def answering(pages: list[Page]) -> Any:
     """Return a source that answers any request with some pages."""
     return lambda name, each, options: pages

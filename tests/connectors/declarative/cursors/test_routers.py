@@ -86,14 +86,6 @@ def test_a_partition_is_put_into_requests_also_the_value_0() -> None:
 # --- parents --------------------------------------------------------------------------------------
 
 
-def test_each_parent_record_is_a_partition() -> None:
-    router = substream(parent(stream("shops")))
-    assert partitions(source(shops=SHOPS), router) == [
-        {"shop": 1, "parent_slice": {}},
-        {"shop": 2, "parent_slice": {}},
-    ]
-
-
 def test_parent_records_come_once_and_those_without_the_key_not_at_all() -> None:
     records: list[Any] = [{"id": 1}, {"id": 1, "new": True}, {}, {"id": None}, {"id": "1"}]
     found = partitions(source(shops=records), substream(parent(stream("shops"))))
@@ -212,12 +204,6 @@ def test_the_parameters_of_a_parent_are_those_of_its_own_slices() -> None:
 
 
 # --- combinations ---------------------------------------------------------------------------------
-
-
-def test_several_routers_give_all_combinations_and_the_last_changes_first() -> None:
-    routers = (listed(["a", "b"], "x"), listed("{{ [1, 2] }}", "y"))
-    assert partitions(source(), routers) == [{"x": x, "y": y} for x in ("a", "b") for y in (1, 2)]
-    assert partitions(source(), ()) == [{}]
 
 
 def test_a_list_and_parents_are_combined() -> None:
