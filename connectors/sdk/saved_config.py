@@ -12,7 +12,6 @@ Tests: `tests/connectors/test_saved_config.py`, `tests/connectors/test_helpdesk.
 
 from __future__ import annotations
 
-import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -22,12 +21,10 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from connectors.sdk.reports import CONFIGS, WARNINGS, hold_value
 from elt_assets.errors import SystemFailure
+from elt_assets.protocol.specification import is_mask
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # a source that uses models imports it itself
-
-_MASK = re.compile(r"\*{3,}")
-"""Pattern of a text that stands for a secret, in messages and in dumps of models."""
 
 
 class SavedConfig:
@@ -205,7 +202,7 @@ def _replace_text(value: Any, former: str, text: str) -> Any:
 
 def _find_masks(values: Any, before: Any) -> Iterator[str]:
     """Yield the places of masks that were not there before."""
-    if isinstance(values, str) and values != before and _MASK.fullmatch(values):
+    if isinstance(values, str) and values != before and is_mask(values):
         yield ""
     parts = values.items() if isinstance(values, Mapping) else ()
     if isinstance(values, list):

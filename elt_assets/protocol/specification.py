@@ -7,13 +7,20 @@ connector uses this module, and so does the connector itself. `config_check` has
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from elt_assets.protocol.patterns import matches
 from elt_assets.protocol.schema_places import Place, applicable, places
 
+_MASK = re.compile(r"\*{3,}")
 _JSON_TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
+
+
+def is_mask(text: str) -> bool:
+    """Return whether a text stands for a secret, as in messages and in dumps of configs."""
+    return _MASK.fullmatch(text) is not None
 
 
 def secret_values(config: Any, schema: Any) -> Iterator[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +23,7 @@ from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.schema_check import MAX_REFERENCES
 from tests.connectors.support import call, catalog, errors
+from tests.support.project import REPOSITORY
 
 Json = dict[str, Any]
 SECRET = "hunter2-abc"
@@ -415,3 +418,13 @@ def test_a_source_may_log_warnings_and_declare_its_authorization(shell: Shell) -
         assert logged == ["the manifest has an unknown field"]
     _, (spec,) = shell(Renewing(), "spec")
     assert spec["spec"]["advanced_auth"] == {"auth_flow_type": "oauth2.0"}
+
+
+def test_the_start_of_a_source_imports_no_check_of_values_and_searches_no_packages() -> None:
+    """Each sync starts a source twice, and pays its imports each time."""
+    program = (
+        "import sys, connectors.sdk; print({'jsonschema', 'importlib.metadata'} & {*sys.modules})"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()", done.stderr

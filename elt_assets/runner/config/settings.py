@@ -5,7 +5,6 @@ Spec: Actor Specification; AirbyteControlConnectorConfigMessage.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from elt_assets.protocol.airbyte.messages import ConnectorConfig, Control, Log, 
 from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.secret_parts import CREDENTIAL
-from elt_assets.protocol.specification import as_texts
+from elt_assets.protocol.specification import as_texts, is_mask
 from elt_assets.runner.config.secrets import resolve_references
 from elt_assets.runner.config.update_files import UpdateFile
 from elt_assets.runner.config.updates import (
@@ -29,8 +28,6 @@ from elt_assets.runner.config.updates import (
 from elt_assets.runner.config.validation import Validation, validate
 
 CONNECTOR_CONFIG = "CONNECTOR_CONFIG"
-MASK = re.compile(r"\*{3,}")
-"""Pattern of a text that stands for a secret, in messages and in dumps of configs."""
 MAX_CHANGES = 1_000
 MAX_CHANGED_CHARACTERS = 1 << 20
 """Maximum number of texts of a config that one message of a connector changes, and of their characters."""
@@ -163,7 +160,7 @@ class Settings:
             SystemFailure: one is.
         """
         for place, value in changed.items():
-            if any(map(MASK.fullmatch, strings([value]))):
+            if any(map(is_mask, strings([value]))):
                 raise SystemFailure(
                     f"connector {self._name} changed config.{'.'.join(map(str, place))} to a mask, and the "
                     "credential in its place is not in the message",

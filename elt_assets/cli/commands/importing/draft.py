@@ -19,6 +19,7 @@ from elt_assets.connection.template import document
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import Catalog
 from elt_assets.protocol.schema_places import Place
+from elt_assets.protocol.specification import is_mask
 from elt_assets.runner.config.credentials import looks_secret, may_give_access
 from elt_assets.runner.config.secrets import is_reference
 from elt_assets.settings import project
@@ -26,7 +27,6 @@ from elt_assets.storage.text_file import replace_text
 
 Json = dict[str, Any]
 ENV_EXAMPLE = ".env.example"
-_MASKED = re.compile(r"\*{3,}")
 
 
 @dataclass
@@ -196,7 +196,7 @@ def _secrets(
         inner = (*place, name)
         if isinstance(value, str):
             named = next((str(step) for step in reversed(inner) if isinstance(step, str)), "")
-            if _MASKED.fullmatch(value) or is_secret(named) or may_give_access(named, value):
+            if is_mask(value) or is_secret(named) or may_give_access(named, value):
                 yield inner, value
         elif isinstance(value, (Mapping, list)) and not is_reference(value):
             yield from _secrets(value, is_secret, inner)

@@ -6,6 +6,7 @@ _SOURCE = '''"""The source {name}. `python -m {module} spec|check|discover|read 
 
 import sys
 from collections.abc import Iterable, Sequence
+
 from pydantic import BaseModel, Field, SecretStr
 
 from connectors.sdk import Source, Stream, Window, run
