@@ -15,7 +15,6 @@ import pytest
 import yaml
 from dagster_webserver.cli import dagster_webserver
 
-from elt_assets.connection import sandbox
 from elt_assets.defs.carrier import api
 from tests.connection.test_connection import declare, load
 from tests.support.documents import code_blocks
@@ -42,12 +41,6 @@ def test_each_documented_variable_is_used() -> None:
     sources = [path.read_text() for path in (REPOSITORY / "elt_assets").rglob("*.py")]
     assert len(named) == 3
     assert all(any(f'"{name}"' in source for source in sources) for name in named)
-
-
-def test_each_filter_of_templates_is_documented() -> None:
-    text = (REPOSITORY / "docs" / "dagster.md").read_text()
-    filters = re.findall("`(.+?)`", text.split("| the filters ")[1].split("|")[0])
-    assert sorted(filters) == sorted(sandbox.FILTERS - {"d"})
 
 
 def test_loading_definitions_starts_no_program_and_opens_no_connection() -> None:

@@ -3,7 +3,6 @@
 Loading a connection only reads these two files. It starts no process and uses no network and no secret.
 """
 
-from elt_assets.connection.attribute_templates import check_post_processing
 from elt_assets.connection.connection_model import Connection, check_plain_name
 from elt_assets.connection.connector_model import check_trusted_name
 from elt_assets.connection.files import (
@@ -33,6 +32,7 @@ from elt_assets.connection.stream_resolution import (
     field_selection,
     resolve_streams,
 )
+from elt_assets.connection.templates import check_post_processing
 from elt_assets.paths import DEFINITION_FILE
 
 __all__ = [

@@ -11,15 +11,15 @@ import msgspec
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from elt_assets.connection.attribute_templates import (
-    check_post_processing,
-    load_variables,
-    resolve_attributes,
-)
 from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.connector_model import FOLDER
 from elt_assets.connection.overlays import apply_overlay, overlay_file
 from elt_assets.connection.places import ConnectionPlace, definition_file, place_in
+from elt_assets.connection.templates import (
+    check_post_processing,
+    load_variables,
+    resolve_attributes,
+)
 from elt_assets.connection.yaml_files import describe_unreadable, read_components
 from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets import paths
-from elt_assets.connection.attribute_templates import check_post_processing
 from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.templates import check_post_processing
 from elt_assets.connection.yaml_files import (
     check_components,
     describe_unreadable,

@@ -27,6 +27,7 @@ from elt_assets.connection import (
     place_in,
     resolve_streams,
 )
+from elt_assets.connection.templates import TEMPLATE_GUIDANCE
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets.build import build_assets, stream_assets
 from elt_assets.orchestration.assets.translator import ConnectionTranslator
@@ -40,7 +41,7 @@ from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.source_jobs import check_job, discover_job
 from elt_assets.orchestration.scaffolding import ConnectionScaffolder
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.templates import TEMPLATE_GUIDANCE, SafeContext, list_variables
+from elt_assets.orchestration.templates import SafeContext, list_variables
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 

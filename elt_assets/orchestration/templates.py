@@ -1,4 +1,4 @@
-"""Templates with Dagster's own objects, evaluated by the rules of `connection.sandbox`."""
+"""Templates with Dagster's own objects, by the rules of `connection.templates`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,12 @@ from dagster.components.core.context import RESOLUTION_CONTEXT_STASH_KEY
 from dagster.components.resolved.errors import ResolutionException
 from dagster.components.resolved.scopes import DeprecatedScope, EnvScope, WrappedObjectScope
 
-from elt_assets.connection.sandbox import SafeVariables, Sandbox, TemplateError
+from elt_assets.connection.templates import TemplateError, fill
 from elt_assets.paths import DEFINITION_FILE
-
-TEMPLATE_GUIDANCE = "correct the template; docs/dagster.md describes what a template can do"
-_SANDBOX = Sandbox(
-    methods=(dg.AssetKey, dg.AutomationCondition, dg.FreshnessPolicy),
-    made=(dg.PartitionsDefinition,),
-    withheld=(DeprecatedScope,),
-)
 
 
 class SafeContext(dg.ResolutionContext):
-    """A context whose templates run no code."""
+    """A context in which templates are names, and all other text stays as it is."""
 
     @classmethod
     def from_context(cls, context: dg.ResolutionContext) -> SafeContext:
@@ -37,16 +30,24 @@ class SafeContext(dg.ResolutionContext):
         )
 
     def resolve_value(self, val: Any, as_type: type | None = None) -> Any:  # noqa: ARG002 - Dagster's
-        """Return a value with all templates in it evaluated.
+        """Return a value with all templates in it filled in.
 
         Raises:
-            ResolutionException: a template is not valid, or does what no template may do.
+            ResolutionException: a template is not valid, or names what there is not.
         """
         if isinstance(val, dict):
             return {name: self.at_path(name).resolve_value(part) for name, part in val.items()}
         if isinstance(val, list | tuple):
             return type(val)(self.at_path(i).resolve_value(part) for i, part in enumerate(val))
-        return evaluate(val, self.scope, self._place()) if isinstance(val, str) and val else val
+        if not isinstance(val, str):
+            return val
+        scope = {
+            n: v for n, v in self.scope.items() if not isinstance(v, EnvScope | DeprecatedScope)
+        }
+        try:
+            return fill(val, scope, self._place())
+        except TemplateError as error:
+            raise ResolutionException(str(error)) from None
 
     def _place(self) -> str:
         loading = self.stash.get(RESOLUTION_CONTEXT_STASH_KEY)
@@ -54,31 +55,7 @@ class SafeContext(dg.ResolutionContext):
         return ": ".join([*files, ".".join(map(str, self.path))])
 
 
-def evaluate(template: str, scope: Mapping[str, Any], place: str) -> Any:
-    """Return the value of a template; a text without a template is read as Dagster reads it.
-
-    Args:
-        scope: the values that the template can use, by name.
-        place: where the template is, for the error.
-
-    Raises:
-        ResolutionException: the template is not valid, or does what no template may do.
-    """
-    try:
-        return _SANDBOX.evaluate(template, _guard(scope), place)
-    except TemplateError as error:
-        raise ResolutionException(str(error)) from None
-
-
 def list_variables(scope: Mapping[str, Any]) -> dict[str, Any]:
     """Return the template variables of a component, without what Dagster itself offers in a scope."""
     own = (EnvScope, WrappedObjectScope, DeprecatedScope)
     return {name: value for name, value in scope.items() if not isinstance(value, own)}
-
-
-def _guard(scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a scope whose `env` reads no credential."""
-    return {
-        name: SafeVariables() if isinstance(value, EnvScope) else value
-        for name, value in scope.items()
-    }

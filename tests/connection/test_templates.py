@@ -1,13 +1,20 @@
-"""Templates in the attributes of a connection, at each level."""
+"""Templates in the YAML of connections are names, at each level, and run no code."""
 
 from __future__ import annotations
 
+import json
 import textwrap
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jinja2.nativetypes import NativeEnvironment
 
-from elt_assets.connection import Connection, load_connection
+from elt_assets.connection import Connection, check_post_processing, load_connection
+from elt_assets.connection.templates import TemplateError, fill, write_literally
 from elt_assets.errors import ConfigError
 
 CONNECTION = """
@@ -31,14 +38,14 @@ attributes:
   tags: {{port: "{{{{ env.PORT }}}}", text: "a-{{{{ zone }}}}-{{{{ env.PORT }}}}"}}
   retry: {{attempts: "{{{{ env.PORT }}}}"}}
   heartbeat: "{{{{ env.PORT }}}}m"
-  checkpoint: {{seconds: "{{{{ 60 * 2 }}}}"}}
+  checkpoint: {{seconds: "{{{{ limits.seconds }}}}"}}
   translation: {{group_name: "{{{{ stream.name }}}}"}}
   streams:
     - name: "{{{{ zone }}}}_users"
       history: "{{{{ is_kept }}}}"
       destination_sync_mode: append_dedup
       primary_key: "{{{{ key }}}}"
-      checks: {{changed: {{max: "{{{{ ratio(2) }}}}"}}}}
+      checks: {{changed: {{max: "{{{{ limits.share.most }}}}"}}}}
       description: "{{{{ '{{{{' }}}} is written by hand }}}}"
 """
 VARIABLES = """
@@ -57,7 +64,7 @@ def is_kept(): return True
 def key(): return [["id"]]
 
 @dg.template_var
-def ratio(): return lambda n: 1 / n
+def limits(): return {"seconds": 120, "share": {"most": 0.5}}
 
 @dg.template_var
 def where(context: dg.ComponentLoadContext): return str(context.path)
@@ -112,8 +119,8 @@ def test_templates_are_evaluated_at_every_level(
         ("{{{{ cron }}}}", "{{{{ corn }}}}", "schedule: .*'corn' is undefined; it can use .*cron"),
         ("{{{{ cron }}}}", "{{{{ helper }}}}", "schedule: .*'helper' is undefined"),
         ("{{{{ cron }}}}", "{{{{ where }}}}", "variable where needs the context of Dagster"),
-        ("{{{{ cron }}}}", "{{{{ 'a' * 10**9 }}}}", "schedule: .*is not available"),
-        ("{{{{ ratio(2) }}}}", "{{{{ ratio(0) }}}}", r"streams\.0\.checks\.changed\.max: .*division"),
+        ("{{{{ cron }}}}", "{{{{ zone.upper }}}}", "schedule: .*'zone.upper' is a function"),
+        ("share.most", "share.all", r"streams\.0\.checks\.changed\.max: .*'limits.share.all' has no 'all'"),
         ("module: {module}", "module: no_such_module", "template_vars_module: the module 'no_such_module'"),
     ],
 )  # fmt: skip
@@ -123,3 +130,93 @@ def test_a_template_that_cannot_be_evaluated_is_reported_with_its_place(
     with pytest.raises(ConfigError, match=message) as error:
         load(tmp_path, CONNECTION.replace(old, new), monkeypatch, PORT="5", CRM_TOKEN="hunter2")
     assert error.value.guidance and "hunter2" not in str(error.value)
+
+
+ESCAPES = [
+    "{{ cycler.__init__.__globals__.os.system('touch x') }}",
+    "{{ self.__init__.__globals__.__builtins__ }}",
+    "{{ value|attr('__class__') }}",
+    "{{ value['__class__'] }}",
+    "{{ value.__class__.__mro__ }}",
+    "{{ value.format(1) }}",
+    "{{ env.__class__ }}",
+    "{{ env.get('HOME') }}",
+    "{{ env(name) }}",
+    "{{ '{0.__class__}'.format(value) }}",
+    "{{ 'a' * 10**9 }}",
+    "{{ 'a' ~ value }}",
+    "{{ 9**9**9 }}",
+    "{{ (value) }}",
+    "{{- value -}}",
+    "{{ value",
+    "{{ {{ value }} }}",
+    "{% set x = 1 %}",
+    "{% include 'x' %}",
+    "{# value #}",
+    "{{ " + "(" * 4000 + "1" + ")" * 4000 + " }}",
+    "{{ 'a' }}" * 10_000,
+    '{{ "' * 5_000,
+    "{{ " + " " * 1_000_000,
+    "{{ " + "a." * 500_000,
+]
+
+
+@pytest.mark.parametrize("template", ESCAPES, ids=range(len(ESCAPES)))
+def test_what_is_no_name_is_refused_everywhere_and_at_once(template: str) -> None:
+    before = time.process_time()
+    with pytest.raises(TemplateError, match=r"here: the template .* cannot be evaluated"):
+        fill(template, {"value": "v", "name": "HOME"}, "here")
+    for value in ({"assets": [{"target": template}]}, [template], template):
+        with pytest.raises(ConfigError, match=r"x: post_processing.* cannot be evaluated"):
+            check_post_processing(value, Path("x"))
+    assert time.process_time() - before < 2
+
+
+_NAMES = st.sampled_from(["value", "env", "self", "cycler", "''", "[]", "{}", "1"])
+_STEPS = st.sampled_from(
+    [
+        *(".__class__", ".__globals__", ".__init__", ".__subclasses__()", "['__class__']"),
+        *("|attr('__class__')", "._replace", ".format", "()", "[0]", ".real", ".upper", " ", "\n"),
+    ]
+)
+
+
+@given(_NAMES, st.lists(_STEPS, max_size=5))
+def test_no_path_leads_to_a_function_or_a_private_name(name: str, steps: list[str]) -> None:
+    template = f"{{{{ {name}{''.join(steps)} }}}}"
+    try:
+        value = fill(template, {"value": 5}, "here")
+    except TemplateError:
+        return
+    assert not any("_" in step for step in steps)
+    assert isinstance(value, str | int)
+
+
+@given(st.text() | st.text(alphabet="{}%#'\"\\ \nabc"))
+def test_a_text_of_somebody_else_is_written_so_that_it_is_read_as_it_is(text: str) -> None:
+    written = write_literally(text)
+    assert fill(written, {}, "here") == text
+    if written != text:
+        check_post_processing(written, Path("x"))
+
+
+@given(st.lists(st.sampled_from(["{{ a.b }}", "{{c}}", "{{ 'x' }}", "text", "{", "}", " "])))
+def test_what_is_accepted_is_what_dagster_makes_of_it(parts: list[str]) -> None:
+    text = "".join(parts) + "."
+    scope: dict[str, Any] = {"a": {"b": "B"}, "c": "C"}
+    try:
+        value = fill(text, scope, "here")
+    except TemplateError:
+        return
+    assert value == NativeEnvironment().from_string(text).render(scope)
+
+
+@pytest.mark.parametrize("name", ["ELT_HASH_SALT", "DAGSTER_PG_DB", "SHOP_TOKEN"])
+def test_no_template_reads_a_credential(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "a-secret")
+    for template in (f"{{{{ env.{name} }}}}", f"{{{{ env('{name}', 'x') }}}}"):
+        with pytest.raises(TemplateError) as caught:
+            fill(template, {}, "here")
+        with pytest.raises(ConfigError) as refused:
+            check_post_processing(json.dumps([template]), Path("x"))
+        assert "a-secret" not in f"{caught.value}{refused.value}"
