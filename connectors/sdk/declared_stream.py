@@ -306,11 +306,11 @@ def make_schema(stream: DeclaredStream) -> Mapping[str, Any]:
     """
     schema, parent = stream.json_schema, stream.parent
     own, key = schema.get("properties") or {}, stream.replication_key
-    given = () if parent is None else parent.fields.values()
-    if own and key is not None and key not in own and key not in given:
+    inherited = () if parent is None else parent.fields.values()
+    if own and key is not None and key not in own and key not in inherited:
         raise SystemFailure(
             f"the schema of stream {str(stream.id)!r} has no field {key!r}, which is its replication key; it "
-            f"has {', '.join(map(repr, [*own, *given]))}",
+            f"has {', '.join(map(repr, [*own, *inherited]))}",
             guidance="set `replication_key` to one of these, or add the field to `json_schema`",
         )
     if parent is None or not parent.fields:
