@@ -194,10 +194,10 @@ def test_no_path_leads_to_a_function_or_a_private_name(name: str, steps: list[st
 
 @given(st.text() | st.text(alphabet="{}%#'\"\\ \nabc"))
 def test_a_text_of_somebody_else_is_written_so_that_it_is_read_as_it_is(text: str) -> None:
-    written = write_literally(text)
-    assert fill(written, {}, "here") == text
-    if written != text:
-        check_post_processing(written, Path("x"))
+    template = write_literally(text)
+    assert fill(template, {}, "here") == text
+    if template != text:
+        check_post_processing(template, Path("x"))
 
 
 @given(st.lists(st.sampled_from(["{{ a.b }}", "{{c}}", "{{ 'x' }}", "text", "{", "}", " "])))
