@@ -31,7 +31,7 @@ from connectors.declarative.requests.records import paths
 from connectors.sdk.http.addresses import hosts_in
 from connectors.sdk.saved_config import report_config
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.config_check import violations
+from elt_assets.protocol.config_check import InvalidSpecification, violations
 
 Place = Sequence[str | int]
 """The path to a value in a config: names of properties, and indexes of items."""
@@ -232,7 +232,13 @@ def _schema_violations(checked_value: Any, schema: Mapping[str, Any], place: str
             checked_value = json.loads(checked_value)
         except ValueError:
             return [f"{place}: it is a text that is not JSON"]
-    lines = violations(checked_value, schema)
+    try:
+        lines = violations(checked_value, schema)
+    except InvalidSpecification as error:
+        raise ConfigError(
+            f"{place} cannot be checked: the schema in the manifest is not valid: {error}",
+            guidance="correct the `base_schema` of the validation",
+        ) from None
     return [_CONFIG.sub(lambda match: match[1] + place, line) for line in lines]
 
 

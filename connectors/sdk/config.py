@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from connectors.sdk.reports import report_warning
 from elt_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,11 +55,17 @@ def parse(model: type[BaseModel], config: Mapping[str, Any]) -> BaseModel:
 def validate(config: Mapping[str, Any], specification: Mapping[str, Any]) -> None:
     """Check a config against a connection specification.
 
+    One that is not valid JSON Schema is not used, with a warning.
+
     Raises:
         ConfigError: the config is not valid. The message names every violation, and quotes no value.
     """
+    check = import_module(_CHECK)
     try:
-        problems = import_module(_CHECK).violations(config, specification)
+        problems = check.violations(config, specification)
+    except check.InvalidSpecification as error:
+        report_warning(f"the config is not checked: its specification is not valid: {error}")
+        return
     except RecursionError:
         raise ConfigError(
             "the config is not checked: its specification is nested too deeply, or its references multiply",

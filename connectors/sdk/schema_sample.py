@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from jsonschema import ValidationError
 
 from connectors.sdk.encoding import encode
 from connectors.sdk.items import Record
-from elt_assets.protocol.schema_check import SchemaCheck
+from elt_assets.protocol.schema_check import make_validator
 
 
 class SchemaSample:
@@ -21,7 +20,7 @@ class SchemaSample:
     """Number of records that are checked: to check each one would take most of the time of a read."""
 
     def __init__(self, schema: Mapping[str, Any]):
-        self._check = SchemaCheck(schema, max_references=math.inf)
+        self._validator = make_validator(schema)
         self._reported: set[str] = set()
         self.remaining = self.limit
 
@@ -30,7 +29,7 @@ class SchemaSample:
         self.remaining -= 1
         try:
             decoded = msgspec.json.decode(encode(record))
-            errors = list(self._check.errors(decoded))
+            errors = list(self._validator.iter_errors(decoded))
         except (msgspec.DecodeError, RecursionError):
             return  # a number is too large for Python's floats, or the record is nested too deeply
         for error in errors:

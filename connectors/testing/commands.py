@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ from connectors.testing.scopes import names_of
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
 from elt_assets.protocol.airbyte.messages import Specification
-from elt_assets.protocol.config_check import violations
+from elt_assets.protocol.config_check import InvalidSpecification, violations
 from elt_assets.protocol.singer.catalog import attach_all_entries
 from elt_assets.protocol.specification import types_at
 
@@ -36,7 +37,13 @@ class BadConfig:
 
 def bad_configs(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[BadConfig]:
     """Return configs that violate a specification: without a required field, or with a value of a wrong
-    type."""
+    type. None does if it is not valid itself."""
+    with contextlib.suppress(InvalidSpecification):
+        return _list_bad_configs(config, schema)
+    return []
+
+
+def _list_bad_configs(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[BadConfig]:
     incomplete = (
         BadConfig(f"without the required field {'.'.join(place)!r}", rest)
         for place, rest in _incomplete(config)

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import jsonschema
 from jsonschema.exceptions import best_match
 
-from elt_assets.protocol.schema_check import SchemaCheck
+from elt_assets.protocol.schema_check import UnknownReference, find_flaws, make_validator
 
 _MAX_VIOLATIONS = 100
 """Maximum number of violations that are listed."""
+_MAX_REFERENCES = 20_000
+"""Maximum number of references that the check of a config follows."""
 _MAX_LINE = 1_000
 """Maximum characters of the line about a violation."""
 _MAX_RULE = 300
@@ -24,23 +27,39 @@ _MAX_RULE = 300
 _PHRASES = {"type": "is not of type", "enum": "is not one of", "pattern": "does not match"}
 
 
+class InvalidSpecification(ValueError):
+    """A specification is not valid JSON Schema, so nothing can be checked by it. The text says why."""
+
+
 def violations(config: Any, schema: Mapping[str, Any]) -> list[str]:
     """Return the violations of a schema, one line each. No line quotes the config.
 
     Raises:
-        RecursionError: the schema or the config is nested too deeply, or references of the schema multiply.
+        InvalidSpecification: the schema cannot be used.
+        RecursionError: the schema or the config is nested too deeply.
     """
-    return inspect(config, schema)[0]
-
-
-def inspect(config: Any, schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the violations of a schema, and what of the schema could not be checked: one line each. No line
-    quotes the config. Errors are those of `violations`."""
-    check = SchemaCheck(schema)
-    errors = itertools.islice(check.errors(config), _MAX_VIOLATIONS)
+    for flaw in find_flaws(schema):
+        place = ".".join(map(str, flaw.absolute_path)) or "the schema"
+        raise InvalidSpecification(f"{place}: {flaw.message[:_MAX_RULE]}")
+    try:
+        validator = make_validator(schema, max_references=_MAX_REFERENCES)
+        errors = list(itertools.islice(validator.iter_errors(config), _MAX_VIOLATIONS))
+    except RecursionError:
+        raise
+    except Exception as error:  # a reference, a pattern or a number that jsonschema cannot use
+        raise InvalidSpecification(_reason(error)) from error
     ordered_errors = sorted(errors, key=lambda error: list(map(str, error.path)))
-    lines = dict.fromkeys(_violation(error)[:_MAX_LINE] for error in ordered_errors)
-    return list(lines), check.list_skipped_keywords(config)
+    return list(dict.fromkeys(_violation(error)[:_MAX_LINE] for error in ordered_errors))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnknownReference):
+        return str(error)
+    if isinstance(error, TimeoutError):
+        return "a pattern takes too long"
+    if isinstance(error, re.error):
+        return f"a pattern is not valid in Python ({error})"
+    return f"a rule cannot be applied ({type(error).__name__})"
 
 
 def _violation(error: jsonschema.ValidationError) -> str:

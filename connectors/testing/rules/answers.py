@@ -32,17 +32,13 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, Airby
 from elt_assets.protocol.airbyte.json_schema import broken_references, compose_schema
 from elt_assets.protocol.airbyte.messages import Specification
 from elt_assets.protocol.airbyte.versions import check_version
-from elt_assets.protocol.config_check import violations
-from elt_assets.protocol.schema_check import dialect
+from elt_assets.protocol.config_check import InvalidSpecification, violations
+from elt_assets.protocol.schema_check import find_flaws
 
 _SPEC_ADVICE = "correct the `connectionSpecification`"
 _MAX_MESSAGE = 300
 """Maximum number of characters of what is said about a keyword."""
 _PATTERNS = FormatChecker(formats=["regex"])
-_COMMENTS = frozenset(
-    {"title", "description", "default", "examples", "format", "$comment", "$schema"}
-)
-"""Keywords that do not affect whether a value is valid, and so may have any value."""
 
 
 @rule(SPEC)
@@ -79,11 +75,9 @@ def _spec_flaws(specification: Specification) -> Iterator[str]:
 
 def _schema_flaws(schema: Mapping[str, Any]) -> Iterator[str]:
     """Yield what is not valid JSON Schema in a schema, and the references that lead nowhere."""
-    kind = dialect(schema)
-    for error in kind(kind.META_SCHEMA, format_checker=_PATTERNS).iter_errors(schema):
-        if _COMMENTS.isdisjoint(map(str, error.absolute_path)):
-            place = ".".join(map(str, error.absolute_path))
-            yield f"a schema that is not valid at {place!r}: {error.message[:_MAX_MESSAGE]}"
+    for error in find_flaws(schema, _PATTERNS):
+        place = ".".join(map(str, error.absolute_path))
+        yield f"a schema that is not valid at {place!r}: {error.message[:_MAX_MESSAGE]}"
     for field, reference in broken_references(compose_schema(dict(schema))):
         yield f"the field {field!r}, whose reference {reference!r} leads to nothing"
 
@@ -102,7 +96,11 @@ def spec_allows_the_config(seen: Observations) -> Results:
     """The config that is tested is valid for the specification."""
     require_spec(seen)
     schema = seen.specification.connectionSpecification
-    for violation in violations(seen.connector.config, schema)[:MAX_SHOWN]:
+    try:
+        lines = violations(seen.connector.config, schema)
+    except InvalidSpecification as error:
+        raise NotApplicable(f"the specification is not valid: {error}") from None
+    for violation in lines[:MAX_SHOWN]:
         yield Finding(
             "a specification that allows the config of this test",
             violation,

@@ -58,7 +58,7 @@ class Settings:
         self._path = store
         self._store = ConfigStore(store)
         self._warn = warn
-        self._unchecked: set[str] = set()
+        self._flaw: str | None = None
         self.changed: list[Place] = []
         """The places of the last effective config that the connector has changed."""
 
@@ -177,10 +177,12 @@ class Settings:
         """Validate a config, and add its secrets to the mask."""
         validation = validate(config, schema, self._name)
         self._mask.add(as_texts(value for _, value in validation.secrets))
-        for line in validation.unchecked:
-            if line not in self._unchecked:
-                self._unchecked.add(line)
-                self._warn(f"the specification of connector {self._name}: {line}")
+        if validation.flaw is not None and validation.flaw != self._flaw:
+            self._flaw = validation.flaw
+            self._warn(
+                f"the config of connector {self._name} is not checked: its specification is not valid JSON "
+                f"Schema: {validation.flaw}"
+            )
         return validation
 
 

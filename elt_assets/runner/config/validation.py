@@ -3,6 +3,8 @@
 A specification is not trusted: references that multiply can take any time and memory. One with references is
 checked in a separate process, which takes 0.2 core-seconds. Without them, the work is bounded by the sizes of
 the specification and the config (`protocol.patterns` ends a slow pattern).
+
+One that is not valid JSON Schema is not used: the config goes to the connector as it is, with a warning.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import msgspec
 
 from elt_assets.errors import SystemFailure
 from elt_assets.module_start import module_command
-from elt_assets.protocol.config_check import inspect
+from elt_assets.protocol.config_check import InvalidSpecification, violations
 from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.specification import secret_places
 
@@ -43,12 +45,12 @@ class Validation(msgspec.Struct):
 
     Args:
         violations: one line for each violation, without any part of the config.
-        unchecked: one line for each part of the specification that cannot be checked, likewise.
+        flaw: why the specification is not valid, so that nothing was checked; None if it is.
         secrets: the secret values of the config, each with its place.
     """
 
     violations: list[str]
-    unchecked: list[str]
+    flaw: str | None
     secrets: list[tuple[Place, Any]]
 
 
@@ -93,7 +95,11 @@ def _main() -> None:
 
 def _inspect(question: bytes) -> Validation:
     config, schema = json.loads(question)
-    return Validation(*inspect(config, schema), list(secret_places(config, schema)))
+    secrets = list(secret_places(config, schema))
+    try:
+        return Validation(violations(config, schema), None, secrets)
+    except InvalidSpecification as error:
+        return Validation([], str(error), secrets)
 
 
 if __name__ == "__main__":
