@@ -16,7 +16,7 @@ DAGSTER_HOME ?= $(CURDIR)/dagster_home
 DEMO_SELECTION ?= group:shop or group:carrier
 DEMO_SUMMARY ?= $(BIN)/elt status
 # Runs a command, and as long as it runs the API that the connection `carrier` reads, on a free port.
-WITH_API := $(if $(wildcard elt_assets/defs/carrier/api.py),$(BIN)/python -m elt_assets.defs.carrier.api)
+WITH_API := $(if $(wildcard examples/carrier_api.py),$(BIN)/python examples/carrier_api.py)
 # That `make bench` ingests; empty for its own default.
 RECORDS ?=
 
@@ -87,7 +87,7 @@ archive: $(STAMP)  ## Spark's classes in one file, in about a minute: it starts 
 
 clean:  ## remove the environment and every cache (data in dagster_home stays)
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find elt_assets connectors tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find elt_assets connectors tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \

@@ -57,7 +57,7 @@ def functions_without_verb(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def names_by_room() -> dict[str, tuple[list[str], list[str]]]:
     """Return what is to be renamed in each folder: its values, and its functions."""
     rooms: dict[str, tuple[list[str], list[str]]] = {}
-    for package in ("elt_assets", "connectors", "tests", "benchmarks"):
+    for package in ("elt_assets", "connectors", "tests", "benchmarks", "examples"):
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             file = path.relative_to(REPOSITORY)
             if file.parts[:2] != ("elt_assets", "defs"):  # what users put there is theirs

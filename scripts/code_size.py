@@ -21,7 +21,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
 RECORD = Path(__file__).with_suffix(".json")
-PACKAGES = ("elt_assets", "connectors", "tests", "benchmarks")
+PACKAGES = ("elt_assets", "connectors", "tests", "benchmarks", "examples")
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 

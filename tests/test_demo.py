@@ -26,15 +26,15 @@ from connectors.declarative.manifest import clock
 from connectors.declarative.source import ManifestSource
 from connectors.declarative.stream import ManifestStream
 from connectors.sdk import run
-from elt_assets.defs.carrier import api
+from examples import carrier_api as api
 from tests.support.examples import examples
 from tests.support.project import BIN, REPOSITORY, Project
 
-FOLDER = Path(api.__file__).parent
+FOLDER = REPOSITORY / "elt_assets" / "defs" / "carrier"
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 SINCE = {"from": "2026-02-01T00:00:00Z"}
 KEY = "the-key"
-WITH_API = [sys.executable, "-m", "elt_assets.defs.carrier.api"]
+WITH_API = [sys.executable, "examples/carrier_api.py"]
 Json = dict[str, Any]
 
 
@@ -99,7 +99,7 @@ def test_a_range_of_any_size_is_answered() -> None:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with api.serving(KEY, lambda: NOON) as found:
+    with api.serve(KEY, lambda: NOON) as found:
         yield found
 
 
@@ -186,7 +186,7 @@ def test_a_read_and_the_next_one_bring_every_record(url: str, tmp_path: Path) ->
         if message["type"] == "STATE"
     }
     later = NOON + timedelta(hours=6)
-    with api.serving(KEY, lambda: later) as url_later:
+    with api.serve(KEY, lambda: later) as url_later:
         files = {"catalog": catalog, "state": list(states.values())}
         messages = source(url_later, tmp_path, "read", later, **files)
     new_parcels, new_scans = _records(messages, "parcels"), _records(messages, "scans")
@@ -225,7 +225,7 @@ def test_the_source_follows_the_rules_of_its_protocol(tmp_path: Path) -> None:
     config = {"start_date": (midnight - timedelta(days=10)).strftime(api.TIME)}
     environment = Project(tmp_path).environment
     del environment["ELT_DEFS"]
-    with api.serving(KEY, lambda: midnight) as url:
+    with api.serve(KEY, lambda: midnight) as url:
         command = ["test-connector", "carrier", "--cuts", "1", "--config", json.dumps(config)]
         done = subprocess.run(
             [str(BIN / "elt"), *command],

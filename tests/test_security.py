@@ -15,7 +15,7 @@ import pytest
 import yaml
 from dagster_webserver.cli import dagster_webserver
 
-from elt_assets.defs.carrier import api
+from examples import carrier_api as api
 from tests.connection.test_connection import declare, load
 from tests.support.documents import code_blocks
 from tests.support.project import REPOSITORY
@@ -81,7 +81,7 @@ def test_dagsters_telemetry_is_off_and_its_ui_listens_on_this_machine_only() -> 
 
 
 def test_the_api_of_the_demo_listens_on_this_machine_only() -> None:
-    with api.serving("the key") as url:
+    with api.serve("the key") as url:
         assert url.startswith("http://127.0.0.1:")
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{url}/depots")

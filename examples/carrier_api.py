@@ -1,6 +1,6 @@
-"""The API of a small parcel carrier, which the connection `carrier` reads. It runs as long as a command does:
+"""The API of a small parcel carrier, which the connection `carrier` reads, for as long as a command runs.
 
-    python -m elt_assets.defs.carrier.api COMMAND [ARGUMENT ...]
+    python examples/carrier_api.py COMMAND [ARGUMENT ...]
 
 It serves on a free port of the loopback interface. The command gets the base URL in `CARRIER_URL` and the API
 key in `CARRIER_KEY`. The exit code is the one of the command.
@@ -76,7 +76,7 @@ class Scan:
 
     depot: str
     status: str
-    at: datetime
+    time: datetime
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Parcel:
 
     def last_scan(self, moment: datetime) -> Scan | None:
         """Return the latest scan up to a moment; None if there is none yet."""
-        return next((scan for scan in reversed(self.scans) if scan.at <= moment), None)
+        return next((scan for scan in reversed(self.scans) if scan.time <= moment), None)
 
     def record(self, last: Scan) -> Json:
         """Return the parcel as it is after a scan."""
@@ -99,8 +99,8 @@ class Parcel:
             "origin": self.scans[0].depot,
             "destination": self.scans[-1].depot,
             "status": last.status,
-            "created_at": self.scans[0].at.strftime(TIME),
-            "updated_at": last.at.strftime(TIME),
+            "created_at": self.scans[0].time.strftime(TIME),
+            "updated_at": last.time.strftime(TIME),
         }
 
 
@@ -132,8 +132,8 @@ def parcels(within: Range, moment: datetime) -> Records:
     begin, end = within
     records = [
         parcel.record(last)
-        for parcel in _passing(within, moment)
-        if (last := parcel.last_scan(moment)) is not None and begin <= last.at <= end
+        for parcel in _list_moving_parcels(within, moment)
+        if (last := parcel.last_scan(moment)) is not None and begin <= last.time <= end
     ]
     return {f"{record['updated_at']}/{record['id']}": record for record in records}
 
@@ -142,15 +142,15 @@ def scans(depot: str, within: Range, moment: datetime) -> Records:
     """Return the scans at a depot within a range of time."""
     begin, end = within
     records = [
-        {"parcel_id": parcel.id, "status": scan.status, "scanned_at": scan.at.strftime(TIME)}
-        for parcel in _passing(within, moment)
+        {"parcel_id": parcel.id, "status": scan.status, "scanned_at": scan.time.strftime(TIME)}
+        for parcel in _list_moving_parcels(within, moment)
         for scan in parcel.scans
-        if scan.depot == depot and begin <= scan.at <= min(end, moment)
+        if scan.depot == depot and begin <= scan.time <= min(end, moment)
     ]
     return {f"{record['scanned_at']}/{record['parcel_id']}": record for record in records}
 
 
-def _passing(within: Range, moment: datetime) -> Iterator[Parcel]:
+def _list_moving_parcels(within: Range, moment: datetime) -> Iterator[Parcel]:
     """Yield the parcels that may have a scan within a range of time, up to the present."""
     begin, end = within
     day = (max(begin, FIRST_DAY + LONGEST_WAY) - LONGEST_WAY).date()
@@ -215,7 +215,7 @@ def present() -> datetime:
 
 
 @contextmanager
-def serving(key: str, clock: Callable[[], datetime] = present) -> Iterator[str]:
+def serve(key: str, clock: Callable[[], datetime] = present) -> Iterator[str]:
     """Serve on a free port while the context lasts; yields the base URL.
 
     Args:
@@ -289,12 +289,10 @@ def _environment(url: str, key: str) -> dict[str, str]:
 def main() -> int:
     command = sys.argv[1:]
     if not command:
-        print(
-            "usage: python -m elt_assets.defs.carrier.api COMMAND [ARGUMENT ...]", file=sys.stderr
-        )
+        print("usage: python examples/carrier_api.py COMMAND [ARGUMENT ...]", file=sys.stderr)
         return 2
     key = secrets.token_hex(16)
-    with serving(key) as url:
+    with serve(key) as url:
         return run(command, _environment(url, key))
 
 
