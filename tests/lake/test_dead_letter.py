@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.write.write_spec import WriteSpec
@@ -82,18 +81,6 @@ def test_the_metadata_of_a_rejected_record_is_kept(lake: Lake) -> None:
     ]
 
 
-def test_records_that_an_earlier_release_rejected_are_replayed(lake: Lake) -> None:
-    """The old dead letters had fewer columns, and parts of the staged line in the record."""
-    lake.sync(keyed("id"), event(None, 1))
-    old = '{"id": null, "at": 2, "text": "old","_elt:extracted_at":1700000000000,"_elt:sequence":7}'
-    odd = '{"_airbyte_not_an_object":[5],"_elt:place":8}'
-    rows = pa.table({"record": [old, odd], "reason": ["r"] * 2, "stream": ["users"] * 2})
-    write_deltalake(lake.dead_letter.uri, rows, mode="append", schema_mode="merge")
-    assert replayed(lake, keyed("at")) == (2, 1)
-    assert read(lake, "", "at", "text") == [(1, "None at 1"), (2, "old")]
-    assert read(lake, "_dead_letter", "record") == [("[5]",)]
-
-
 def test_a_replay_moves_records_that_now_fit_and_keeps_the_others(lake: Lake) -> None:
     lake.history = True
     sync(lake, [[event(1, 10), event(None, 1), b"[5]"], [event(None, 2)]], keyed("id"))
@@ -145,21 +132,6 @@ def test_a_replayed_record_stands_where_it_arrived(lake: Lake) -> None:
     done = replayed(lake, stream(EVENTS, APPEND_DEDUP, key=["at"]))
     assert done == (3, 0)
     assert read(lake, "", "at", "text") == [(7, "b"), (8, "b"), (9, "rejected")]
-
-
-def test_a_record_without_a_row_id_does_not_replace_a_row_of_its_time(lake: Lake) -> None:
-    """Earlier releases did not store the id: only the time is known."""
-    lake.sync(keyed("id"), event(1, 7, "there"), event(2, 8, "there"), event(None, 9))
-    columns = {
-        "record": [json.dumps(event(None, at, "old")) for at in (7, 8)],
-        "reason": ["rejected"] * 2,
-        "stream": ["users"] * 2,
-        "extracted_at": pa.array([EMITTED_AT * 1000, EMITTED_AT * 1000 + 1000], _MICROSECONDS),
-        "place": [0, 1],
-    }
-    write_deltalake(lake.dead_letter.uri, pa.table(columns), mode="append", schema_mode="merge")
-    assert replayed(lake, keyed("at")) == (3, 0)
-    assert read(lake, "", "at", "text") == [(7, "there"), (8, "old"), (9, "None at 9")]
 
 
 def test_a_replay_gives_the_rows_as_if_no_record_had_been_rejected(lake: Lake) -> None:

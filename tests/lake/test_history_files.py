@@ -67,7 +67,7 @@ class History:
         rows = self.spark.createDataFrame(landed(records, self.batches), SCHEMA).coalesce(1)
         batch = Batch(self.main, self.main.write_files(rows))
         target = MergeTarget(self.table.files, self.table.metadata.tombstones)
-        by = replace(self.by, arrival="by_time" if late else "last")
+        by = replace(self.by, is_replay=late)
         merged = history.merge(self.spark, self.table, target, batch, by, SCHEMA)
         self.batches += 1
         head = CommitMetadata(self.batches, 1, None, tombstones=tuple(merged.tombstones))

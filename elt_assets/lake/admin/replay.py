@@ -50,7 +50,7 @@ def _replay(
     if not files:
         return None
     _refuse(tables, spec)
-    writer = TableWriter(spark, tables, spec, staging, arrival=dead_letter.arrival(table, files))
+    writer = TableWriter(spark, tables, spec, staging, is_replay=True)
     try:
         with staging.session() as folder:
             segment = dead_letter.stage(table, files, folder / "replay.rows")

@@ -11,7 +11,7 @@ This is the order of a key's rows, for every merge: the Spark windows here, the 
    row, or a delete of the first kind.
 3. Of equal cursors, by arrival: rows of the batch after the present rows, and of these by `_airbyte_raw_id`,
    which grows in the order of arrival. A replayed record has the id that it got when it arrived, and so
-   stands where it would stand if it had been accepted then (see `Arrival`).
+   stands where it would stand if it had been accepted then.
 
 A record is a delete if its delete marker (`_ab_cdc_deleted_at`, `_sdc_deleted_at`) has any JSON value except
 null: also an empty text, `false`, or a value that does not fit the column. Such a value is null in the row,
@@ -31,7 +31,6 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -46,15 +45,6 @@ from elt_assets.lake.merge.file_splitting import Batch, Key, lacks_nulls, split_
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.expressions import value_at
 
-Arrival = Literal["last", "by_id", "by_time"]
-"""The order of arrival of a batch's rows and the present rows.
-
-- `last`: the batch arrived after them.
-- `by_id`: the rows of the batch are replayed, and have the ids that they got when they arrived. The ids of
-  all syncs sort in the order of arrival.
-- `by_time`: they are replayed, and a release that stored no ids rejected some of them. The time of extraction
-  is the best that is known; of equal times, a replayed row is the older one.
-"""
 ARRIVAL = "_elt_arrival"
 ERA = "_elt_era"
 """Temporary column: the number of the key's deletes without a cursor value that arrived up to a row."""
@@ -68,12 +58,13 @@ class Ordering:
     Attributes:
         key: column paths.
         cursor: a column path; empty if there is no cursor.
-        arrival: how the batch's rows are ordered among the present rows (see `Arrival`).
+        is_replay: whether the rows of the batch have the ids that they got when they arrived, and not newer
+            ones than the present rows. The ids of all syncs sort in the order of arrival.
     """
 
     key: Key
     cursor: Sequence[str] = ()
-    arrival: Arrival = "last"
+    is_replay: bool = False
 
 
 @dataclass(frozen=True)
@@ -135,7 +126,7 @@ def _latest_files(
 ) -> key_merge.WrittenFiles:
     """Write the latest row of each key: in one task if possible, otherwise with a Spark window."""
     files = None
-    if by.arrival == "last":
+    if not by.is_replay:
         files = key_merge.merge_in_one_task(spark, inputs, by.key, by.cursor, schema)
     return files or _merge_by_window(spark, inputs, by, schema)
 
@@ -159,22 +150,14 @@ def union_rows(
 
     All rows of a key are in one task: windows by key need no other exchange, and files are sorted.
     """
-    rows = batch.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 1))
+    rows = batch.rows(spark, schema).withColumn(ARRIVAL, f.lit(0 if by.is_replay else 1))
     if matching.files:
-        table_rows = matching.rows(spark, schema).withColumn(ARRIVAL, _arrival(by, 0))
+        table_rows = matching.rows(spark, schema).withColumn(ARRIVAL, f.lit(0))
         rows = rows.unionByName(table_rows)
     tasks = key_merge.task_count(batch, matching)
     if tasks <= 1:
         return rows.repartition(1)
     return rows.repartitionByRange(tasks, *map(value_at, by.key))
-
-
-def _arrival(by: Ordering, order: int) -> Expression:
-    """Return the value of `ARRIVAL` of the rows of a batch (`order` 1), or of the present ones (0)."""
-    if by.arrival == "by_time":
-        # Twice the time leaves a value between two times: of equal ones, the replayed row is the older.
-        return f.unix_micros(metadata_columns.EXTRACTED_AT) * 2 + (1 - order)
-    return f.lit(order if by.arrival == "last" else 0).cast("long")
 
 
 def begins_era(

@@ -140,7 +140,7 @@ class _HistoryMerge:
 
     @property
     def needs_windows(self) -> bool:
-        return self.closing or self.by.arrival != "last"
+        return self.closing or self.by.is_replay
 
     def inputs(self, visible: Split, hidden: Split) -> MergeInputs:
         table_files = [*visible.matching, *hidden.matching, *self.confirmed]

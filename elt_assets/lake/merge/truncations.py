@@ -63,7 +63,7 @@ def replace_truncations(
         others_of_batch = Batch(batch.table, rest).rows(spark, schema)
         former = former.unionByName(_list_keys(others_of_batch, by, schema, place))
     if present.files:
-        before = f.lit("") if by.arrival == "last" else place
+        before = place if by.is_replay else f.lit("")
         former = former.unionByName(_list_keys(present.rows(spark, schema), by, schema, before))
     ends = write_all(batch.table, _join(former, truncations, by, schema), HIDDEN)
     return [*rest, *others, *ends]

@@ -7,7 +7,6 @@ each exactly once: one commit of the stream removes them from the dead letter an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from pyspark.sql import types as t
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge.dedup import Arrival
-from elt_assets.lake.merge.file_splitting import lacks_nulls
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.task_io import read_keys
 from elt_assets.lake.write.write_spec import WriteSpec
@@ -29,8 +26,6 @@ from elt_assets.sync.segments import Piece, Segment
 
 MIXED = "mixed"
 """Value in place of the fingerprint of a field selection: records were rejected under several selections."""
-_LEGACY_OTHER = "_airbyte_not_an_object"
-"""The property, in records of an earlier release, with data that is not an object."""
 _FIELDS = [
     t.StructField("record", t.StringType()),
     t.StructField("reason", t.StringType()),
@@ -46,9 +41,6 @@ _FIELDS = [
 
 def schema(spec: WriteSpec) -> t.StructType:
     """Return the columns of a stream's dead letter; its partition column if the stream has partitions.
-
-    The columns `extracted_at`, `meta` and `place` are null in rows of an earlier release; there, they are
-    parts of `record`. Later releases lack only `row_id`.
 
     - `record`: the record's data as JSON text, as received.
     - `extracted_at`: the time when the source emitted it; null if it is not an object.
@@ -90,21 +82,14 @@ def _is_of(table: Table, file: DataFile, partition: str) -> bool:
     return bool(pc.unique(values).to_pylist() == [partition])
 
 
-def arrival(table: Table, files: Sequence[DataFile]) -> Arrival:
-    """Return the order in which the records of some dead letter files stand among the rows of their table."""
-    return "by_id" if lacks_nulls(table, files, ["row_id"]) else "by_time"
-
-
 def stage(table: Table, files: Sequence[DataFile], path: Path) -> Segment:
     """Write the records of some dead letter files as a segment.
 
-    Each has the place and the id of its row, in the order in which records were rejected. A record that an
-    earlier release rejected has a new place.
+    Each has the place and the id of its row, in the order in which records were rejected.
     """
     rows = _sort_rows(table, files)
     with path.open("wb") as out:
-        for number, row in enumerate(rows.to_pylist()):
-            out.write(_line(row, number))
+        out.writelines(map(_line, rows.to_pylist()))
     size = path.stat().st_size
     return Segment(path, len(rows), size, [Piece(Form.ROWS, 0, size, 0, len(rows))])
 
@@ -122,32 +107,14 @@ def _sort_rows(table: Table, files: Sequence[DataFile]) -> pa.Table:
     )
 
 
-def _line(row: Mapping[str, Any], number: int) -> bytes:
+def _line(row: Mapping[str, Any]) -> bytes:
     """Return a row as a line of a segment."""
-    if row["place"] is None:
-        row = _legacy(row)
-    extracted_at, meta, row_id = row["extracted_at"], row["meta"], row["row_id"] or ""
+    extracted_at, meta = row["extracted_at"], row["meta"]
     own = {
         "emitted_at": int(extracted_at.timestamp() * 1000) if extracted_at is not None else 0,
-        "row_id": row_id,
-        "place": row["place"] if row_id else number,
+        "row_id": row["row_id"],
+        "place": row["place"],
     }
     text = msgspec.json.encode(own)[1:]
     meta_text = b"" if meta is None else b'"meta":%b,' % meta.encode()
     return b'{"data":%b,%b%b\n' % (row["record"].encode(), meta_text, text)
-
-
-def _legacy(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of an earlier release, which has properties of this project in the record."""
-    fields = msgspec.json.decode(row["record"], type=dict[str, msgspec.Raw])
-    own = {name: fields.pop(f"_elt:{name}", None) for name in ("extracted_at", "meta", "sequence")}
-    data = fields.get(_LEGACY_OTHER) or msgspec.json.encode(fields)
-    extracted_at, meta = own["extracted_at"], own["meta"]
-    return {
-        **row,
-        "record": bytes(data).decode(),
-        "extracted_at": None
-        if extracted_at is None
-        else datetime.fromtimestamp(int(bytes(extracted_at)) / 1000, timezone.utc),
-        "meta": None if meta is None else bytes(meta).decode(),
-    }

@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge.dedup import Arrival, Ordering
+from elt_assets.lake.merge.dedup import Ordering
 from elt_assets.lake.merge.validity import VALIDITY
 from elt_assets.lake.parse.segment_parsing import SyncIds
 from elt_assets.lake.schema import evolution, from_json_schema, metadata_columns
@@ -362,7 +362,7 @@ def _refuse_unusable(
         )
 
 
-def ordering(spec: WriteSpec, plan: SchemaPlan, *, arrival: Arrival = "last") -> Ordering:
+def ordering(spec: WriteSpec, plan: SchemaPlan, *, is_replay: bool = False) -> Ordering:
     """Return the key and the cursor as column paths; the key is empty if the rows need none."""
     if not spec.is_keyed:
         return Ordering([])
@@ -370,7 +370,7 @@ def ordering(spec: WriteSpec, plan: SchemaPlan, *, arrival: Arrival = "last") ->
     key = [column_path(plan.columns, part) or [] for part in spec.stream.key]
     if spec.partition is not None:
         key.append([metadata_columns.PARTITION])  # two partitions may hold the same key
-    return Ordering(key, column_path(plan.columns, spec.stream.cursor) or [], arrival)
+    return Ordering(key, column_path(plan.columns, spec.stream.cursor) or [], is_replay)
 
 
 def column_path(columns: Sequence[Column], field: Sequence[str]) -> list[str] | None:

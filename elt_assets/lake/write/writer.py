@@ -29,7 +29,6 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import Refresh
 from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
-from elt_assets.lake.merge.dedup import Arrival
 from elt_assets.lake.parse.segment_parsing import ParsedSegment, Rejections, SegmentParser
 from elt_assets.lake.parse.undeclared_counts import OTHER_REASONS, limit_counts
 from elt_assets.lake.schema import from_json_schema, metadata_columns
@@ -113,7 +112,7 @@ class TableWriter:
         tables: the stream's tables, at the snapshot that its state was read from.
         spec: the policy, key, cursor and generation.
         staging: where tasks read the segments.
-        arrival: the place of the records among the present rows; all but "last" are for a replay.
+        is_replay: whether the records are of a dead letter, and have the ids of their arrival.
         locate: report the places of rejected records with each commit.
         slices: returns what tasks need to read slices of the stream; None if it has none.
 
@@ -130,7 +129,7 @@ class TableWriter:
         spec: WriteSpec,
         staging: Staging = IN_PLACE,
         *,
-        arrival: Arrival = "last",
+        is_replay: bool = False,
         locate: bool = False,
         slices: Callable[[], SliceSource] | None = None,
     ):
@@ -146,7 +145,7 @@ class TableWriter:
         self._spec = spec
         self._staging = staging
         self._replaces = write_spec.replaces_schema(spec, tables.main)
-        self._arrival = arrival
+        self._is_replay = is_replay
         self._sync_ids = spec.make_sync_ids()
         self._locates = locate
         self._slices = slices
@@ -374,7 +373,7 @@ class TableWriter:
         replaces, dead = self._replaces, tables.dead_letter
         plan = write_spec.plan_columns(spec, main, replaces=replaces, history=tables.history)
         schema = write_spec.full_schema(plan, spec)
-        order = write_spec.ordering(spec, plan, arrival=self._arrival)
+        order = write_spec.ordering(spec, plan, is_replay=self._is_replay)
         unstored = write_spec.list_unstored_markers(spec, plan, tables.metadata)
         columns = [*plan.columns, *unstored]
         parser = SegmentParser(
