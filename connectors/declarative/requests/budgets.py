@@ -17,8 +17,8 @@ from typing import Any
 
 from connectors.declarative.manifest import clock, components
 from connectors.declarative.requests.expressions import whole_number
-from connectors.sdk.durations import parse_duration
 from connectors.sdk.http.messages import Request, Response
+from connectors.sdk.times import parse_duration
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.patterns import Pattern
 

@@ -30,9 +30,9 @@ from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.selector import LoadSchema, Selector
 from connectors.declarative.requests.requester import Requester
 from connectors.declarative.requests.retriever import Retriever
-from connectors.sdk.durations import parse_duration
 from connectors.sdk.http.authenticators import basic, bearer
 from connectors.sdk.http.client import is_ignored
+from connectors.sdk.times import parse_duration
 from elt_assets.errors import ConfigError, SystemFailure
 
 _POSITION = frozenset({"place", "parameters"})

@@ -24,8 +24,8 @@ from connectors.sdk.items import Checkpoint, Slice
 from connectors.sdk.slices import Part, SlicedStream
 from connectors.sdk.sql.bounds import Condition, decode_bound, encode_bound
 from connectors.sdk.sql.connection import Access, Connection
-from connectors.sdk.sql.moments import parse_moment
 from connectors.sdk.sql.tables import Column, Table
+from connectors.sdk.times import parse_moment
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 

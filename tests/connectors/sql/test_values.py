@@ -79,7 +79,7 @@ def is_same(kind: Kind, value: Any, result: Any) -> bool:
     if isinstance(value, str):
         return (
             bool(Decimal(value) == Decimal(str(result)))
-            if isinstance(result, (int, float, Decimal))
+            if isinstance(result, (int, float, Decimal)) and not isinstance(result, bool)
             else True
         )
     if isinstance(result, dt.datetime) and isinstance(value, dt.datetime):

@@ -18,7 +18,7 @@ from urllib.parse import quote_plus
 from zoneinfo import ZoneInfo
 
 from connectors.declarative.manifest import clock, dates
-from connectors.sdk.durations import parse_duration
+from connectors.sdk.times import parse_duration
 from elt_assets.protocol.patterns import Pattern, search
 
 ISO_WITH_ZONE = "%Y-%m-%dT%H:%M:%S.%f%z"
