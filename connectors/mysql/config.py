@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from connectors.sdk.databases import Certificate, PrivateKey, is_chosen
+from connectors.sql.server import Certificate, PrivateKey, is_chosen
 
 LOG = "log"
 SslMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"]

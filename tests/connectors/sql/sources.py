@@ -11,8 +11,8 @@ import psycopg2
 import psycopg2.extras
 from pydantic import BaseModel
 
-from connectors.sdk.sql import SqlDialect, SqliteDialect, SqlSource
-from connectors.sdk.sql.kinds import SINGLE
+from connectors.sql import SqlDialect, SqliteDialect, SqlSource
+from connectors.sql.kinds import SINGLE
 
 
 class FileConfig(BaseModel):

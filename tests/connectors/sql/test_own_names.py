@@ -20,9 +20,9 @@ from connectors.sdk.arrow_records import (
 )
 from connectors.sdk.encoding import encode
 from connectors.sdk.slice_files import put_changes_last, read_slice_file
-from connectors.sdk.sql import Column
-from connectors.sdk.sql.kinds import BYTES, INTEGER, TEXT
-from connectors.sdk.sql.values import make_batch
+from connectors.sql import Column
+from connectors.sql.kinds import BYTES, INTEGER, TEXT
+from connectors.sql.values import make_batch
 from tests.connectors.sql.test_reads import Database
 
 NAMES = ["_elt_changes", "_ELT_CHANGES", "_elt_record", "_Elt_Record", "record", "elt.mark"]

@@ -15,9 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.sdk.arrow_records import changes_of
-from connectors.sdk.sql import Column
-from connectors.sdk.sql.bounds import decode_bound, encode_bound
-from connectors.sdk.sql.kinds import (
+from connectors.sql import Column
+from connectors.sql.bounds import decode_bound, encode_bound
+from connectors.sql.kinds import (
     BOOLEAN,
     BYTES,
     DATE,
@@ -32,7 +32,7 @@ from connectors.sdk.sql.kinds import (
     Kind,
     decimal,
 )
-from connectors.sdk.sql.values import arrow_type_of, convert, make_batch
+from connectors.sql.values import arrow_type_of, convert, make_batch
 
 UTC = dt.timezone.utc
 moment = dt.datetime.fromisoformat

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from connectors.sdk.source import Source
-from connectors.sdk.sql.connection import Access, Connection
-from connectors.sdk.sql.dialect import SqlDialect
-from connectors.sdk.sql.stream import SqlStream
-from connectors.sdk.sql.tables import Table
 from connectors.sdk.stream import Stream
+from connectors.sql.connection import Access, Connection
+from connectors.sql.dialect import SqlDialect
+from connectors.sql.stream import SqlStream
+from connectors.sql.tables import Table
 from elt_assets.errors import ConfigError, EltError, Problems, SystemFailure, TransientError
 
 _TRANSIENT = ("OperationalError", "InterfaceError")
@@ -136,7 +136,7 @@ class SqlSource(Source):
 
     def _check_table(self, connection: Connection, table: Table) -> None:
         names = ", ".join(column.select for column in table.columns)
-        query = f"SELECT {names} FROM {self.dialect.quote_table(table)} WHERE 1 = 0"  # noqa: S608
+        query = f"SELECT {names} FROM {self.dialect.quote_table(table)} WHERE 1 = 0"
         try:
             connection.ask(query)
         except EltError as error:

@@ -4,9 +4,9 @@
 What databases do in ways of their own is in a `SqlDialect`; the kinds of columns are in `kinds`.
 """
 
-from connectors.sdk.sql.dialect import SqlDialect
-from connectors.sdk.sql.source import SqlSource
-from connectors.sdk.sql.sqlite import SqliteDialect
-from connectors.sdk.sql.tables import Column, Table
+from connectors.sql.dialect import SqlDialect
+from connectors.sql.source import SqlSource
+from connectors.sql.sqlite import SqliteDialect
+from connectors.sql.tables import Column, Table
 
 __all__ = ["Column", "SqlDialect", "SqlSource", "SqliteDialect", "Table"]

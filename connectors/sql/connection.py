@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.sdk.sql.dialect import SqlDialect
+from connectors.sql.dialect import SqlDialect
 from elt_assets.errors import EltError
 
 _FIRST_ROWS, _MAX_ROWS, _BATCH_BYTES = 16, 20_000, 8 << 20

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.sdk.arrow_records import list_changes, report_changes
-from connectors.sdk.sql import kinds
-from connectors.sdk.sql.kinds import Kind
-from connectors.sdk.sql.tables import Column
 from connectors.sdk.times import parse_moment
+from connectors.sql import kinds
+from connectors.sql.kinds import Kind
+from connectors.sql.tables import Column
 from elt_assets.protocol.airbyte.messages import INVALID
 
 Converter = Callable[[Any], Any]

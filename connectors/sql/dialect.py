@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from connectors.sdk.sql.kinds import (
+from connectors.sql.kinds import (
     BOOLEAN,
     BYTES,
     DATE,
@@ -23,7 +23,7 @@ from connectors.sdk.sql.kinds import (
     Kind,
     decimal,
 )
-from connectors.sdk.sql.tables import Column, Declaration, Table
+from connectors.sql.tables import Column, Declaration, Table
 
 Ask = Callable[[str], "Sequence[Sequence[Any]]"]
 """Runs a query, and returns its rows."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from connectors.sdk.sql.dialect import Ask, SqlDialect
-from connectors.sdk.sql.kinds import (
+from connectors.sql.dialect import Ask, SqlDialect
+from connectors.sql.kinds import (
     BOOLEAN,
     BYTES,
     DATE,
@@ -18,7 +18,7 @@ from connectors.sdk.sql.kinds import (
     Kind,
     decimal,
 )
-from connectors.sdk.sql.tables import Declaration, Table
+from connectors.sql.tables import Declaration, Table
 
 _SIZES = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _NAMES = {"boolean": BOOLEAN, "bool": BOOLEAN, "date": DATE, "json": JSON}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.sdk.sql.kinds import Kind
+from connectors.sql.kinds import Kind
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ next time. Others may get the value of the bound itself: so the state has the nu
 and the next read has them again if it has changed, or if the value is of the present time. The first read has
 the rows without a value as well.
 
-Tests: `tests/connectors/sdk/sql/test_reads.py`
+Tests: `tests/connectors/sql/test_reads.py`
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.sdk.items import Checkpoint, Slice
 from connectors.sdk.slices import Part, SlicedStream
-from connectors.sdk.sql.bounds import Condition, decode_bound, encode_bound
-from connectors.sdk.sql.connection import Access, Connection
-from connectors.sdk.sql.tables import Column, Table
 from connectors.sdk.times import parse_moment
+from connectors.sql.bounds import Condition, decode_bound, encode_bound
+from connectors.sql.connection import Access, Connection
+from connectors.sql.tables import Column, Table
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_VALUES = "connectors.sdk.sql.values"
+_VALUES = "connectors.sql.values"
 """The module is imported with the first batch: pyarrow is slow to import."""
 _PRESENT = dt.timedelta(days=2)
 """A value that is younger, in some time zone, may come again."""
@@ -70,7 +70,7 @@ class SqlStream(SlicedStream):
         columns = self._table.columns
         where = self._make_condition(data)
         names = ", ".join(column.select for column in columns)
-        query = f"SELECT {names} FROM {self._dialect.quote_table(self._table)}{where}"  # noqa: S608
+        query = f"SELECT {names} FROM {self._dialect.quote_table(self._table)}{where}"
         with self._open() as connection:
             for values in connection.read(query, where.values, len(columns)):
                 yield make_batch(columns, values)
@@ -122,7 +122,7 @@ class SqlStream(SlicedStream):
         names = ", ".join(self._dialect.quote(column.name) for column in key)
         where = self._make_condition({"after": bounds["after"]})
         table = self._dialect.quote_table(self._table)
-        query = f"SELECT {names} FROM {table}{where} ORDER BY {names}"  # noqa: S608
+        query = f"SELECT {names} FROM {table}{where} ORDER BY {names}"
         ends = connection.ask(self._dialect.skip(query, rows - 1), where.values)
         return [encode_bound(value) for value in ends[0]] if ends else None
 
@@ -201,7 +201,7 @@ class SqlStream(SlicedStream):
         self, connection: Connection, expression: str, where: Condition
     ) -> Sequence[Sequence[Any]]:
         table = self._dialect.quote_table(self._table)
-        return connection.ask(f"SELECT {expression} FROM {table}{where}", where.values)  # noqa: S608
+        return connection.ask(f"SELECT {expression} FROM {table}{where}", where.values)
 
     def _find_cursor(self, configured: ConfiguredStream) -> Column:
         path = configured.cursor_field or []
