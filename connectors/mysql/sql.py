@@ -1,4 +1,4 @@
-"""Names, values and ranges of rows as parts of SQL."""
+"""Names and values as parts of SQL."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import re
 from collections.abc import Sequence
 
 from connectors.mysql.kinds import BYTES, NUMBER, QUOTED, Kind
+from connectors.sql.dialect import SqlDialect
 from elt_assets.errors import ConfigError
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 _PLAIN = re.compile(r"[0-9A-Za-z :.\-]*")
+
+
+class MySqlDialect(SqlDialect):
+    """The dialect of MySQL and MariaDB: names as these quote them."""
+
+    def quote(self, name: str) -> str:
+        return quote_name(name)
 
 
 def quote_name(*parts: str) -> str:
@@ -48,29 +56,3 @@ def literal(kind: Kind, value: str) -> str:
         "the state has a value that its column does not hold: the type of the column has changed",
         guidance="reset the stream, so that it is read from the beginning",
     )
-
-
-Bound = Sequence[str]
-"""The literals of a row's key."""
-
-
-def is_after(expressions: Sequence[str], bound: Bound) -> str:
-    """Return the condition that a key is greater than another one.
-
-    The server finds no range of an index for a comparison of rows such as (a, b) > (1, 2).
-    """
-    return _compare(expressions, bound, ">", ">")
-
-
-def is_until(expressions: Sequence[str], bound: Bound) -> str:
-    """Return the condition that a key is at most another one."""
-    return _compare(expressions, bound, "<", "<=")
-
-
-def _compare(expressions: Sequence[str], bound: Bound, strict: str, last: str) -> str:
-    head, first = expressions[0], bound[0]
-    if len(expressions) == 1:
-        return f"{head} {last} {first}"
-    rest = _compare(expressions[1:], bound[1:], strict, last)
-    # The first part is implied: it is the range that the server looks for.
-    return f"({head} {strict}= {first} AND ({head} {strict} {first} OR {rest}))"

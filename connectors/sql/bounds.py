@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -57,37 +56,48 @@ def decode_bound(bound: Any) -> Any:
         ) from None
 
 
-@dataclass
-class Condition:
-    """A condition of a query with parameters. `mark`: returns the mark of a parameter by its number."""
+def look_back(bound: Any, lookback: int) -> Any:
+    """Return the bound below another one: so many seconds, days or units.
 
-    mark: Callable[[int], str]
-    values: list[Any] = field(default_factory=list)
-    parts: list[str] = field(default_factory=list)
+    Raises:
+        ConfigError: nothing can be taken from it.
+    """
+    value = decode_bound(bound)
+    if value is None or not lookback:
+        return bound
+    if isinstance(value, (dt.datetime, dt.date)):
+        return encode_bound(value - dt.timedelta(seconds=lookback))
+    if isinstance(value, (int, Decimal)):
+        return encode_bound(value - lookback)
+    raise ConfigError(
+        "the driver gives the cursor as a text, below which nothing can be looked for",
+        guidance="leave out the look-back, or let the driver give times",
+    )
 
-    def add(self, value: Any) -> str:
-        """Add a parameter, and return its mark."""
-        self.values.append(value)
-        return self.mark(len(self.values))
 
-    def require(self, part: str) -> None:
-        """Add a part that must hold too."""
-        self.parts.append(part)
+Operand = Callable[[int], str]
+"""Returns the SQL of a value of a key, by the number of its column. A parameter is added each time."""
 
-    def compare(self, names: Sequence[str], bound: Sequence[Any], sign: str, last: str) -> str:
-        """Return the comparison of a key with a bound, column by column.
 
-        Args:
-            names: the columns in quotes.
-            sign: `<` or `>`; `last`: the sign of the last column.
-        """
-        name, value = names[0], bound[0]
-        if len(names) == 1:
-            return f"{name} {last} {self.add(value)}"
-        strict = f"{name} {sign} {self.add(value)}"
-        equal = f"{name} = {self.add(value)}"
-        rest = self.compare(names[1:], bound[1:], sign, last)
-        return f"({strict} OR ({equal} AND {rest}))"
+def is_after(names: Sequence[str], operand: Operand) -> str:
+    """Return the condition that a key is greater than another one, whose values are operands."""
+    return _compare(names, operand, ">", ">")
 
-    def __str__(self) -> str:
-        return "".join(f" {'AND' if n else 'WHERE'} ({part})" for n, part in enumerate(self.parts))
+
+def is_until(names: Sequence[str], operand: Operand) -> str:
+    """Return the condition that a key is at most another one."""
+    return _compare(names, operand, "<", "<=")
+
+
+def _compare(
+    names: Sequence[str], operand: Operand, strict: str, last: str, number: int = 0
+) -> str:
+    """Return a comparison column by column: servers find no range of an index for (a, b) > (1, 2)."""
+    name = names[number]
+    if number == len(names) - 1:
+        return f"{name} {last} {operand(number)}"
+    # The first part is implied: it is the range that the server looks for.
+    first = f"{name} {strict}= {operand(number)}"
+    greater = f"{name} {strict} {operand(number)}"
+    rest = _compare(names, operand, strict, last, number + 1)
+    return f"({first} AND ({greater} OR {rest}))"

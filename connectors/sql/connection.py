@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from connectors.sql.dialect import SqlDialect
@@ -88,19 +87,3 @@ def _estimate_size(values: Sequence[Any]) -> int:
         len(value) + 8 if isinstance(value, (str, bytes, bytearray, memoryview)) else 16
         for value in values
     )
-
-
-@dataclass(frozen=True)
-class Access:
-    """What the streams of a source share.
-
-    Attributes:
-        open: opens a connection; its argument says what fails if an error comes.
-        slice_rows: rows of a table in a slice.
-        lookback: how far below the last value of a cursor late rows are read: seconds, or a number.
-    """
-
-    open: Callable[[str], AbstractContextManager[Connection]]
-    dialect: SqlDialect
-    slice_rows: int
-    lookback: int

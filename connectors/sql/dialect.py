@@ -8,42 +8,41 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from connectors.sql.kinds import (
-    BOOLEAN,
-    BYTES,
-    DATE,
-    INTEGER,
+from connectors.sdk.columns.types import (
+    BINARY,
+    BOOL,
+    DATE32,
+    DOUBLE,
+    FLOAT,
+    INT64,
     JSON,
-    NUMBER,
-    OTHER,
-    SINGLE,
-    TEXT,
+    STRING,
     TIMESTAMP,
-    TIMESTAMP_TZ,
-    Kind,
-    decimal,
+    TIMESTAMP_UTC,
+    ColumnType,
+    decimal128,
 )
 from connectors.sql.tables import Column, Declaration, Table
 
 Ask = Callable[[str], "Sequence[Sequence[Any]]"]
 """Runs a query, and returns its rows."""
-_TYPES: Mapping[str, Kind] = {
+_TYPES: Mapping[str, ColumnType | None] = {
     **dict.fromkeys(
         ["tinyint", "smallint", "mediumint", "int", "integer", "bigint", "int2", "int4", "int8"],
-        INTEGER,
+        INT64,
     ),
-    **dict.fromkeys(["utinyint", "usmallint", "uinteger"], INTEGER),
-    **dict.fromkeys(["ubigint", "hugeint", "uhugeint"], decimal(38)),
-    **dict.fromkeys(["double", "double precision", "float", "float8"], NUMBER),
-    **dict.fromkeys(["real", "float4"], SINGLE),
-    **dict.fromkeys(["boolean", "bool"], BOOLEAN),
-    **dict.fromkeys(["binary", "varbinary", "bytea", "blob", "bytes", "image", "raw"], BYTES),
+    **dict.fromkeys(["utinyint", "usmallint", "uinteger"], INT64),
+    **dict.fromkeys(["ubigint", "hugeint", "uhugeint"], decimal128(38)),
+    **dict.fromkeys(["double", "double precision", "float", "float8"], DOUBLE),
+    **dict.fromkeys(["real", "float4"], FLOAT),
+    **dict.fromkeys(["boolean", "bool"], BOOL),
+    **dict.fromkeys(["binary", "varbinary", "bytea", "blob", "bytes", "image", "raw"], BINARY),
     **dict.fromkeys(
         ["char", "character", "varchar", "character varying", "nchar", "nvarchar", "text", "ntext", "clob"],
-        TEXT,
+        STRING,
     ),
-    "string": TEXT,
-    "date": DATE,
+    "string": STRING,
+    "date": DATE32,
     **dict.fromkeys(
         [
             "timestamp", "timestamp without time zone", "timestamp_ntz", "timestampntz", "datetime",
@@ -56,7 +55,7 @@ _TYPES: Mapping[str, Kind] = {
             "timestamp with time zone", "timestamptz", "timestamp_tz", "timestamp_ltz",
             "timestamp with local time zone", "datetimeoffset",
         ],
-        TIMESTAMP_TZ,
+        TIMESTAMP_UTC,
     ),
     **dict.fromkeys(["json", "jsonb", "variant", "object", "array", "super"], JSON),
 }  # fmt: skip
@@ -66,6 +65,8 @@ _PERMANENT = re.compile(
     re.IGNORECASE,
 )
 _DECIMALS = ("decimal", "numeric", "number")
+_UNORDERED = (DOUBLE, FLOAT, BOOL, BINARY, JSON)
+"""Types whose order is not that of their values in the lake, or which have values that are not there."""
 _TABLES = "SELECT table_schema, table_name FROM information_schema.tables"
 _COLUMNS = """
 SELECT table_schema, table_name, column_name, data_type, numeric_precision, numeric_scale, is_nullable
@@ -94,12 +95,13 @@ class SqlDialect:
     Attributes:
         paramstyle: how the driver marks parameters, as in the DB-API: `qmark`, `format`, `numeric`, `named`,
             `pyformat`; or `dollar` ($1).
-        types: kinds by the name of a type, in lower case and without sizes. Other types are texts.
+        types: types of columns by the name that the database has for one, in lower case and without sizes.
+            Values of other types, and of None, are texts as Python writes them.
         system_schemas: schemas that are not listed.
     """
 
     paramstyle = "qmark"
-    types: Mapping[str, Kind] = MappingProxyType(_TYPES)
+    types: Mapping[str, ColumnType | None] = MappingProxyType(_TYPES)
     system_schemas: Sequence[str] = ("information_schema", "pg_catalog", "pg_toast", "sys")
 
     def quote(self, name: str) -> str:
@@ -110,7 +112,7 @@ class SqlDialect:
         """Return a part of a query whose percent signs are no marks of parameters."""
         return sql.replace("%", "%%") if self.paramstyle in _PERCENT else sql
 
-    def quote_table(self, table: Table) -> str:
+    def quote_table(self, table: Table[Any]) -> str:
         """Return the name of a table in quotes."""
         return ".".join(map(self.quote, filter(None, (table.schema_name, table.name))))
 
@@ -134,24 +136,28 @@ class SqlDialect:
         """Return a query that gives one row of another one, which is in order, after some rows."""
         return f"{query} LIMIT 1 OFFSET {rows}"
 
-    def kind(self, declared: Declaration) -> Kind:
-        """Return the kind of a column."""
+    def find_type(self, declared: Declaration) -> ColumnType | None:
+        """Return the type of a column; None if the values are texts as Python writes them, without an
+        order."""
         if declared.type_name in _DECIMALS:
-            return decimal(declared.digits, declared.places)
-        return self.types.get(declared.type_name, OTHER)
+            return decimal128(declared.digits, declared.places)
+        return self.types.get(declared.type_name)
 
-    def select(self, declared: Declaration, kind: Kind) -> str:
+    def select(self, declared: Declaration, column_type: ColumnType) -> str:
         """Return the expression that is selected for a column: its name, or a cast if the driver does not
         give its values exactly."""
-        del kind
+        del column_type
         return self.quote(declared.name)
 
     def make_column(self, declared: Declaration) -> Column:
         """Return a column."""
-        kind = self.kind(declared)
-        return Column(declared.name, kind, self.select(declared, kind), declared.is_nullable)
+        own_type = self.find_type(declared)
+        column_type = own_type or STRING
+        is_ordered = own_type is not None and own_type not in _UNORDERED
+        select = self.select(declared, column_type)
+        return Column(declared.name, column_type, select, declared.is_nullable, is_ordered)
 
-    def list_tables(self, ask: Ask) -> list[Table]:
+    def list_tables(self, ask: Ask) -> list[Table[Column]]:
         """Return the tables and views that the user may read."""
         columns: defaultdict[tuple[str, str], list[Column]] = defaultdict(list)
         for schema, table, name, type_name, digits, places, nullable in ask(_COLUMNS):

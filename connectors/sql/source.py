@@ -10,10 +10,10 @@ from typing import Any
 
 from connectors.sdk.source import Source
 from connectors.sdk.stream import Stream
-from connectors.sql.connection import Access, Connection
+from connectors.sql.connection import Connection
 from connectors.sql.dialect import SqlDialect
-from connectors.sql.stream import SqlStream
-from connectors.sql.tables import Table
+from connectors.sql.stream import Access, SqlStream
+from connectors.sql.tables import Column, Table
 from elt_assets.errors import ConfigError, EltError, Problems, SystemFailure, TransientError
 
 _TRANSIENT = ("OperationalError", "InterfaceError")
@@ -44,7 +44,7 @@ class SqlSource(Source):
         needs one that does not."""
         return connection.cursor()
 
-    def is_read(self, config: Any, table: Table) -> bool:
+    def is_read(self, config: Any, table: Table[Column]) -> bool:
         """Return whether a table is a stream."""
         del config, table
         return True
@@ -125,7 +125,7 @@ class SqlSource(Source):
             with suppress(Exception):
                 connection.close()
 
-    def _list_tables(self, config: Any, connection: Connection) -> list[Table]:
+    def _list_tables(self, config: Any, connection: Connection) -> list[Table[Column]]:
         tables = self.dialect.list_tables(connection.ask)
         return [
             table
@@ -134,7 +134,7 @@ class SqlSource(Source):
             and self.is_read(config, table)
         ]
 
-    def _check_table(self, connection: Connection, table: Table) -> None:
+    def _check_table(self, connection: Connection, table: Table[Column]) -> None:
         names = ", ".join(column.select for column in table.columns)
         query = f"SELECT {names} FROM {self.dialect.quote_table(table)} WHERE 1 = 0"
         try:

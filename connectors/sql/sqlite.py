@@ -4,64 +4,65 @@ from __future__ import annotations
 
 import re
 
-from connectors.sql.dialect import Ask, SqlDialect
-from connectors.sql.kinds import (
-    BOOLEAN,
-    BYTES,
-    DATE,
-    INTEGER,
+from connectors.sdk.columns.types import (
+    BINARY,
+    BOOL,
+    DATE32,
+    DOUBLE,
+    INT64,
     JSON,
-    NUMBER,
-    OTHER,
-    TEXT,
+    STRING,
     TIMESTAMP,
-    Kind,
-    decimal,
+    ColumnType,
+    decimal128,
 )
-from connectors.sql.tables import Declaration, Table
+from connectors.sql.dialect import Ask, SqlDialect
+from connectors.sql.tables import Column, Declaration, Table
 
 _SIZES = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
-_NAMES = {"boolean": BOOLEAN, "bool": BOOLEAN, "date": DATE, "json": JSON}
+_NAMES = {"boolean": BOOL, "bool": BOOL, "date": DATE32, "json": JSON}
 _TIMES = ("datetime", "timestamp")
 _DECIMALS = ("decimal", "numeric")
 _AFFINITIES = {
-    "int": INTEGER,
-    "char": TEXT,
-    "clob": TEXT,
-    "text": TEXT,
-    "blob": BYTES,
-    "real": NUMBER,
-    "floa": NUMBER,
-    "doub": NUMBER,
+    "int": INT64,
+    "char": STRING,
+    "clob": STRING,
+    "text": STRING,
+    "blob": BINARY,
+    "real": DOUBLE,
+    "floa": DOUBLE,
+    "doub": DOUBLE,
 }
 """What a column prefers, by a part of its type, in the order of SQLite's rules."""
 
 
 class SqliteDialect(SqlDialect):
-    """The dialect of SQLite. A value that is not of the column's kind is null, and the change is recorded."""
+    """The dialect of SQLite. A value that is not of the column's type is null, and the change is recorded."""
 
     def quote(self, name: str) -> str:
         """Return a name in quotes. SQLite takes a name in double quotes that is none for a text."""
         return "`{}`".format(name.replace("`", "``"))
 
-    def kind(self, declared: Declaration) -> Kind:
+    def find_type(self, declared: Declaration) -> ColumnType | None:
         name = declared.type_name
         if name in _NAMES:
             return _NAMES[name]
         if name.startswith(_TIMES):
             return TIMESTAMP
         if name in _DECIMALS:
-            return decimal(declared.digits, declared.places)
-        return next((kind for part, kind in _AFFINITIES.items() if part in name), OTHER)
+            return decimal128(declared.digits, declared.places)
+        return next(
+            (column_type for part, column_type in _AFFINITIES.items() if part in name), None
+        )
 
-    def list_tables(self, ask: Ask) -> list[Table]:
+    def list_tables(self, ask: Ask) -> list[Table[Column]]:
         names = ask(
             "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
             "ESCAPE '\\' ORDER BY name"
         )
         return [self._describe(ask, str(name)) for (name,) in names]
 
-    def _describe(self, ask: Ask, name: str) -> Table:
+    def _describe(self, ask: Ask, name: str) -> Table[Column]:
         rows = ask(f"PRAGMA table_xinfo({self.quote(name)})")
         key = [str(row[1]) for row in sorted(rows, key=lambda row: int(row[5])) if row[5]]
         columns = []

@@ -1,224 +1,340 @@
-"""The stream of a table or a view: in full, or by a cursor column, by ranges of the primary key.
+"""The stream of a table or a view: in full, or by a cursor column, by ranges of a key.
 
-Each range is a SELECT of its own, at a time of its own. A row that is there during the whole read, with the
-same key, is read exactly once. Ranges meet without a gap, and the last one has no end.
+**Ranges.** Each is a SELECT of its own, which sees the table at a time of its own. They meet without a gap,
+and the last one has no end, so
 
-**A cursor.** The upper bound is the greatest value when the read begins; rows that come later are read the
-next time. Others may get the value of the bound itself: so the state has the number of rows with that value,
-and the next read has them again if it has changed, or if the value is of the present time. The first read has
-the rows without a value as well.
+- a row that is there during the whole read, with the same key, is read exactly once;
+- a row that is inserted, changed or deleted meanwhile is read as it was before or after that;
+- a row whose key is changed meanwhile may be read twice, or not at all;
+- rows of different tables, and of different ranges, may be of different times.
 
-Tests: `tests/connectors/sql/test_reads.py`
+They are read in the order of a key, and the state has the end of the last one that is complete, so a read
+goes on after it.
+
+**A cursor.** The upper bound is the greatest value when the read begins: rows that come later are read the
+next time, and so is what changes after that. A row below it that is committed later is lost without a
+look-back: the value of a column does not say when its row was committed.
+
+Others may get the value of the bound itself after the read: rows of the same second, say. The state has their
+number, and the next read has all rows of that value again if there are more or fewer of them. It has them
+also if the value was not older than the present time, in any time zone, since a row may change and get it
+again. So a row may be read twice, and none is lost. The first read has the rows without a value as well.
+
+Two forms of state: `{"cursor", "value", "rows"}` after a read, and in the middle of one its bounds (`low`,
+`high`, `rows`, `is_closed`) and the end of the last range (`after`).
+
+Tests: `tests/connectors/sql/test_reads.py`, `tests/connectors/mysql/test_ranges.py` and `test_cursor.py`
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from decimal import Decimal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from connectors.sdk.items import Checkpoint, Slice
+from connectors.sdk.items import Checkpoint, Estimate, Slice
 from connectors.sdk.slices import Part, SlicedStream
 from connectors.sdk.times import parse_moment
-from connectors.sql.bounds import Condition, decode_bound, encode_bound
-from connectors.sql.connection import Access, Connection
-from connectors.sql.tables import Column, Table
+from connectors.sql.bounds import decode_bound, encode_bound, is_after, is_until, look_back
+from connectors.sql.dialect import SqlDialect
+from connectors.sql.tables import Table
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_VALUES = "connectors.sql.values"
-"""The module is imported with the first batch: pyarrow is slow to import."""
+_CONVERSION, _VALUES = "connectors.sdk.columns.conversion", "connectors.sql.values"
+"""The modules are imported with the first batch: pyarrow is slow to import."""
 _PRESENT = dt.timedelta(days=2)
 """A value that is younger, in some time zone, may come again."""
 
 
-class SqlStream(SlicedStream):
-    """The rows of a table. `access`: opens connections."""
+@dataclass(frozen=True)
+class Access:
+    """What the streams of a source share."""
 
-    def __init__(self, access: Access, table: Table):
-        self._access, self._table, self._dialect = access, table, access.dialect
+    open: Callable[[str], AbstractContextManager[Any]]
+    """Opens a connection; its argument says what fails if an error comes."""
+    dialect: SqlDialect
+    slice_rows: int
+    """Rows of a table in a slice."""
+    lookback: int
+    """How far below the last value of a cursor late rows are read: seconds, or a number."""
+
+
+@dataclass
+class Where:
+    """The condition of a query. `values`: of its parameters, as bounds."""
+
+    parts: list[str] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({part})" for part in self.parts)
+
+
+class SqlStream(SlicedStream):
+    """The rows of a table. A database may write bounds, count rows and divide a read in a way of its own:
+    these methods take and return SQL."""
+
+    def __init__(self, access: Access, table: Table[Any]):
+        self._access, self.table, self._dialect = access, table, access.dialect
         self.name, self.namespace = table.name, table.schema_name
         self.primary_key = tuple(table.primary_key)
-        properties = {column.name: column.schema() for column in table.columns}
-        self.json_schema = {"type": "object", "properties": properties}
-        self.is_resumable = bool(table.list_key_columns())
-        if any(column.kind.is_ordered for column in table.columns):
+        self.json_schema = table.schema()
+        self.is_resumable = bool(table.key_columns)
+        if any(column.is_ordered for column in table.columns):
             self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
 
     def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
-        state = dict(state or {})
-        with self._open() as connection:
-            if configured.sync_mode != INCREMENTAL:
-                if not state.get("is_complete"):
-                    yield from self._divide(connection, {}, state.get("after"))
-                    yield Checkpoint({"is_complete": True})
-                return
-            read = self._begin(connection, self._find_cursor(configured), state)
-            is_first = read["low"] is None
-            yield from self._divide(connection, read, state.get("after"), is_whole=not is_first)
-            value = read["low"] if read["high"] is None else read["high"]
-            yield Checkpoint({"cursor": read["cursor"], "value": value, "rows": read["rows"]})
+        state = state or {}
+        with self.open() as session:
+            stamp = self.find_stamp(session, state)
+            if configured.sync_mode == INCREMENTAL:
+                read = self._begin(session, self.table.find_cursor(configured), state)
+                key = self.choose_key(read)
+                yield from self._divide(session, key, read, state, stamp)
+                value = read["low"] if read["high"] is None else read["high"]
+                yield Checkpoint({"cursor": read["cursor"], "value": value, "rows": read["rows"]})
+            elif not state.get("is_complete"):
+                yield from self.read_all(session, state, stamp)
+                yield Checkpoint({"is_complete": True})
+
+    def read_all(
+        self, session: Any, state: Mapping[str, Any], stamp: Mapping[str, Any]
+    ) -> Iterator[Part]:
+        """Yield the slices of all rows that follow a state, and the states after which another read can go
+        on."""
+        if self.table.rows is not None and "after" not in state:
+            yield Estimate(self.table.rows)
+        yield from self._divide(session, self.table.key_columns, {}, state, stamp)
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        make_batch = import_module(_VALUES).make_batch
-        columns = self._table.columns
-        where = self._make_condition(data)
-        names = ", ".join(column.select for column in columns)
-        query = f"SELECT {names} FROM {self._dialect.quote_table(self._table)}{where}"
-        with self._open() as connection:
-            for values in connection.read(query, where.values, len(columns)):
-                yield make_batch(columns, values)
+        convert = import_module(_VALUES).convert_values
+        make_batch = import_module(_CONVERSION).make_batch
+        columns = self.table.columns
+        names = [column.name for column in columns]
+        values = list(map(decode_bound, data["values"]))
+        with self.open() as session:
+            for batch in session.read(self.make_select(data["where"]), values, len(columns)):
+                pairs = zip(batch, columns, strict=True)
+                yield make_batch(names, (convert(part, column.type) for part, column in pairs))
 
     def has_new_data(
         self, configured: ConfiguredStream, state: dict[str, Any] | None
     ) -> bool | None:
         if configured.sync_mode != INCREMENTAL or not state or state.get("rows") is None:
             return None
-        name = self._dialect.quote(state["cursor"])
-        where = Condition(self._dialect.mark)
-        where.require(f"{name} > {where.add(decode_bound(state['value']))}")
-        with self._open() as connection:
-            return bool(self._ask(connection, f"COUNT({name})", where)[0][0])
-
-    def _divide(
-        self,
-        connection: Connection,
-        read: Mapping[str, Any],
-        after: Sequence[Any] | None,
-        *,
-        is_whole: bool = False,
-    ) -> Iterator[Part]:
-        """Yield ranges of the key, and the states after them.
-
-        Args:
-            read: the bounds of the cursor, if there are any.
-            after: the end of the last range that was read.
-            is_whole: whether all rows are one slice.
-        """
-        rows = self._access.slice_rows
-        while True:
-            bounds = {"read": dict(read), "after": after}
-            until = None if is_whole else self._find_end(connection, bounds, rows)
-            end = "the end" if until is None else ", ".join(map(str, until))
-            yield Slice(f"up to {end}", {**bounds, "until": until}, None if until is None else rows)
-            if until is None:
-                return
-            after = until
-            yield Checkpoint({**read, "after": after})
-
-    def _find_end(
-        self, connection: Connection, bounds: Mapping[str, Any], rows: int
-    ) -> list[Any] | None:
-        """Return the key with which a range ends; None for the last range."""
-        key = self._table.list_key_columns()
-        if not key:
+        cursor = self.table.find_cursor(configured)
+        if state["cursor"] != cursor.name or not self.is_quick(cursor):
             return None
-        names = ", ".join(self._dialect.quote(column.name) for column in key)
-        where = self._make_condition({"after": bounds["after"]})
-        table = self._dialect.quote_table(self._table)
-        query = f"SELECT {names} FROM {table}{where} ORDER BY {names}"
-        ends = connection.ask(self._dialect.skip(query, rows - 1), where.values)
-        return [encode_bound(value) for value in ends[0]] if ends else None
+        with self.open() as session:
+            return self._find_high(session, cursor, state["value"]) is not None
 
-    def _make_condition(self, data: Mapping[str, Any]) -> Condition:
-        """Return the condition of a slice."""
-        where = Condition(self._dialect.mark)
-        key = [self._dialect.quote(column.name) for column in self._table.list_key_columns()]
-        if data.get("after") is not None:
-            where.require(where.compare(key, list(map(decode_bound, data["after"])), ">", ">"))
-        if data.get("until") is not None:
-            where.require(where.compare(key, list(map(decode_bound, data["until"])), "<", "<="))
-        read = data.get("read")
-        if not read:
-            return where
-        name = self._dialect.quote(read["cursor"])
-        if read["low"] is None:
-            until = (
-                ""
-                if read["high"] is None
-                else f"{name} <= {where.add(decode_bound(read['high']))} OR "
-            )
-            where.require(f"{until}{name} IS NULL")
-            return where
-        sign = ">" if read["is_closed"] else ">="
-        where.require(f"{name} {sign} {where.add(decode_bound(read['from']))}")
-        if read["high"] is not None:
-            where.require(f"{name} <= {where.add(decode_bound(read['high']))}")
-        return where
+    def open(self) -> AbstractContextManager[Any]:
+        """Open a connection."""
+        return self._access.open(f"{self.id} cannot be read")
 
-    def _begin(
-        self, connection: Connection, cursor: Column, state: dict[str, Any]
+    def make_select(self, where: str) -> str:
+        """Return the query of the rows for which a condition holds; of all if it is empty."""
+        names = ", ".join(column.select for column in self.table.columns)
+        return f"SELECT {names} FROM {self._from(where)}"
+
+    def find_stamp(self, session: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what slices have besides their condition, to know the table again; nothing here."""
+        del session, state
+        return {}
+
+    def make_progress(
+        self, key: Sequence[Any], after: Sequence[Any], stamp: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the bounds of a read that follows a state, which is in the midst of one or after one."""
+        """Return what a state has of the last range that is complete."""
+        del key, stamp
+        return {"after": after}
+
+    def choose_key(self, read: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the columns by which an incremental read is divided: no column for one slice, because the
+        first read alone has many rows of each range of the key."""
+        return self.table.key_columns if read["low"] is None else []
+
+    def is_quick(self, cursor: Any) -> bool:
+        """Return whether the server finds the greatest value of a cursor at once."""
+        del cursor
+        return True
+
+    def quote_compared(self, column: Any) -> str:
+        """Return the expression that is compared with an operand, in the order of a key."""
+        return self._dialect.quote(column.name)
+
+    def select_bound(self, column: Any) -> str:
+        """Return the expression whose value becomes a bound."""
+        return self._dialect.quote(column.name)
+
+    def encode_value(self, value: Any) -> Any:
+        """Return a value of `select_bound` as a bound."""
+        return encode_bound(value)
+
+    def write_bound(self, where: Where, column: Any, bound: Any) -> str:
+        """Return the SQL of a bound; it may be a parameter of a condition."""
+        del column
+        where.values.append(bound)
+        return self._dialect.mark(len(where.values))
+
+    def write_start(self, where: Where, column: Any, read: Mapping[str, Any]) -> str:
+        """Return the condition of rows that are new, or that a look-back reads."""
+        sign = ">" if read["is_closed"] else ">="
+        return (
+            f"{self.quote_compared(column)} {sign} {self.write_bound(where, column, read['from'])}"
+        )
+
+    def list_bounds(self, low: Any) -> dict[str, Any]:
+        """Return the bounds of a read that follows the value of a state: where late rows begin."""
+        return {"low": low, "from": look_back(low, self._access.lookback)}
+
+    def is_closed(self, session: Any, cursor: Any, state: Mapping[str, Any]) -> bool:
+        """Return whether the rows with the value of a state are those that were read."""
+        if state.get("rows") is None or self._access.lookback:
+            return False
+        return bool(self.count_rows(session, cursor, state["value"]) == state["rows"])
+
+    def count_rows(self, session: Any, cursor: Any, bound: Any) -> int | None:
+        """Return how many rows have a value of the cursor; None if a row may get it yet, because it is of the
+        present time."""
+        if bound is None or (cursor.type.is_time and not _is_past(decode_bound(bound))):
+            return None
+        where = Where()
+        where.parts.append(
+            f"{self.quote_compared(cursor)} = {self.write_bound(where, cursor, bound)}"
+        )
+        return int(self.ask(session, f"SELECT COUNT(*) FROM {self._from(where)}", where)[0][0])
+
+    def find_hint(self, key: Sequence[Any]) -> str:
+        """Return the hint with which the ends of ranges of a key are looked for."""
+        del key
+        return ""
+
+    def ask(self, session: Any, query: str, where: Where) -> Sequence[Sequence[Any]]:
+        """Return the few rows of a query."""
+        answer: Sequence[Sequence[Any]] = session.ask(query, list(map(decode_bound, where.values)))
+        return answer
+
+    def _from(self, where: Where | str, hint: str = "") -> str:
+        condition = str(where)
+        table = f"{self._dialect.quote_table(self.table)}{hint}"
+        return f"{table} WHERE {condition}" if condition else table
+
+    def _begin(self, session: Any, cursor: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the bounds of a read that follows a state, which is in the middle of one or after one."""
         if state and state.get("cursor") != cursor.name:
             raise ConfigError(
-                f"stream {str(self.id)!r}: the state is that of the cursor {state.get('cursor')!r}, and not "
+                f"{self.id} cannot be read: the state is that of the cursor {state.get('cursor')!r}, and not "
                 f"of {cursor.name!r}",
                 guidance="write the earlier `cursor_field`, or reset the stream (`elt reset`)",
             )
+        low = state["low"] if "after" in state else state.get("value")
+        bounds = self.list_bounds(low)
+        names = ("high", "rows", "is_closed")
         if "after" in state:
-            return {key: value for key, value in state.items() if key != "after"}
-        low = state.get("value")
-        high = self._find_high(connection, cursor, low)
-        bound = low if high is None else high
-        lookback = self._access.lookback
-        is_same = state.get("rows") is not None
-        is_same = is_same and self._count(connection, cursor, low) == state["rows"]
-        return {
-            "cursor": cursor.name,
-            "low": low,
-            "from": None if low is None else _look_back(decode_bound(low), lookback),
-            "high": high,
-            "rows": self._count(connection, cursor, bound),
-            "is_closed": is_same and not lookback,
-        }
+            read = {name: state[name] for name in (*bounds, *names)}
+            return {"cursor": cursor.name, **read}
+        high = self._find_high(session, cursor, low)
+        rows = self.count_rows(session, cursor, low if high is None else high)
+        values = (high, rows, self.is_closed(session, cursor, state))
+        return {"cursor": cursor.name, **bounds, **dict(zip(names, values, strict=True))}
 
-    def _find_high(self, connection: Connection, cursor: Column, low: Any) -> Any:
-        """Return the greatest value; None if there is none that is greater than another one."""
-        name = self._dialect.quote(cursor.name)
-        where = Condition(self._dialect.mark)
+    def _find_high(self, session: Any, cursor: Any, low: Any) -> Any:
+        """Return the greatest value that is greater than another one; None if there is none."""
+        where = Where()
         if low is not None:
-            where.require(f"{name} > {where.add(decode_bound(low))}")
-        value = self._ask(connection, f"MAX({name})", where)[0][0]
-        return None if value is None else encode_bound(value)
-
-    def _count(self, connection: Connection, cursor: Column, bound: Any) -> int | None:
-        """Return how many rows have a value of the cursor; None if it is of the present time."""
-        value = decode_bound(bound)
-        if value is None or (cursor.kind.is_timed and not _is_past(value)):
-            return None
-        where = Condition(self._dialect.mark)
-        where.require(f"{self._dialect.quote(cursor.name)} = {where.add(value)}")
-        return int(self._ask(connection, "COUNT(*)", where)[0][0])
-
-    def _ask(
-        self, connection: Connection, expression: str, where: Condition
-    ) -> Sequence[Sequence[Any]]:
-        table = self._dialect.quote_table(self._table)
-        return connection.ask(f"SELECT {expression} FROM {table}{where}", where.values)
-
-    def _find_cursor(self, configured: ConfiguredStream) -> Column:
-        path = configured.cursor_field or []
-        column = self._table.column(path[0]) if len(path) == 1 else None
-        if column is None or not column.kind.is_ordered:
-            usable = [column.name for column in self._table.columns if column.kind.is_ordered]
-            problem = f"{'.'.join(path)!r} cannot be its cursor" if path else "it has no cursor"
-            raise ConfigError(
-                f"stream {str(self.id)!r} cannot be read incrementally: {problem}",
-                guidance=f"set `cursor_field` to a column that grows, of: {', '.join(usable)}",
+            where.parts.append(
+                f"{self.quote_compared(cursor)} > {self.write_bound(where, cursor, low)}"
             )
-        return column
+        query = f"SELECT MAX({self.select_bound(cursor)}) FROM {self._from(where)}"
+        value = self.ask(session, query, where)[0][0]
+        return None if value is None else self.encode_value(value)
 
-    @contextmanager
-    def _open(self) -> Iterator[Connection]:
-        with self._access.open(f"{self.id} cannot be read") as connection:
-            yield connection
+    def _divide(
+        self,
+        session: Any,
+        key: Sequence[Any],
+        read: Mapping[str, Any],
+        state: Mapping[str, Any],
+        stamp: Mapping[str, Any],
+    ) -> Iterator[Part]:
+        """Yield ranges of a key, and the states after them.
+
+        Args:
+            key: its columns; none if all rows are one slice.
+            read: the bounds of the cursor, if there are any.
+        """
+        rows, after = self._access.slice_rows, state.get("after")
+        names = [column.name for column in key]
+        if after is not None and (len(after) != len(names) or state.get("by", names) != names):
+            raise ConfigError(
+                f"{self.id} cannot be read: the key or the index has changed since the read that was "
+                "interrupted",
+                guidance="reset the stream (`elt reset`), so that it is read from the beginning",
+            )
+        while True:
+            until = self._find_end(session, key, read, after) if key else None
+            where = Where()
+            self._add_key(where, key, after, is_after)
+            self._add_key(where, key, until, is_until)
+            self._add_read(where, read)
+            end = "the end" if until is None else ", ".join(map(str, until))
+            data = {"where": str(where), "values": where.values, **stamp}
+            yield Slice(f"up to {end}", data, None if until is None else rows)
+            if until is None:
+                return
+            after = until
+            yield Checkpoint({**read, **self.make_progress(key, after, stamp)})
+
+    def _find_end(
+        self, session: Any, key: Sequence[Any], read: Mapping[str, Any], after: Any
+    ) -> list[Any] | None:
+        """Return the key with which a range ends; None for the last range. The server looks for it in the
+        index alone, while the ranges before it are read."""
+        where = Where()
+        self._add_key(where, key, after, is_after)
+        if [column.name for column in key] == [read.get("cursor")]:
+            self._add_read(where, read)
+        names = ", ".join(map(self.select_bound, key))
+        order = ", ".join(self._dialect.quote(column.name) for column in key)
+        table = self._from(where, self.find_hint(key))
+        query = f"SELECT {names} FROM {table} ORDER BY {order}"
+        ends = self.ask(session, self._dialect.skip(query, self._access.slice_rows - 1), where)
+        return list(map(self.encode_value, ends[0])) if ends else None
+
+    def _add_key(
+        self,
+        where: Where,
+        key: Sequence[Any],
+        bounds: Sequence[Any] | None,
+        compare: Callable[[Sequence[str], Callable[[int], str]], str],
+    ) -> None:
+        """Add the comparison of a key with the end of a range, if there is one."""
+        if bounds is not None:
+            names = list(map(self.quote_compared, key))
+            where.parts.append(compare(names, lambda n: self.write_bound(where, key[n], bounds[n])))
+
+    def _add_read(self, where: Where, read: Mapping[str, Any]) -> None:
+        """Add the condition of the rows between the bounds of a cursor."""
+        if not read:
+            return
+        column = self.table.column(read["cursor"])
+        name, until = self.quote_compared(column), ""
+        if read["low"] is not None:
+            where.parts.append(self.write_start(where, column, read))
+        if read["high"] is not None:
+            until = f"{name} <= {self.write_bound(where, column, read['high'])}"
+        if read["low"] is None:
+            until = f"{until} OR {name} IS NULL" if until else f"{name} IS NULL"
+        if until:
+            where.parts.append(until)
 
 
 def _is_past(value: Any) -> bool:
@@ -230,17 +346,3 @@ def _is_past(value: Any) -> bool:
         moment = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
         return moment < present - _PRESENT
     return isinstance(value, dt.date) and value < (present - _PRESENT).date()
-
-
-def _look_back(value: Any, lookback: int) -> Any:
-    """Return the bound below a value: so many seconds, days or units."""
-    if not lookback:
-        return encode_bound(value)
-    if isinstance(value, (dt.datetime, dt.date)):
-        return encode_bound(value - dt.timedelta(seconds=lookback))
-    if isinstance(value, (int, Decimal)):
-        return encode_bound(value - lookback)
-    raise ConfigError(
-        "the driver gives the cursor as a text, below which nothing can be looked for",
-        guidance="leave out the look-back, or let the driver give times",
-    )

@@ -1,7 +1,7 @@
-"""Values of a driver, as columns of Arrow: those of the column's kind, or null with a change.
+"""Conversion of Python's values, as drivers give them, to the type of their column.
 
 Python's own conversions are lenient in ways that change values (a time as a date, a fraction as an integer).
-So a value is either the same one in the column's kind, or it is null and reported.
+So a value is either the same one in the column's type, or it is null and reported.
 """
 
 from __future__ import annotations
@@ -11,116 +11,83 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation, localcontext
+from functools import partial
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.sdk.arrow_records import list_changes, report_changes
+from connectors.sdk.columns.conversion import Converted, arrow_type_of
+from connectors.sdk.columns.types import (
+    BINARY,
+    BOOL,
+    DATE32,
+    DOUBLE,
+    FLOAT,
+    INT64,
+    JSON,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_UTC,
+    ColumnType,
+)
+from connectors.sdk.encoding import encode
 from connectors.sdk.times import parse_moment
-from connectors.sql import kinds
-from connectors.sql.kinds import Kind
-from connectors.sql.tables import Column
-from elt_assets.protocol.airbyte.messages import INVALID
 
 Converter = Callable[[Any], Any]
-_MICROSECONDS = pa.timestamp("us")
-_JSON_ENCODER = msgspec.json.Encoder(decimal_format="number")
 _UTC = dt.timezone.utc
 _TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
 
 
-def make_batch(columns: Sequence[Column], values: Sequence[Any]) -> pa.RecordBatch:
-    """Return a batch.
-
-    Args:
-        values: of each column: a list of Python's values, or an array of Arrow.
-    """
-    arrays = []
-    nulled: dict[tuple[str, str], pa.Array] = {}
-    for column, raw in zip(columns, values, strict=True):
-        array, invalid = convert(column.kind, raw)
-        arrays.append(array)
-        if invalid is not None:
-            nulled[column.name, INVALID] = invalid
-    batch = pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
-    if not nulled:
-        return batch
-    return report_changes(batch, list_changes(nulled, len(batch)))
-
-
-def convert(kind: Kind, values: Any) -> tuple[pa.Array, pa.Array | None]:
-    """Return values in the type of a kind, and which were made null; None if none was.
+def convert_values(values: Any, kind: ColumnType) -> Converted:
+    """Return values of a column in its type.
 
     Args:
         values: Python's values, or an array of Arrow.
     """
     arrow_type = arrow_type_of(kind)
     if isinstance(values, pa.Array):
-        if values.type == arrow_type and kind.form not in _CHECKED:
+        if values.type == arrow_type and kind not in _CHECKED:
             return values, None
         values = values.to_pylist()
     array = _take_over(kind, values, arrow_type)
     if array is not None:
         return array, None
-    converter = _CONVERTERS[kind.form]
-    converted = [None if value is None else converter(kind, value) for value in values]
+    converter = partial(_decimal, kind) if kind.digits else _CONVERTERS[kind]
+    converted = [None if value is None else converter(value) for value in values]
     array = pa.array(converted, arrow_type)
-    is_invalid = [
-        new is None and old is not None for new, old in zip(converted, values, strict=True)
-    ]
-    return array, pa.array(is_invalid) if any(is_invalid) else None
+    if array.null_count == values.count(None):
+        return array, None
+    return array, pc.and_(array.is_null(), pa.array([value is not None for value in values]))
 
 
-def _take_over(kind: Kind, values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array | None:
-    """Return values as they are; None if one is not of the type of Python that the kind has."""
+def _take_over(kind: ColumnType, values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array | None:
+    """Return values as they are; None if one is not of the type of Python that the column has."""
     types = {type(value) for value in values} - {type(None)}
-    if types and types != {_PLAIN.get(kind.form)}:
+    if types and types != {_PLAIN.get(kind)}:
         return None
     try:
         array = pa.array(values, arrow_type)
     except (pa.ArrowException, ValueError, OverflowError):
         return None
-    if kind is kinds.NUMBER and not pc.all(pc.is_finite(array)).as_py() and types:
-        return None
-    return array
+    return None if kind == DOUBLE and pc.all(pc.is_finite(array)).as_py() is False else array
 
 
-def arrow_type_of(kind: Kind) -> pa.DataType:
-    """Return the type of a kind's values."""
-    if kind.form == "decimal":
-        return pa.decimal128(kind.digits, kind.places)
-    return _ARROW_TYPES[kind.form]
-
-
-_ARROW_TYPES = {
-    kinds.INTEGER.form: pa.int64(),
-    kinds.NUMBER.form: pa.float64(),
-    kinds.SINGLE.form: pa.float64(),
-    kinds.BOOLEAN.form: pa.bool_(),
-    kinds.TEXT.form: pa.string(),
-    kinds.BYTES.form: pa.binary(),
-    kinds.DATE.form: pa.date32(),
-    kinds.TIMESTAMP.form: _MICROSECONDS,
-    kinds.TIMESTAMP_TZ.form: pa.timestamp("us", "UTC"),
-    kinds.JSON.form: pa.string(),
-}
 _PLAIN = {
-    kinds.INTEGER.form: int,
-    kinds.NUMBER.form: float,
-    kinds.BOOLEAN.form: bool,
-    kinds.TEXT.form: str,
-    kinds.BYTES.form: bytes,
-    kinds.DATE.form: dt.date,
+    INT64: int,
+    DOUBLE: float,
+    BOOL: bool,
+    STRING: str,
+    BINARY: bytes,
+    DATE32: dt.date,
 }
 """The type of Python whose values Arrow takes over as they are."""
-_CHECKED = (kinds.NUMBER.form, kinds.SINGLE.form, kinds.JSON.form)
-"""Forms of which Arrow's own type has values that the kind does not have."""
+_CHECKED = (DOUBLE, FLOAT, JSON)
+"""Types of which Arrow's own type has values that the column does not have."""
 
 
-def _integer(_: Kind, value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     if type(value) is not int:
         number = _decimal_of(value)
         if number is None or number != number.to_integral_value():
@@ -145,7 +112,7 @@ def _decimal_of(value: Any) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def _decimal(kind: Kind, value: Any) -> Decimal | None:
+def _decimal(kind: ColumnType, value: Any) -> Decimal | None:
     number = _decimal_of(value)
     if number is None:
         return None
@@ -158,7 +125,7 @@ def _decimal(kind: Kind, value: Any) -> Decimal | None:
     return exact if exact == number else None
 
 
-def _number(_: Kind, value: Any) -> float | None:
+def _number(value: Any) -> float | None:
     """Return the double whose shortest text is the number; None if it has other digits."""
     if type(value) is float:
         return value if math.isfinite(value) else None
@@ -169,8 +136,8 @@ def _number(_: Kind, value: Any) -> float | None:
     return number if math.isfinite(number) and Decimal(repr(number)) == exact else None
 
 
-def _single(kind: Kind, value: Any) -> float | None:
-    number = _number(kind, value)
+def _single(value: Any) -> float | None:
+    number = _number(value)
     if number is None:
         return None
     with np.errstate(over="ignore"):
@@ -179,7 +146,7 @@ def _single(kind: Kind, value: Any) -> float | None:
     return shortest if number in (shortest, float(single)) and math.isfinite(shortest) else None
 
 
-def _boolean(_: Kind, value: Any) -> bool | None:
+def _boolean(value: Any) -> bool | None:
     if isinstance(value, (bool, int)) and value in (0, 1):
         return bool(value)
     if isinstance(value, str):
@@ -188,7 +155,7 @@ def _boolean(_: Kind, value: Any) -> bool | None:
     return None
 
 
-def _text(_: Kind, value: Any) -> str | None:
+def _text(value: Any) -> str | None:
     if isinstance(value, (bytes, bytearray, memoryview)):
         try:
             return bytes(value).decode()
@@ -210,13 +177,13 @@ def _is_valid(text: str) -> bool:
     return True
 
 
-def _bytes(_: Kind, value: Any) -> bytes | None:
+def _bytes(value: Any) -> bytes | None:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else None
 
 
-def _date(_: Kind, value: Any) -> dt.date | None:
+def _date(value: Any) -> dt.date | None:
     if isinstance(value, str):
         moment = parse_moment(value)
         value = value if moment is None else moment
@@ -226,14 +193,14 @@ def _date(_: Kind, value: Any) -> dt.date | None:
     return value if isinstance(value, dt.date) else None
 
 
-def _timestamp(_: Kind, value: Any) -> dt.datetime | None:
+def _timestamp(value: Any) -> dt.datetime | None:
     moment = _moment_of(value)
     if moment is None or moment.tzinfo is None:
         return moment
     return _to_utc(moment, None)
 
 
-def _timestamp_tz(_: Kind, value: Any) -> dt.datetime | None:
+def _timestamp_tz(value: Any) -> dt.datetime | None:
     moment = _moment_of(value)
     if moment is None:
         return None
@@ -255,7 +222,7 @@ def _moment_of(value: Any) -> dt.datetime | None:
     return dt.datetime.combine(value, dt.time()) if isinstance(value, dt.date) else None
 
 
-def _json(_: Kind, value: Any) -> str | None:
+def _json(value: Any) -> str | None:
     if not isinstance(value, (str, bytes)):
         return _json_text(value)
     try:
@@ -272,21 +239,20 @@ def _refuse(text: str) -> None:
 
 def _json_text(value: Any) -> str | None:
     try:
-        return _JSON_ENCODER.encode(value).decode()
+        return encode(value).decode()
     except (TypeError, ValueError):
         return None
 
 
-_CONVERTERS: dict[str, Callable[[Kind, Any], Any]] = {
-    kinds.INTEGER.form: _integer,
-    "decimal": _decimal,
-    kinds.NUMBER.form: _number,
-    kinds.SINGLE.form: _single,
-    kinds.BOOLEAN.form: _boolean,
-    kinds.TEXT.form: _text,
-    kinds.BYTES.form: _bytes,
-    kinds.DATE.form: _date,
-    kinds.TIMESTAMP.form: _timestamp,
-    kinds.TIMESTAMP_TZ.form: _timestamp_tz,
-    kinds.JSON.form: _json,
+_CONVERTERS: dict[ColumnType, Converter] = {
+    INT64: _integer,
+    DOUBLE: _number,
+    FLOAT: _single,
+    BOOL: _boolean,
+    STRING: _text,
+    BINARY: _bytes,
+    DATE32: _date,
+    TIMESTAMP: _timestamp,
+    TIMESTAMP_UTC: _timestamp_tz,
+    JSON: _json,
 }

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from connectors.cdc.changes import ChangeFiles, add_log_fields
 from connectors.cdc.reader import ReadScope
 from connectors.cdc.texts import RESET
-from connectors.postgres.arrow_values import Converted
 from connectors.postgres.catalog import LSN, Column
 from connectors.postgres.log.forms import TableForm
 from connectors.postgres.log.messages import (
@@ -40,6 +39,7 @@ from connectors.postgres.log.values import ConvertByServer, convert_texts
 from connectors.postgres.sql import quote_name
 from connectors.postgres.stream import LogStream
 from connectors.sdk.arrow_records import list_changes, report_changes
+from connectors.sdk.columns.conversion import Converted
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte import messages
 from elt_assets.protocol.airbyte.catalog import StreamId

@@ -60,7 +60,7 @@ class PublishedTable:
         return replace(
             table,
             columns=tuple(columns),
-            key=table.key if names.issuperset(table.key) else (),
+            primary_key=table.primary_key if names.issuperset(table.primary_key) else (),
             condition=self.condition,
             is_alone=table.relation.kind == TABLE,
         )

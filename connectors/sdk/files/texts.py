@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-ARROW: Mapping[str, pa.DataType] = {
-    "integer": pa.int64(),
-    "number": pa.float64(),
-    "decimal": pa.decimal128(38, 9),
-    "big_integer": pa.decimal128(38, 0),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_without_timezone": pa.timestamp("us"),
+from connectors.sdk.columns.conversion import TextCast, arrow_type_of
+from connectors.sdk.files.schema import TYPES
+
+_NUMBERS = frozenset(("integer", "big_integer", "number", "decimal"))
+ARROW = {
+    name: arrow_type_of(column_type)
+    for name, column_type in TYPES.items()
+    if name in _NUMBERS or column_type.is_time
 }
 """The types to which texts are cast."""
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
@@ -39,7 +39,6 @@ _MAX_CASTS = 400
 """Casts of parts of a column in search of its misfits. The rows of parts that are left are misfits too, which
 is slower, and gives the same values."""
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-_NUMBERS = frozenset(("integer", "big_integer", "number", "decimal"))
 
 
 @dataclass
@@ -65,7 +64,7 @@ def cast_texts(texts: pa.Array, kind: str, nulls: Sequence[str]) -> Cast:
             texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
     if kind == "boolean":
         return _cast_booleans(texts)
-    search = _Search(ARROW[kind])
+    search = TextCast(ARROW[kind], _MAX_CASTS)
     values = search.cast(texts)
     misfits = _null_mask(values) & ~_null_mask(texts) if search.has_misfits else None
     check = _CHECKS.get(kind)
@@ -81,26 +80,6 @@ def _cast_booleans(texts: pa.Array) -> Cast:
     values = pc.less(numbers, len(_TRUE))
     misfits = _null_mask(values) & ~_null_mask(texts)
     return Cast(values, misfits if misfits.any() else None)
-
-
-@dataclass
-class _Search:
-    """A cast of a column in which misfits become null."""
-
-    kind: pa.DataType
-    casts: int = 0
-    has_misfits: bool = False
-
-    def cast(self, texts: pa.Array) -> pa.Array:
-        self.casts += 1
-        try:
-            return texts.cast(self.kind)
-        except pa.ArrowInvalid:
-            self.has_misfits = True
-        if len(texts) == 1 or self.casts > _MAX_CASTS:
-            return pa.nulls(len(texts), self.kind)
-        middle = len(texts) // 2
-        return pa.concat_arrays([self.cast(texts[:middle]), self.cast(texts[middle:])])
 
 
 def _null_mask(values: pa.Array) -> np.ndarray:
