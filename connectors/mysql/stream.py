@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.cdc import stream
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.kinds import NUMBER
+from connectors.mysql.dialect import NUMBER, MySqlDialect, literal, quote_text
 from connectors.mysql.session import Session, open_session
-from connectors.mysql.sql import MySqlDialect, literal, quote_text
 from connectors.mysql.tables import PRIMARY, Column, Table
 from connectors.sdk.columns.types import DATE32, TIMESTAMP, TIMESTAMP_UTC
 from connectors.sdk.slices import Part
@@ -73,7 +72,7 @@ class TableStream(SqlStream):
 
     def read_rows(self, session: Session, where: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the rows for which a condition holds as a session sees them; all by default."""
-        from connectors.mysql.convert import convert_batch  # noqa: PLC0415 - `discover` needs no Arrow
+        from connectors.mysql.rows import convert_batch  # noqa: PLC0415 - `discover` needs no Arrow
 
         for values in session.columns(self.make_select(where)):
             yield convert_batch(self.table.columns, values)

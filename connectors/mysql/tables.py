@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.kinds import Declaration, Kind, kind_of
+from connectors.mysql.dialect import Declaration, Kind, kind_of, quote_name, quote_texts
 from connectors.mysql.session import Row, Session
-from connectors.mysql.sql import quote_name, quote_texts
 from connectors.sql import tables
 
 _COLUMNS = (
@@ -42,7 +41,7 @@ class Column(tables.Column):
 
     @property
     def position(self) -> str:
-        """The expression whose text `sql.literal` takes."""
+        """The expression whose text `dialect.literal` takes."""
         return self.kind.position.format(self.quoted)
 
     @property

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from connectors.cdc.texts import UPDATED_AT
 from connectors.postgres.config import PostgresConfig
+from connectors.postgres.dialect import Kind, ServerType, kind_of, quote_name, quote_texts
 from connectors.postgres.session import Session
-from connectors.postgres.sql import quote_name, quote_texts
-from connectors.postgres.types import Kind, ServerType, kind_of
 from connectors.sdk.items import Warn
 from connectors.sql import tables
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream

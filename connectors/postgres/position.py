@@ -30,9 +30,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.cdc.texts import RESET
+from connectors.postgres.dialect import Kind, quote_name, quote_text
 from connectors.postgres.snapshot import Snapshot, TablePart
-from connectors.postgres.sql import quote_name, quote_text
-from connectors.postgres.types import Kind
 from elt_assets.errors import ConfigError
 
 _FORM = 1

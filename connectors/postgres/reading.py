@@ -10,6 +10,7 @@ from typing import Any
 from connectors.cdc.texts import RESET
 from connectors.postgres.catalog import Column, Table
 from connectors.postgres.config import CURSOR, PostgresConfig
+from connectors.postgres.dialect import quote_name
 from connectors.postgres.position import (
     Position,
     build_cursor_condition,
@@ -24,7 +25,6 @@ from connectors.postgres.snapshot import (
     export_snapshot,
     list_parts,
 )
-from connectors.postgres.sql import quote_name
 from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.items import Estimate, Warn
 from connectors.sdk.slices import Part

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from connectors.cdc import stream
 from connectors.postgres.catalog import LSN, Column, Table
 from connectors.postgres.config import LOG, XMIN, PostgresConfig
+from connectors.postgres.dialect import NOT_FINITE
 from connectors.postgres.reading import TableRead
 from connectors.postgres.session import Session, open_session
-from connectors.postgres.types import NOT_FINITE
 from connectors.sdk import SlicedStream
 from connectors.sdk.slices import Part
 from elt_assets.errors import TransientError

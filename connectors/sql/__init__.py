@@ -4,9 +4,8 @@
 What databases do in ways of their own is in a `SqlDialect`; the types of columns are in
 `connectors.sdk.columns.types`."""
 
-from connectors.sql.dialect import SqlDialect
+from connectors.sql.dialect import SqlDialect, SqliteDialect
 from connectors.sql.source import SqlSource
-from connectors.sql.sqlite import SqliteDialect
 from connectors.sql.tables import Column, Table
 
 __all__ = ["Column", "SqlDialect", "SqlSource", "SqliteDialect", "Table"]

@@ -21,14 +21,14 @@ import pyarrow as pa
 
 from connectors.cdc.changes import ChangeFiles, RowFiles
 from connectors.cdc.texts import RESET, RESET_ALL
-from connectors.mysql.convert import convert_batch
+from connectors.mysql.dialect import quote_name
 from connectors.mysql.log import fields
 from connectors.mysql.log.events import Rows, Statement
 from connectors.mysql.log.fields import Field
 from connectors.mysql.log.forms import Row, TableForm
 from connectors.mysql.log.texts import TextConverter
 from connectors.mysql.log.tokens import TokenReader, split_tokens
-from connectors.mysql.sql import quote_name
+from connectors.mysql.rows import convert_batch
 from connectors.mysql.stream import LogStream
 from connectors.mysql.tables import Column
 from connectors.sdk.columns.types import TIMESTAMP, TIMESTAMP_UTC

@@ -17,6 +17,7 @@ from connectors.cdc.changes import ChangeFiles, add_log_fields
 from connectors.cdc.reader import ReadScope
 from connectors.cdc.texts import RESET
 from connectors.postgres.catalog import LSN, Column
+from connectors.postgres.dialect import quote_name
 from connectors.postgres.log.forms import TableForm
 from connectors.postgres.log.messages import (
     DELETE,
@@ -36,7 +37,6 @@ from connectors.postgres.log.messages import (
 from connectors.postgres.log.snapshots import number_changes
 from connectors.postgres.log.state import SlotState
 from connectors.postgres.log.values import ConvertByServer, convert_texts
-from connectors.postgres.sql import quote_name
 from connectors.postgres.stream import LogStream
 from connectors.sdk.arrow_records import list_changes, report_changes
 from connectors.sdk.columns.conversion import Converted

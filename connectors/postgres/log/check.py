@@ -9,9 +9,9 @@ from typing import Any
 
 from connectors.postgres.catalog import PARTITIONED, TABLE, Relation, Table
 from connectors.postgres.config import PostgresConfig
+from connectors.postgres.dialect import quote_name, quote_text
 from connectors.postgres.log.slot import find_slot
 from connectors.postgres.session import Session
-from connectors.postgres.sql import quote_name, quote_text
 from elt_assets.errors import ConfigError, Problems
 
 COLUMN_LISTS = 150000

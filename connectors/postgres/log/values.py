@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.postgres.catalog import Column
-from connectors.postgres.sql import quote_text
-from connectors.postgres.types import NOT_FINITE
+from connectors.postgres.dialect import NOT_FINITE, quote_text
 from connectors.sdk.columns.conversion import Converted, convert
 from connectors.sdk.columns.types import ARRAY, BINARY, BOOL, JSON, OBJECT
 from elt_assets.errors import EltError, SystemFailure, TransientError

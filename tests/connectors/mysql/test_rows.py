@@ -15,8 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from connectors.mysql.convert import convert_column
-from connectors.mysql.rows import WireType, read_columns
+from connectors.mysql.rows import WireType, convert_column, read_columns
 from connectors.mysql.wire import Cut, Packets, RefusedRead
 from connectors.sdk.arrow_records import changes_of
 from connectors.sdk.columns.conversion import make_batch

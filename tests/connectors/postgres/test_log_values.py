@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from connectors.postgres.sql import quote_text
+from connectors.postgres.dialect import quote_text
 from elt_assets.errors import ConfigError
 from tests.connectors.postgres.decoding import Event, open_log
 from tests.connectors.postgres.support import FULL, Database

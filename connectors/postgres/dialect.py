@@ -1,4 +1,5 @@
-"""Types of the server: how a value is selected, and what it becomes.
+"""Names and values as parts of SQL, and the types of the server: how a value is selected, and what it
+becomes.
 
 Values that Arrow holds exactly come in the server's binary form. All others are texts, as the server writes
 them: a binary form of money, intervals, bits or arrays would change values, or end the read.
@@ -6,7 +7,7 @@ them: a binary form of money, intervals, bits or arrays would change values, or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from connectors.sdk.columns.types import (
@@ -30,6 +31,21 @@ NOT_FINITE = "^-?Infinity$|^NaN$"
 """Texts of numbers that are none."""
 _LONG = 18
 """Digits of a number that always fits in 64 bits."""
+
+
+def quote_name(*parts: str) -> str:
+    """Return the quoted name of a column, or of a table with its schema."""
+    return ".".join('"{}"'.format(part.replace('"', '""')) for part in parts)
+
+
+def quote_text(text: str) -> str:
+    """Return a literal, which is read in the same way whatever `standard_conforming_strings` is."""
+    return "E'{}'".format(text.replace("\\", "\\\\").replace("'", "''"))
+
+
+def quote_texts(texts: Iterable[str]) -> str:
+    """Return an array of texts."""
+    return f"ARRAY[{', '.join(map(quote_text, texts))}]::text[]"
 
 
 @dataclass(frozen=True)
