@@ -77,9 +77,8 @@ def convert(values: pa.Array, kind: ColumnType, special: str = "") -> Converted:
     """
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    if kind == FLOAT:  # the doubles with the shortest texts: 0.1 stays 0.1, as in the server's text
-        singles = _keep_finite(_cast(values, pa.float32(), special))
-        converted = singles.cast(pa.string()).cast(pa.float64())
+    if kind == FLOAT:
+        converted = shorten_singles(_keep_finite(_cast(values, pa.float32(), special)))
     else:
         converted = _cast(values, arrow_type_of(kind), special)
     if kind == DOUBLE:
@@ -89,6 +88,12 @@ def convert(values: pa.Array, kind: ColumnType, special: str = "") -> Converted:
     elif kind.is_time:
         converted = _limit(converted, pa.int64(), _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
     return converted, find_nulled(values, converted)
+
+
+def shorten_singles(values: pa.Array) -> pa.Array:
+    """Return numbers of single precision as the doubles with the same shortest text: 0.1, and not
+    0.10000000149011612."""
+    return values.cast(pa.string()).cast(pa.float64())
 
 
 def find_nulled(values: pa.Array, converted: pa.Array) -> pa.Array | None:

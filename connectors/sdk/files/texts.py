@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -41,12 +40,8 @@ is slower, and gives the same values."""
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
-@dataclass
-class Cast:
-    """A column, and which of its texts do not fit; None if all do."""
-
-    values: pa.Array
-    misfits: np.ndarray | None = None
+Cast = tuple[pa.Array, "np.ndarray | None"]
+"""A column, and which of its texts do not fit; None if all do."""
 
 
 def cast_texts(texts: pa.Array, kind: str, nulls: Sequence[str]) -> Cast:
@@ -57,7 +52,7 @@ def cast_texts(texts: pa.Array, kind: str, nulls: Sequence[str]) -> Cast:
         nulls: the texts that are null, also in quotes, unless the column is one of texts.
     """
     if kind not in ARROW and kind != "boolean":
-        return Cast(texts)
+        return texts, None
     for null in nulls:
         is_null = pc.equal(texts, null)
         if pc.any(is_null).as_py():
@@ -72,14 +67,14 @@ def cast_texts(texts: pa.Array, kind: str, nulls: Sequence[str]) -> Cast:
         more = check(texts, values)
         if more is not None:
             misfits = more if misfits is None else misfits | more
-    return Cast(values, misfits)
+    return values, misfits
 
 
 def _cast_booleans(texts: pa.Array) -> Cast:
     numbers = pc.index_in(pc.utf8_lower(texts), _BOOLEANS)
     values = pc.less(numbers, len(_TRUE))
     misfits = _null_mask(values) & ~_null_mask(texts)
-    return Cast(values, misfits if misfits.any() else None)
+    return values, misfits if misfits.any() else None
 
 
 def _null_mask(values: pa.Array) -> np.ndarray:
@@ -187,8 +182,8 @@ def _infer_kind(text: str) -> str:
     forms = (("date", _DATE), ("timestamp_without_timezone", _TIME), ("timestamp", _ZONE))
     for kind, pattern in forms:
         if pattern.fullmatch(text):
-            fits = cast_texts(pa.array([text]), kind, ()).misfits is None
-            return kind if fits else "string"
+            _, misfits = cast_texts(pa.array([text]), kind, ())
+            return kind if misfits is None else "string"
     return "string"
 
 

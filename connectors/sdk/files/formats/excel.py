@@ -26,7 +26,7 @@ from connectors.sdk.encoding import encode
 from connectors.sdk.files.formats.file_format import SAMPLE_ROWS, FilePart, estimate_rows
 from connectors.sdk.files.options import ExcelOptions
 from connectors.sdk.files.read_files import FileVersion
-from connectors.sdk.files.rows import FileRows, make_file_error, refuse_doubles
+from connectors.sdk.files.rows import FileRows, make_file_error, name_columns
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage
 from elt_assets.errors import ConfigError
@@ -91,21 +91,8 @@ class Excel:
         first = next(cells, None)
         if first is None:
             return [], iter(())
-        return self._name(file, first), cells if self.options.header else chain([first], cells)
-
-    def _name(self, file: FileVersion, first: Sequence[Any]) -> list[str]:
-        names = self.options.columns
-        if names is None:
-            texts = [_text(cell) if self.options.header else "" for cell in first]
-            names = [text or f"column_{number}" for number, text in enumerate(texts, 1)]
-        elif len(names) != len(first):
-            raise make_file_error(
-                file,
-                f"its sheet has {len(first)} columns, and `columns` {len(names)}",
-                "correct `excel.columns`",
-            )
-        refuse_doubles(file, names, "name them with `excel.columns`")
-        return names
+        names = name_columns(file, list(map(_text, first)), self.options, is_counted=True)
+        return names, cells if self.options.header else chain([first], cells)
 
 
 def _kind_of(value: Any) -> str | None:
