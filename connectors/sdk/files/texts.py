@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -18,125 +18,69 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from connectors.sdk.columns.conversion import TextCast, arrow_type_of
+from connectors.sdk.columns.conversion import Converted, convert, find_nulled
 from connectors.sdk.files.schema import TYPES
 
 _NUMBERS = frozenset(("integer", "big_integer", "number", "decimal"))
-ARROW = {
-    name: arrow_type_of(column_type)
-    for name, column_type in TYPES.items()
-    if name in _NUMBERS or column_type.is_time
-}
-"""The types to which texts are cast."""
+_CAST = _NUMBERS | {name for name, column_type in TYPES.items() if column_type.is_time}
+"""The types to which texts are cast, without those of booleans."""
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 _BOOLEANS = pa.array([*_TRUE, *_FALSE])
 _EXACT = 15
 """A double keeps the digits of a text of this length."""
-_DECIMAL_LENGTH = 29
-"""A decimal keeps the digits of a text of this length."""
 _MAX_CASTS = 400
 """Casts of parts of a column in search of its misfits. The rows of parts that are left are misfits too, which
 is slower, and gives the same values."""
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
-Cast = tuple[pa.Array, "np.ndarray | None"]
-"""A column, and which of its texts do not fit; None if all do."""
-
-
-def cast_texts(texts: pa.Array, kind: str, nulls: Sequence[str]) -> Cast:
-    """Return texts in the type of a column.
+def cast_texts(texts: pa.Array, kind: str, nulls: Sequence[str]) -> Converted:
+    """Return texts in the type of a column, and which of them do not fit.
 
     Args:
         kind: the name of the type, of those in `schema.TYPES`.
         nulls: the texts that are null, also in quotes, unless the column is one of texts.
     """
-    if kind not in ARROW and kind != "boolean":
+    if kind not in _CAST and kind != "boolean":
         return texts, None
     for null in nulls:
         is_null = pc.equal(texts, null)
         if pc.any(is_null).as_py():
             texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
     if kind == "boolean":
-        return _cast_booleans(texts)
-    search = TextCast(ARROW[kind], _MAX_CASTS)
-    values = search.cast(texts)
-    misfits = _null_mask(values) & ~_null_mask(texts) if search.has_misfits else None
-    check = _CHECKS.get(kind)
-    if check is not None:
-        more = check(texts, values)
-        if more is not None:
-            misfits = more if misfits is None else misfits | more
+        numbers = pc.index_in(pc.utf8_lower(texts), _BOOLEANS)
+        values = pc.less(numbers, len(_TRUE))
+        return values, find_nulled(texts, values)
+    values, misfits = convert(texts, TYPES[kind], max_casts=_MAX_CASTS)
+    inexact = _find_inexact(texts, values) if kind == "number" else None
+    if inexact is not None:
+        misfits = inexact if misfits is None else pc.or_(misfits, inexact)
     return values, misfits
 
 
-def _cast_booleans(texts: pa.Array) -> Cast:
-    numbers = pc.index_in(pc.utf8_lower(texts), _BOOLEANS)
-    values = pc.less(numbers, len(_TRUE))
-    misfits = _null_mask(values) & ~_null_mask(texts)
-    return values, misfits if misfits.any() else None
-
-
-def _null_mask(values: pa.Array) -> np.ndarray:
-    mask: np.ndarray = values.is_null().to_numpy(zero_copy_only=False)
-    return mask
-
-
-def _find_hexadecimal(texts: pa.Array, _: pa.Array) -> np.ndarray | None:
-    """Return which integers are written as `0x1F`, which pyarrow accepts."""
-    return _flags(pc.match_substring(texts, "x", ignore_case=True))
-
-
-def _find_wide(texts: pa.Array, _: pa.Array) -> np.ndarray | None:
-    """Return which numbers may have too many digits: pyarrow's cast to decimals overflows without a word."""
-    is_wide = pc.greater(pc.utf8_length(texts), _DECIMAL_LENGTH)
-    return _flags(pc.or_(is_wide, pc.match_substring(texts, "e", ignore_case=True)))
-
-
-def _find_inexact(texts: pa.Array, values: pa.Array) -> np.ndarray | None:
-    """Return which numbers a double does not hold: those without an end, and those with more digits.
+def _find_inexact(texts: pa.Array, values: pa.Array) -> pa.Array | None:
+    """Return which numbers have more digits than a double holds; None if none has.
 
     The shortest text of a double is compared with a text that is long enough to have more.
     """
-    infinite = _flags(pc.invert(pc.is_finite(values)))
-    is_long = pc.greater(pc.utf8_length(texts), _EXACT)
+    is_long = pc.greater(pc.utf8_length(texts), _EXACT).fill_null(False)
     if not pc.any(is_long).as_py():
-        return infinite
-    rows = np.flatnonzero(is_long.fill_null(False).to_numpy(zero_copy_only=False))
-    some, doubles = texts.take(pa.array(rows)), values.take(pa.array(rows))
-    differs = pc.not_equal(some, doubles.cast(pa.string())).fill_null(True)
-    suspects = rows[differs.to_numpy(zero_copy_only=False)]
-    result: np.ndarray = np.zeros(len(texts), bool) if infinite is None else infinite
-    for row in suspects.tolist():
-        result[row] |= not _is_exact(texts[row].as_py(), values[row].as_py())
-    return result if bool(result.any()) else None
-
-
-def _is_exact(text: str, number: float | None) -> bool:
-    if number is None or not math.isfinite(number):
-        return False
-    return Decimal(text) == Decimal(repr(number))
-
-
-def _flags(values: pa.Array) -> np.ndarray | None:
-    if not pc.any(values).as_py():
         return None
-    flags: np.ndarray = np.array(values.fill_null(False).to_numpy(zero_copy_only=False))
-    return flags
+    rows = np.flatnonzero(is_long.to_numpy(zero_copy_only=False))
+    some, doubles = texts.take(pa.array(rows)), values.take(pa.array(rows))
+    differs = pc.not_equal(some, doubles.cast(pa.string())).fill_null(False)
+    suspects = rows[differs.to_numpy(zero_copy_only=False)].tolist()
+    wrong = [row for row in suspects if not _is_exact(texts[row].as_py(), values[row].as_py())]
+    return pa.array(np.isin(np.arange(len(texts)), wrong)) if wrong else None
 
 
-_CHECKS: Mapping[str, Callable[[pa.Array, pa.Array], np.ndarray | None]] = {
-    "integer": _find_hexadecimal,
-    "number": _find_inexact,
-    "decimal": _find_wide,
-    "big_integer": _find_wide,
-}
-"""The functions that find misfits that a cast accepts, by the type."""
+def _is_exact(text: str, number: float) -> bool:
+    return math.isfinite(number) and Decimal(text) == Decimal(repr(number))
 
 
 def json_value(text: str | None, kind: str, nulls: Sequence[str]) -> Any:
     """Return a text as a value of JSON, as `cast_texts` does where it fits; otherwise the text itself."""
-    if text is None or (text in nulls and (kind in ARROW or kind == "boolean")):
+    if text is None or (text in nulls and (kind in _CAST or kind == "boolean")):
         return None
     if kind == "boolean":
         lower = text.lower()

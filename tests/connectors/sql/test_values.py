@@ -1,4 +1,4 @@
-"""Values of drivers: the same ones in the column's kind, or null with a change."""
+"""Values of drivers: the same ones in the column's type, or null with a change. `test_columns` has texts."""
 
 from __future__ import annotations
 
@@ -115,41 +115,28 @@ def test_each_value_is_the_same_or_null_with_a_change(values: list[Any], kind: C
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
-        (INT64, "12", 12),
         (INT64, 2.0, 2),
         (INT64, 2.5, None),
         (INT64, 1 << 63, None),
         (INT64, Decimal("3.000"), 3),
-        (INT64, "abc", None),
         (INT64, float("nan"), None),
         (BIG, (10**38) - 1, Decimal((10**38) - 1)),
         (BIG, 10**38, None),
         (DECIMAL, 0.1, Decimal("0.10")),
         (DECIMAL, 0.125, None),
-        (DECIMAL, "1e2", Decimal("100.00")),
         (DECIMAL, Decimal("-1234567.89"), Decimal("-1234567.89")),
         (DOUBLE, math.inf, None),
-        (DOUBLE, "0.1", 0.1),
         (FLOAT, 0.10000000149011612, 0.1),
         (FLOAT, 1e39, None),
         (BOOL, 1, True),
         (BOOL, 2, None),
-        (BOOL, "f", False),
         (STRING, b"\xff", None),
         (STRING, "\ud800", None),
         (STRING, True, "true"),
         (STRING, [1, 2], "[1,2]"),
-        (DATE32, "2024-02-29", dt.date(2024, 2, 29)),
-        (DATE32, "2023-02-29", None),
-        (DATE32, "0000-00-00", None),
         (DATE32, moment("2024-01-01T05:00:00"), None),
-        (TIMESTAMP, "2024-01-01 10:00", moment("2024-01-01T10:00:00")),
         (TIMESTAMP, "2024-01-01T10:00:00.123456000", moment("2024-01-01T10:00:00.123456")),
-        (TIMESTAMP, "2024-01-01 10:00:00.1234567", None),
-        (TIMESTAMP, "2024-01-01 10:00:00+02:00", moment("2024-01-01T08:00:00")),
         (TIMESTAMP, 1704103200, None),
-        (TIMESTAMP, "yesterday", None),
-        (TIMESTAMP_UTC, "2024-01-01 10:00:00+0200", dt.datetime(2024, 1, 1, 8, tzinfo=UTC)),
         (TIMESTAMP_UTC, moment("2024-01-01T00:00:00"), dt.datetime(2024, 1, 1, tzinfo=UTC)),
         (JSON, '{"a": 1.10}', '{"a": 1.10}'),
         (JSON, "{a", None),

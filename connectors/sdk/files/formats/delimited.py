@@ -284,7 +284,7 @@ class _RowConverter:
             cast_texts(column, self.kinds.get(name, "string"), nulls)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
-        masks = [misfits for _, misfits in casts if misfits is not None]
+        masks = [np.asarray(misfits) for _, misfits in casts if misfits is not None]
         clean = pa.RecordBatch.from_arrays([v for v, _ in casts], names=batch.schema.names)
         if not masks:
             yield self.rows.complete(clean)

@@ -114,7 +114,9 @@ def _is_exact_decimal(kind: pa.DataType) -> bool:
     if not pa.types.is_decimal(kind) or kind.scale < 0:
         return False
     whole = kind.precision - kind.scale
-    return kind.scale <= BIG_DECIMAL.places and whole <= BIG_DECIMAL.digits - BIG_DECIMAL.places
+    return bool(
+        kind.scale <= BIG_DECIMAL.places and whole <= BIG_DECIMAL.digits - BIG_DECIMAL.places
+    )
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
