@@ -24,7 +24,7 @@ from connectors.postgres.dialect import Kind
 from connectors.postgres.log.values import convert_texts
 from connectors.sdk.arrow_records import changes_of, page_of
 from connectors.sdk.columns.conversion import Converted, convert, make_batch
-from connectors.sdk.columns.types import BIG_DECIMAL, BIG_INTEGER, INT64, ColumnType
+from connectors.sdk.columns.types import BIG_DECIMAL, BIG_INTEGER, INT64, ColumnType, decimal128
 from connectors.sdk.encoding import encode
 from connectors.sdk.files.schema import TYPES
 from connectors.sdk.files.texts import cast_texts
@@ -78,6 +78,15 @@ def test_a_text_is_the_same_value_on_each_path(path: str) -> None:
         assert type(value) is not str or name not in ("integer", "number", "boolean")
         assert (value is None and not (path == "csv" and text == "")) == (0 in changes_of(batch))
         assert missing == {"c": None} and 1 not in changes_of(batch)
+
+
+def test_decimals_are_numbers_where_the_lake_has_room_for_all_of_them() -> None:
+    declared = {(9, 2): (9, 2), (5, -2): (7, 0), (2, 4): (4, 4), (38, 0): (38, 0), (38, 9): (38, 9)}
+    for size, stored in declared.items():
+        column_type = decimal128(*size)
+        assert column_type is not None and (column_type.digits, column_type.places) == stored
+    for size in [(None, None), (0, 0), (39, 0), (38, 10), (39, 9), (37, -2), (10, 10)]:
+        assert decimal128(*size) is None, size
 
 
 NUMBERS = st.one_of(

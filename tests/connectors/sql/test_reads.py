@@ -92,6 +92,9 @@ KEYS = {
     "a TEXT NOT NULL, b INT NOT NULL, PRIMARY KEY (a, b)": st.tuples(
         st.text(st.characters(codec="utf-8", exclude_characters="\0")), st.integers(-9, 9)
     ),
+    "a TEXT, b INT, PRIMARY KEY (a, b)": st.tuples(
+        st.none() | st.text("ab", max_size=2), st.none() | st.integers(-2, 2)
+    ),
     "a TEXT PRIMARY KEY": st.tuples(st.one_of(st.none(), st.text(max_size=3)), st.none()),
     "a TEXT COLLATE NOCASE NOT NULL PRIMARY KEY": st.tuples(
         st.sampled_from("aBcDeFgHi"), st.none()
