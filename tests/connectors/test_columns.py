@@ -51,10 +51,12 @@ def read_log(text: str, name: str) -> Converted:
     kind = TYPES[name]
     column = Column("c", kind, "c", kind=Kind(kind), declared=name)
     try:
-        return convert_texts(pa.array([text, None]), column, 0, ask_nobody)
+        values, nulled = convert_texts(pa.array([text, None]), column, 0, ask_nobody)
     except ValueError:
         assert text not in SPECIAL
         return read_server("no value", name)
+    assert nulled is None or text in SPECIAL
+    return values, nulled
 
 
 def read_csv(text: str, name: str) -> Converted:
