@@ -191,7 +191,8 @@ def convert_batch(columns: Sequence[Column], values: Sequence[pa.Array]) -> pa.R
 
 
 def convert_column(values: pa.Array, kind: ColumnType) -> Converted:
-    """Return the server's values of a column in its type."""
+    """Return the server's values of a column in its type, and which were made null: a date with a zero year,
+    month or day, a day that does not exist (31 February), bytes that are no UTF-8."""
     if pa.types.is_struct(values.type):
         converted = _make_moments(values)
     elif kind == DATE32 and not pa.types.is_binary(values.type):
@@ -205,7 +206,7 @@ def convert_column(values: pa.Array, kind: ColumnType) -> Converted:
 
 
 def _make_dates(values: pa.Array) -> pa.Array:
-    """Return the dates of the values of DATE (see `connectors.mysql.rows`)."""
+    """Return the dates of the values of DATE."""
     days, is_day = _find_days(values)
     return pa.array(days, mask=~is_day).view(pa.date32())
 

@@ -6,7 +6,8 @@ in each. So ranges see the table at times of their own.
 A table that is altered or created again during a read has another time of creation: each slice compares it
 before and after its rows, because a range of an empty table is read without an error. TRUNCATE changes that
 time in MySQL; in MariaDB it does not, and is what DELETE of all rows is. A lock would keep it off, and with
-it, behind the statement that waits, everybody else who reads the table."""
+it, behind the statement that waits, everybody else who reads the table.
+"""
 
 from __future__ import annotations
 

@@ -195,7 +195,8 @@ class SqlDialect:
 
 
 class SqliteDialect(SqlDialect):
-    """The dialect of SQLite. A value that is not of the column's type is null, and the change is recorded."""
+    """The dialect of SQLite: types are what a column prefers, and each value has a type of its own. A value
+    that is not of the column's type is null, and the change is recorded."""
 
     def quote(self, name: str) -> str:
         """Return a name in quotes. SQLite takes a name in double quotes that is none for a text."""

@@ -149,7 +149,7 @@ class SqlSource(Source):
 
 
 class Connection:
-    """A connection.
+    """A connection of any driver of the DB-API 2.0 or of ADBC, whose errors say who must act.
 
     Args:
         connection: of the driver.
