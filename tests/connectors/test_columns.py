@@ -87,8 +87,8 @@ def test_decimals_are_numbers_where_the_lake_has_room_for_all_of_them() -> None:
     for size, stored in declared.items():
         column_type = decimal128(*size)
         assert column_type is not None and (column_type.digits, column_type.places) == stored
-    for size in [(None, None), (0, 0), (39, 0), (38, 10), (39, 9), (37, -2), (10, 10)]:
-        assert decimal128(*size) is None, size
+    for digits, places in [(None, None), (0, 0), (39, 0), (38, 10), (39, 9), (37, -2), (10, 10)]:
+        assert decimal128(digits, places) is None
 
 
 NUMBERS = st.one_of(
