@@ -46,6 +46,7 @@ class TableStream(SqlStream):
         self._config = config
         session = partial(open_session, config)
         super().__init__(Access(session, MySqlDialect(), config.slice_rows, config.lookback), table)
+        self.ends_with_state = self.is_resumable
 
     def open(self) -> Any:
         return open_session(self._config, f"{self.id} cannot be read from {self._config.place}")

@@ -81,6 +81,9 @@ class SqlStream(SlicedStream):
     """The rows of a table. A database may write bounds, count rows and divide a read in a way of its own:
     these methods take and return SQL."""
 
+    ends_with_state = True
+    """Whether a full refresh has a state at its end."""
+
     def __init__(self, access: Access, table: Table[Any]):
         self._access, self.table, self._dialect = access, table, access.dialect
         self.name, self.namespace = table.name, table.schema_name
@@ -102,7 +105,8 @@ class SqlStream(SlicedStream):
                 yield Checkpoint({"cursor": read["cursor"], "value": value, "rows": read["rows"]})
             elif not state.get("is_complete"):
                 yield from self.read_all(session, state, stamp)
-                yield Checkpoint({"is_complete": True})
+                if self.ends_with_state:
+                    yield Checkpoint({"is_complete": True})
 
     def read_all(
         self, session: Any, state: Mapping[str, Any], stamp: Mapping[str, Any]

@@ -155,3 +155,11 @@ def test_a_table_that_changes_during_the_read(shop: MariaDb, tmp_path: Path, cha
     assert error["failure_type"] == "config_error"
     assert "created again since the read that was interrupted" in error["message"]
     assert not records(output)
+
+
+def test_a_table_without_a_key_is_read_at_once_and_has_no_state(
+    shop: MariaDb, tmp_path: Path
+) -> None:
+    shop.execute("CREATE TABLE plain (n int); INSERT INTO plain VALUES (1), (1), (NULL)")
+    output = messages(shop, tmp_path, "plain", slice_rows=1)
+    assert [row["n"] for row in records(output)] == [1, 1, None] and states(output) == []
