@@ -10,6 +10,8 @@ text is a misfit.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -111,3 +113,11 @@ def test_a_number_of_a_text_has_the_digits_of_the_text(texts: list[str], kind: C
             assert nulled is not None and nulled[number].as_py()
         else:
             assert "x" not in text.lower() and Decimal(text) == value
+
+
+def test_sources_of_databases_start_without_arrow() -> None:
+    """A `spec` takes no longer than it must: numpy and pyarrow are imported with the first rows."""
+    names = "connectors.postgres, connectors.mysql.source, connectors.sql"
+    program = f"import sys, {names}; print(*{{'numpy', 'pyarrow'}} & {{*sys.modules}})"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert process.stdout.split() == []
