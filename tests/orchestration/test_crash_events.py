@@ -15,10 +15,10 @@ import dagster as dg
 import pytest
 
 from elt_assets.failpoints import VARIABLE, Failpoint, armed
-from tests.orchestration.running import fetch_materializations, materialize
 from tests.programs.windowed_source import windowed
 from tests.support.failpoints import assert_reached
 from tests.support.project import REPOSITORY, Project
+from tests.support.runs import fetch_materializations, materialize
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -13,16 +13,16 @@ import psutil
 import pytest
 
 from elt_assets.lake.spark.session import SparkProvider
-from tests.orchestration.running import (
+from tests.programs.hostile_source import gone
+from tests.programs.scripted import record, script, state, status
+from tests.support.project import Project
+from tests.support.runs import (
     evaluations,
     failure_of,
     fetch_materializations,
     materialize,
     read_log,
 )
-from tests.programs.hostile_source import gone
-from tests.programs.scripted import record, script, state, status
-from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.orchestration.running import failure_of, materialize
 from tests.programs.windowed_source import calls, windowed
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize
 
 
 @pytest.mark.parametrize("variable", ["ELT_LAKE", "ELT_STAGING"])

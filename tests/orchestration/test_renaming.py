@@ -20,11 +20,11 @@ from elt_assets.failpoints import VARIABLE
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.pipeline.former_tables import find_former_tables
 from elt_assets.storage.location import Location
-from tests.cli.running import Elt
-from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
+from tests.support.elt import Elt
 from tests.support.project import BIN, REPOSITORY, Project
+from tests.support.runs import failure_of, fetch_materializations, materialize
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 KEYED: dict[str, Any] = {

@@ -12,11 +12,11 @@ import pytest
 
 from elt_assets.cli.commands.new.chosen_source import choose_source
 from elt_assets.cli.output import Output
-from tests.cli.running import Elt
-from tests.orchestration.running import failure_of, materialize, read_log
 from tests.programs import singer_program
 from tests.programs.singer_tap import SCHEMA, USERS, record, state, written
+from tests.support.elt import Elt
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize, read_log
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

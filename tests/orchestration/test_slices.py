@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.orchestration.running import failure_of, materialize
 from tests.plugin import plugin
 from tests.programs.sliced_source import Numbers
 from tests.support.object_store import new_bucket, s3_server
 from tests.support.project import REPOSITORY, Project
+from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark", "numbers")
 

@@ -62,6 +62,12 @@ class Project:
         document["attributes"].update(attributes)
         path.write_text(yaml.safe_dump(document))
 
+    def reconfigure(self, connection: str, **config: Any) -> None:
+        """Change some of the config of a connection's source."""
+        path = self.root / "defs" / connection / "defs.yaml"
+        source = yaml.safe_load(path.read_text())["attributes"]["source"]
+        self.amend(connection, source={**source, "config": {**source["config"], **config}})
+
     def elt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self._run([str(BIN / "elt"), *arguments], self.environment)
 
