@@ -60,7 +60,9 @@ def test_a_new_project_works_as_it_is_created(
     with definition.open("a") as file:
         file.write("requirements: {env: [CRM_API_KEY]}\n")
     assert "CRM_API_KEY" in run_well(root, "dg", "list", "env")
-    run_well(root / "src" / "my_shop", "elt", "validate")
+    monkeypatch.chdir(root / "src" / "my_shop")
+    monkeypatch.syspath_prepend(root / "src")
+    here("validate")
     run_well(root, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
     monkeypatch.chdir(root)
     assert "is a project of elt-assets already" in here("init", ".", code=2)
