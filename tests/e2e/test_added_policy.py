@@ -8,9 +8,8 @@ import pytest
 
 from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
-from tests.plugin import plugin
 from tests.programs.scripted import record, script, state
-from tests.support.project import Project
+from tests.support.project import Project, write_plugin
 
 NEWEST = '''
 """`newest`: the rows of the last checkpoint that had any, and no others."""
@@ -27,7 +26,7 @@ def merge(spark, table, target, batch, by, schema):
 
 
 def test_a_package_adds_a_policy(project: Project) -> None:
-    added = plugin(
+    added = write_plugin(
         project.root / "site",
         "newest_mode",
         NEWEST,

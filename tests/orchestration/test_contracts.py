@@ -9,15 +9,13 @@ import pytest
 
 from tests.orchestration.test_automation import refuse
 from tests.orchestration.test_checks import THINGS, select_failed
-from tests.orchestration.test_singer import connect, elt, names, says, schema
+from tests.orchestration.test_singer import connect, names, says, schema
 from tests.programs.scripted import record, script, state
 from tests.programs.singer_tap import SCHEMA
 from tests.programs.singer_tap import record as tap_record
 from tests.support.elt import Elt
 from tests.support.project import Project
 from tests.support.runs import evaluations, failure_of, materialize
-
-__all__ = ["elt"]
 
 TEXT = {"type": "string"}
 COLUMNS: dict[str, Any] = {

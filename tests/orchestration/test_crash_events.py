@@ -116,6 +116,7 @@ def test_partitions_survive_a_kill_between_commit_and_event(
     assert_reached(request.node.nodeid, points)
 
 
+@pytest.mark.spec("protocol.103")
 @pytest.mark.parametrize("number", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_a_process_that_was_killed_before_its_event_is_reported(
     readings: Project, number: int

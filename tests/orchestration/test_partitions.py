@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -319,3 +321,19 @@ def test_the_metadata_of_a_partition_has_its_own_row_count(own: Project) -> None
     assert {day: metadata["dagster/row_count"] for day, metadata in empty.items()} == dict.fromkeys(
         by_day, 0
     )
+
+
+@pytest.mark.long
+@pytest.mark.process
+def test_runs_of_several_partitions_commit_at_the_same_time(own: Project) -> None:
+    """Both create the table, or one of them finds it: each commits its own rows and state."""
+    rules = {"unique": {"columns": ["station", "at"]}, "row_count": {"max": 24, "over": "new"}}
+    merged: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+    windowed(own, config={"to": "2026-01-02"}, partitions=BY_STATION, checks=rules, **merged)
+    with ThreadPoolExecutor(2) as pool:
+        sync = partial(own.elt, "sync", "weather", "readings", "--partition")
+        done = list(pool.map(sync, BY_STATION["keys"]))
+    assert [run.returncode for run in done] == [0, 0], [run.stderr for run in done]
+    assert values(own) == {"north": 24, "south": 24}
+    rows = own.rows("weather", "readings")
+    assert all(row["station"] == row["_elt_partition"] for row in rows)

@@ -207,19 +207,6 @@ def test_a_stream_keeps_its_own_state_beside_a_shared_one(own: Project) -> None:
     assert alone["stream"]["stream_state"] == {"position": 2}
 
 
-@pytest.mark.spec("protocol.115")
-def test_states_before_an_error_trace_are_kept(own: Project) -> None:
-    log = connection(own, destination_sync_mode="append", config={"every": 1, "fail": "all"})
-    append(log, ("users", 1), ("users", 2))
-    own.reconfigure("shop", fail=None)
-    assert materialize(own, BOTH).success
-    own.reconfigure("shop", fail="orders")
-    append(log, ("users", 3), ("orders", 10))
-    for _ in range(2):  # each try starts from the state before the failure
-        assert "no such table" in failure_of(materialize(own, BOTH))
-    assert (ids(own, "users"), starts(log)) == ([1, 2, 3], [None, 2, 3])
-
-
 @pytest.mark.spec("protocol.119")
 @pytest.mark.parametrize("policy", ["append", "append_dedup"])
 def test_a_refresh_of_one_stream_lets_the_others_continue(own: Project, policy: str) -> None:
@@ -296,15 +283,6 @@ def test_partitions_are_refused_at_load_for_streams_that_are_read_together(own: 
     connection(own, partitions={"type": "daily", "start": "2026-01-01", "bind": {"start": "from"}})
     with pytest.raises(ConfigError, match=r"users.*partitions.*read together"):
         build_connection_assets(own.root / "defs" / "shop")
-
-
-def test_a_wrong_record_count_advances_no_stream(own: Project) -> None:
-    log = connection(own, config={"count": 1})
-    append(log, ("users", 1), ("orders", 10))
-    assert "reports 3 records before its state, but 2 were received" in failure_of(
-        materialize(own, BOTH)
-    )
-    assert fetch_materializations(own, "shop", "users") == {}
 
 
 def test_a_stream_without_messages_gets_the_shared_state(own: Project) -> None:

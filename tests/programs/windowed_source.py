@@ -17,17 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.programs.plain_source import (
-    Json,
-    Message,
-    PlainStream,
-    SourceError,
-    catalog_of,
-    checkpoint,
-    estimate,
-    record,
-    run,
-)
+from tests.programs import plain_source as plain
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
     from tests.support.project import Project
@@ -55,7 +45,7 @@ def windowed(
         },
         streams=[{"name": stream, "destination_sync_mode": "append", **how}],
     )
-    (folder / "catalog.json").write_text(json.dumps(catalog_of(STREAMS)))
+    (folder / "catalog.json").write_text(json.dumps(plain.catalog_of(STREAMS)))
     return calls
 
 
@@ -63,7 +53,7 @@ def calls(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def _read_readings(config: Json, state: Json | None) -> Iterator[Message]:
+def _read_readings(config: plain.Json, state: plain.Json | None) -> Iterator[plain.Message]:
     if "calls" in config:
         with Path(config["calls"]).open("a") as file:
             call = {"config": config, "state": state, "pid": os.getpid()}
@@ -72,23 +62,23 @@ def _read_readings(config: Json, state: Json | None) -> Iterator[Message]:
     if state is not None:
         at = max(at, _moment(state["at"]) + dt.timedelta(hours=1))
     stations = [config["station"]] if "station" in config else STATIONS
-    yield estimate(len(stations) * int((end - at) / dt.timedelta(hours=1)))
+    yield plain.estimate(len(stations) * int((end - at) / dt.timedelta(hours=1)))
     while at < end:
         if config.get("fails_at") == at.isoformat():
-            raise SourceError("the line is dead")
+            raise plain.SourceError("the line is dead")
         while config.get("hangs_at") == at.isoformat():
             sys.stdout.flush()
             time.sleep(1)
         value = at.hour * config.get("factor", 1)
         for station in stations:
-            yield record({"station": station, "at": at.isoformat(), "value": value})
+            yield plain.record({"station": station, "at": at.isoformat(), "value": value})
         at += dt.timedelta(hours=1)
         if at.hour == 0:
-            yield checkpoint({"at": (at - dt.timedelta(hours=1)).isoformat()})
+            yield plain.checkpoint({"at": (at - dt.timedelta(hours=1)).isoformat()})
 
 
-def _read_stations(config: Json, _: Json | None) -> Iterator[Message]:
-    yield from (record({"id": name}) for name in config.get("stations", STATIONS))
+def _read_stations(config: plain.Json, _: plain.Json | None) -> Iterator[plain.Message]:
+    yield from (plain.record({"id": name}) for name in config.get("stations", STATIONS))
 
 
 def _moment(text: str) -> dt.datetime:
@@ -97,7 +87,7 @@ def _moment(text: str) -> dt.datetime:
 
 
 STREAMS = [
-    PlainStream(
+    plain.PlainStream(
         "readings",
         _read_readings,
         json_schema={
@@ -112,7 +102,7 @@ STREAMS = [
         source_defined_primary_key=[["station"], ["at"]],
         default_cursor_field=["at"],
     ),
-    PlainStream(
+    plain.PlainStream(
         "stations",
         _read_stations,
         json_schema={"type": "object", "properties": {"id": _TEXT}},
@@ -122,4 +112,4 @@ STREAMS = [
 
 
 if __name__ == "__main__":
-    sys.exit(run(STREAMS, sys.argv[1:]))
+    sys.exit(plain.run(STREAMS, sys.argv[1:]))

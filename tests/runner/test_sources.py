@@ -17,7 +17,7 @@ from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.registry import KINDS, open_connector
 from elt_assets.runner.kinds.source_kind import Installed
 from elt_assets.runner.singer_tap import SingerTap
-from tests.plugin import plugin
+from tests.support.project import write_plugin
 
 
 def test_built_in_connectors_are_found_without_loading_them() -> None:
@@ -45,7 +45,7 @@ def test_a_package_registers_a_connector_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, entry in (("crm", "crm = crm"), ("fake", "faker = fake")):
-        source = plugin(tmp_path / module, module, "", "elt_assets.connectors", entry)
+        source = write_plugin(tmp_path / module, module, "", "elt_assets.connectors", entry)
         monkeypatch.syspath_prepend(source)
     command, name = KINDS["connector"].command("crm", Installed(tmp_path))
     assert (command(), name) == (module_command("crm"), "crm")
@@ -56,7 +56,9 @@ def test_two_packages_that_register_one_name_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("one", "two"):
-        source = plugin(tmp_path / module, module, "", "elt_assets.connectors", f"crm = {module}")
+        source = write_plugin(
+            tmp_path / module, module, "", "elt_assets.connectors", f"crm = {module}"
+        )
         monkeypatch.syspath_prepend(source)
     with pytest.raises(
         ConfigError, match=r"two packages register the connector 'crm': \w+ and \w+"
@@ -119,7 +121,7 @@ def test_a_package_adds_a_kind_of_source(tmp_path: Path) -> None:
     source, folder = tmp_path / "source.py", tmp_path / "defs" / "mine"
     folder.mkdir(parents=True)
     entry = "script = script_kind:Script"
-    added = plugin(tmp_path / "site", "script_kind", KIND, "elt_assets.source_kinds", entry)
+    added = write_plugin(tmp_path / "site", "script_kind", KIND, "elt_assets.source_kinds", entry)
     source.write_text(SOURCE)
     (folder / "defs.yaml").write_text(DEFINITION.replace("SOURCE", json.dumps(str(source))))
     places = {"ELT_DEFS": str(folder.parent), "DAGSTER_HOME": str(tmp_path / "home")}

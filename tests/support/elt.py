@@ -1,14 +1,17 @@
-"""Runs commands of `elt` in this process."""
+"""Runs commands of `elt` in this process, in a project of the test's own."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elt_assets.cli import main
+from tests.support.project import Project
 
 
 @dataclass
@@ -36,3 +39,23 @@ class Elt:
         error: dict[str, Any] = json.loads(output.err)["error"]
         assert set(error) == {"failure_type", "message", "guidance", "detail"}
         return error
+
+
+@pytest.fixture
+def own(
+    tmp_path: Path, empty_home: Path, dagster_caches: None, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    """A project whose environment is in force."""
+    project = Project(tmp_path)
+    shutil.copytree(empty_home, project.home)
+    (tmp_path / "defs").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(project.home))
+    monkeypatch.setenv("ELT_DEFS", str(tmp_path / "defs"))
+    monkeypatch.delenv("ELT_LAKE", raising=False)
+    monkeypatch.delenv("ELT_STAGING", raising=False)
+    return project
+
+
+@pytest.fixture
+def elt(capsys: pytest.CaptureFixture[str]) -> Elt:
+    return Elt(capsys)
