@@ -15,7 +15,7 @@ from connectors.declarative.cursors.cursor import (
     warn_of_missing_values,
 )
 from connectors.declarative.cursors.settings import Settings
-from connectors.declarative.cursors.slices import Option, Slice, injection, options_of
+from connectors.declarative.cursors.slices import Option, Slice, options_of, place_if_any
 from connectors.declarative.manifest import components
 from connectors.sdk.items import Context
 from elt_assets.errors import ConfigError
@@ -45,7 +45,7 @@ class CountCursor(ValueCursor[int]):
         self.place = component.place
         chosen_field = cursor_field if component.allow_catalog_defined_cursor_field else None
         self.field = chosen_field or self._settings.require("cursor_field")
-        self._injections = {"start": injection(component.start_value_option, config)}
+        self._places = {"start": place_if_any(component.start_value_option, config)}
 
     def bounds(self) -> int:
         text = self._settings.text("start_value") or "0"
@@ -76,7 +76,7 @@ class CountCursor(ValueCursor[int]):
 
     def options(self, stream_slice: Slice) -> list[Option]:
         """Return the option for the start of a slice."""
-        return list(options_of(self._injections, stream_slice.interval))
+        return list(options_of(self._places, stream_slice.interval))
 
     def _find_saved_value(self, state: State) -> Any:
         """Return the value of a state as it is written there, in the form of either kind of cursor."""

@@ -21,7 +21,13 @@ from connectors.declarative.cursors.cursor import (
     warn_of_unused_state,
 )
 from connectors.declarative.cursors.settings import Length, Settings
-from connectors.declarative.cursors.slices import END_NAME, Option, Slice, injection, options_of
+from connectors.declarative.cursors.slices import (
+    END_NAME,
+    Option,
+    Slice,
+    options_of,
+    place_if_any,
+)
 from connectors.declarative.cursors.times.formats import DatetimeFormat, DatetimeFormats
 from connectors.declarative.cursors.times.intervals import (
     MAX_INTERVALS,
@@ -105,10 +111,9 @@ class DatetimeCursor(ValueCursor[Period]):
         self.lookback = self._lookback()
         self.clamp = clamp_of(component.clamping, config)
         self.splitter = self._splitter()
-        places = (component.start_time_option, component.end_time_option)
-        self._injections = {
-            name: injection(place, config) for name, place in zip(self.names, places, strict=True)
-        }
+        written_places = (component.start_time_option, component.end_time_option)
+        places = [place_if_any(place, config) for place in written_places]
+        self._places = dict(zip(self.names, places, strict=True))
 
     def bounds(self) -> Period:
         read_start = self._sync_start or clock.now()
@@ -191,7 +196,7 @@ class DatetimeCursor(ValueCursor[Period]):
 
     def options(self, stream_slice: Slice) -> list[Option]:
         """Return the options for the start and the end of a slice's interval."""
-        return list(options_of(self._injections, stream_slice.interval))
+        return list(options_of(self._places, stream_slice.interval))
 
     def read_intervals(self, state: State) -> list[Interval]:
         """Return the intervals that a state lists; none if it lists no intervals.

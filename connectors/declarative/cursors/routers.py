@@ -25,7 +25,7 @@ from connectors.declarative.cursors.cursor import (
     read_slice,
 )
 from connectors.declarative.cursors.settings import Settings, text_of
-from connectors.declarative.cursors.slices import Injection, Option, Slice, injection, options_of
+from connectors.declarative.cursors.slices import Option, Slice, options_of, place_if_any
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.sdk.items import Context, Record
@@ -148,7 +148,7 @@ class ListRouter(Router):
         self.place = component.place
         self.name = settings.require("cursor_field")
         self.names = [frozenset({self.name})]
-        self._injection: Injection | None = injection(component.request_option, config)
+        self._place = place_if_any(component.request_option, config)
         self._values = _list_values(component, config)
 
     def begin(self, state: State | None) -> Routing:
@@ -156,7 +156,7 @@ class ListRouter(Router):
         return FixedRouting([Partition({self.name: value}) for value in self._values])
 
     def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:
-        return options_of({self.name: self._injection}, partition)
+        return options_of({self.name: self._place}, partition)
 
 
 def _list_values(component: components.ListPartitionRouter, config: Mapping[str, Any]) -> list[Any]:
@@ -287,7 +287,7 @@ class ParentRouter(Router):
         return _ParentRouting(self.parents, state, self._pages, self._choose)
 
     def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:
-        return options_of({parent.field: parent.injection for parent in self.parents}, partition)
+        return options_of({parent.field: parent.place for parent in self.parents}, partition)
 
 
 class _Parent:
@@ -300,7 +300,7 @@ class _Parent:
         self._cursor_field = text_of(getattr(cursor, "cursor_field", None), config)
         self.is_incremental = component.incremental_dependency
         self.field = settings.require("partition_field")
-        self.injection = injection(component.request_option, config)
+        self.place = place_if_any(component.request_option, config)
         self._key = [part for part in settings.require("parent_key").split("/") if part]
         self._extra = [
             [text_of(part, config) for part in path] for path in component.extra_fields or ()

@@ -16,8 +16,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
-from connectors.declarative.requests.auth.tokens import Credentials
-from connectors.sdk.http import HttpClient
+from connectors.sdk.http import Authenticator, HttpClient
 from connectors.sdk.http.client import OnWait
 from connectors.sdk.http.connections import Connections
 from connectors.sdk.http.messages import Request, Response
@@ -134,11 +133,11 @@ class Environment:
     job_slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
     named_origins: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    _credentials: dict[str, Credentials] = field(default_factory=dict, repr=False)
+    _credentials: dict[str, Authenticator] = field(default_factory=dict, repr=False)
     _is_unsaved: bool = False
     _owner: int = field(default_factory=threading.get_ident)
 
-    def client(self, origin: str, credentials: Credentials, policy: Policy) -> HttpClient:
+    def client(self, origin: str, credentials: Authenticator | None, policy: Policy) -> HttpClient:
         """Return a client whose credentials go to one origin, and to those that are trusted."""
         return HttpClient(
             origin,
@@ -153,7 +152,7 @@ class Environment:
             is_named=origin in self.named_origins,
         )
 
-    def shared(self, key: str, make: Callable[[], Credentials]) -> Credentials:
+    def shared(self, key: str, make: Callable[[], Authenticator]) -> Authenticator:
         """Return the credentials with a key, which streams share, so that one token serves all of them."""
         with self.lock:
             if key not in self._credentials:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.declarative.cursors.slices import Injection, Option, injection
+from connectors.declarative.cursors.slices import Option, place_if_any
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import Decoder
@@ -18,6 +18,7 @@ from connectors.sdk.encoding import encode
 from connectors.sdk.http import urls
 from connectors.sdk.http.messages import Response
 from connectors.sdk.http.paginators import EQUAL_PAGES, MAX_EQUAL_PAGES, PageTrail
+from connectors.sdk.http.places import Place
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError
 
@@ -289,7 +290,7 @@ class Paginator:
         config: Mapping[str, Any],
     ):
         self.strategy: Strategy = Single()
-        self._token: Injection | None = None
+        self._token: Place | None = None
         self._size: tuple[Option, str] | None = None
         self._is_path = False
         self._place = ""
@@ -301,8 +302,8 @@ class Paginator:
         if isinstance(token_option, components.RequestPath):
             self._is_path = True
         else:
-            self._token = injection(token_option, config)
-        size = injection(component.page_size_option, config)
+            self._token = place_if_any(token_option, config)
+        size = place_if_any(component.page_size_option, config)
         if size is not None:
             self._size = self._sized(size)
 
@@ -310,21 +311,21 @@ class Paginator:
         """Return what the request for a page gets, and the component that adds it."""
         options = [] if self._size is None else [self._size]
         if self._token is not None and token is not None:
-            options.append((self._token.option(token), f"{self._place}.page_token_option"))
+            options.append((Option(self._token, token), f"{self._place}.page_token_option"))
         return options
 
     def path(self, token: Any) -> str | None:
         """Return the URL or path of a page; None for the path of the requester."""
         return str(token) if self._is_path and token else None
 
-    def _sized(self, size: Injection) -> tuple[Option, str]:
+    def _sized(self, size: Place) -> tuple[Option, str]:
         number = self.strategy.page_size
         if not number:
             raise ConfigError(
                 f"{self._place}.page_size_option needs a page size",
                 guidance="write `page_size` in the pagination strategy, or remove `page_size_option`",
             )
-        return size.option(number), f"{self._place}.page_size_option"
+        return Option(size, number), f"{self._place}.page_size_option"
 
 
 class LoopGuard(PageTrail):

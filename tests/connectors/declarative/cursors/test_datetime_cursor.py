@@ -14,6 +14,7 @@ from connectors.declarative.cursors.datetime_cursor import DatetimeCursor
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
+from connectors.sdk.http.places import Place
 from elt_assets.errors import ConfigError
 from tests.connectors.declarative.cursors.support import (
     NOW,
@@ -682,7 +683,7 @@ def test_the_interval_may_be_put_into_a_nested_field_of_a_body() -> None:
     progress = begin(config={"name": "changed"}, **places)
     (each,) = progress.slices()
     (found,) = progress.options(each)
-    assert found == Option("body_json", ("filter", "changed", "after"), "2024-01-01T00:00:00Z")
+    assert found == Option(Place("json", ("filter", "changed", "after")), "2024-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.requests import Retriever, build_retriever
 from connectors.declarative.requests.jobs.retriever import POLL_SECONDS
+from connectors.sdk.http.places import Place
 from connectors.sdk.items import Record
 from connectors.sdk.reports import FAILED
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
@@ -450,7 +451,7 @@ def test_options_of_a_slice_are_left_to_the_templates(reading: Reading) -> None:
             {"/exports": CREATED, "/exports/j1": ready(reading, "files/a"), "/files/a": [{"id": 1}]}
         )
     )
-    options = [Option("request_parameter", ("since",), "2024-01-01")]
+    options = [Option(Place("params", ("since",)), "2024-01-01")]
     assert list(retriever(reading).pages(Slice(), options)) == [[{"id": 1}]]
     assert not any(request.query for request in reading.api.requests)
 

@@ -15,6 +15,7 @@ from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.requests.pages import HeaderValues, LoopGuard, links
 from connectors.sdk.http.messages import Request, Response
 from connectors.sdk.http.paginators import MAX_EQUAL_PAGES
+from connectors.sdk.http.places import Place
 from elt_assets.errors import ConfigError, SystemFailure
 from tests.connectors.declarative.requests.support import Reading, together
 from tests.programs.json_api import Answer
@@ -229,7 +230,7 @@ def test_a_token_may_be_a_header_or_a_part_of_the_body(reading: Reading) -> None
 
 def test_the_values_of_the_slice_may_be_left_out_of_the_next_pages(reading: Reading) -> None:
     reading.answer(by_offset(3))
-    added = (Option("request_parameter", ("since",), 1),)
+    added = (Option(Place("params", ("since",)), 1),)
     reading.pages(OFFSET, Slice(), added)
     flag = "ignore_stream_slicer_parameters_on_paginated_requests: true"
     reading.pages(together(flag, OFFSET), Slice(), added)
