@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.declarative.manifest import clock, components
-from connectors.declarative.requests.budgets import FixedWindow, Matcher, MovingWindow
+from connectors.declarative.requests.budgets import Matcher
 from connectors.sdk.http.messages import Request
+from connectors.sdk.http.rate_limit import FixedWindow, MovingWindow
 from connectors.sdk.reports import RATE_LIMITED
 from elt_assets.errors import ConfigError
 from tests.connectors.declarative.requests.support import NOON, Reading, component
@@ -116,7 +117,7 @@ def test_a_moving_window_never_has_more_calls_than_its_limits(
 ) -> None:
     rates = [(limit + 2, seconds) for limit, seconds in rates]
     time = Time()
-    window = MovingWindow((), [(limit, float(seconds)) for limit, seconds in rates], time)
+    window = MovingWindow([(limit, float(seconds)) for limit, seconds in rates], clock=time)
     sent: list[float] = []
     for gap, weight in calls:
         time.now += gap / 10
@@ -130,7 +131,7 @@ def test_a_moving_window_never_has_more_calls_than_its_limits(
 @given(st.integers(1, 5), st.lists(st.integers(0, 40), max_size=30))
 def test_a_fixed_window_never_has_more_calls_than_its_limit(limit: int, gaps: list[int]) -> None:
     time = Time()
-    window = FixedWindow((), limit, 10.0, time)
+    window = FixedWindow(limit, 10.0, clock=time)
     sent = []
     for gap in gaps:
         time.now += gap / 4

@@ -274,7 +274,7 @@ def test_too_long_a_wait_is_an_error_that_says_how_long(
     reading.answer(Answer(429, headers={header: "7200"}))
     error = reading.error(written)
     assert isinstance(error, TransientError)
-    assert "asks to wait 7200 s" in error.message and "the limit is 600 s" in error.message
+    assert "asks to wait 7200 s" in error.message and "the maximum is 600 s" in error.message
     assert "120 min" in str(error.guidance)
     assert not reading.waits
 
