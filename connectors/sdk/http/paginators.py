@@ -5,12 +5,13 @@ one object serves all partitions and threads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import httpx
 
+from connectors.sdk.encoding import encode
 from connectors.sdk.http.body import Path, decoded, steps, value_at
 from connectors.sdk.http.failures import place
 from connectors.sdk.http.urls import link, resolve_link, text
@@ -258,31 +259,55 @@ class LinkHeader(Paginator):
         return find_link(page, link(links, self.relation))
 
 
-class PageTrail:
+class LoopGuard:
     """Raises an error if the pages of an API do not end: a position returns, or many pages in succession are
-    equal although this side has counted on. It keeps two positions, however many pages there are (Brent's
-    algorithm).
+    equal. It keeps two positions, however many pages there are (Brent's algorithm).
+
+    A position that stays the same is no error while the pages differ, because some APIs move on by
+    themselves: the records are then a part of the position. A new position that the API gives shows that the
+    pages move on, even if many of them are equal.
 
     Args:
         first: the position of the first page.
-
-    Attributes:
+        is_counted: whether this side counts the positions.
         guidance: the guidance of the error.
     """
 
-    guidance = "check the arguments of the paginator: the API may not know one of its parameters"
-
-    def __init__(self, first: Any) -> None:
-        self._saved = self._last = first
+    def __init__(
+        self,
+        first: Any,
+        *,
+        is_counted: bool = False,
+        guidance: str = "check the arguments of the paginator: the API may not know one of its parameters",
+    ) -> None:
+        self._is_counted = is_counted
+        self._guidance = guidance
+        self._position = self._saved = self._last = first
         self._steps, self._limit = 0, 1
-        self._equal = 1
+        self._equal_pages = 1
+        self._ends = b""
+        self._content: int | None = None
 
-    def step(self, response: httpx.Response, position: Any) -> None:
-        """Take notice of the position of the page that follows a response.
+    def check(self, response: httpx.Response, records: Sequence[Any], following: Any) -> None:
+        """Check the position of the page that follows another one.
+
+        Args:
+            response: the response of the present page.
+            records: the records of the present page.
+            following: the position of the next page.
 
         Raises:
-            SystemFailure: the position returns.
+            SystemFailure: the pages do not end.
         """
+        stays = following == self._position
+        self._position = following
+        self._step(response, (following, hash(encode(records))) if stays else following)
+        self._equal_pages = self._equal_pages + 1 if self._is_like_the_last(records) else 1
+        limit = EQUAL_PAGES if self._is_counted and records else MAX_EQUAL_PAGES
+        if self._equal_pages == limit:
+            raise self._endless(response, f"{limit} pages in succession are equal")
+
+    def _step(self, response: httpx.Response, position: Any) -> None:
         if position in (self._saved, self._last):
             raise self._endless(response, "the page that follows it was already read")
         self._last = position
@@ -290,49 +315,20 @@ class PageTrail:
         if self._steps == self._limit:
             self._saved, self._steps, self._limit = position, 0, 2 * self._limit
 
-    def count(self, response: httpx.Response, *, is_equal: bool, limit: int = EQUAL_PAGES) -> None:
-        """Take notice whether a page is equal to the page before it.
-
-        Raises:
-            SystemFailure: as many pages as the limit are equal.
-        """
-        self._equal = self._equal + 1 if is_equal else 1
-        if self._equal == limit:
-            raise self._endless(response, f"{limit} pages in succession are equal")
+    def _is_like_the_last(self, records: Sequence[Any]) -> bool:
+        """Return whether the page before had these records. All records of a page are compared only if the
+        first one, the last one and the number are equal."""
+        ends = encode((len(records), records[:1], records[-1:]))
+        content = hash(encode(records)) if ends == self._ends else None
+        is_equal = content is not None and self._content in (None, content)
+        self._ends, self._content = ends, content
+        return is_equal
 
     def _endless(self, response: httpx.Response, why: str) -> SystemFailure:
         return SystemFailure(
             f"the pages of the API do not end: after {place(response.request)}, {why}",
-            guidance=self.guidance,
+            guidance=self._guidance,
         )
-
-
-class LoopGuard(PageTrail):
-    """Raises an error if the pages of an API do not end. The position of a page is its request.
-
-    Args:
-        first: the request for the first page.
-        is_counted: whether the paginator counts the pages.
-    """
-
-    _content = 0
-
-    def __init__(self, first: PageRequest, *, is_counted: bool) -> None:
-        super().__init__(first)
-        self._is_counted = is_counted
-
-    def check(self, page: Page, following: PageRequest) -> None:
-        """Check the request that follows a page.
-
-        Raises:
-            SystemFailure: the pages do not end.
-        """
-        self.step(page.response, following)
-        content = hash(page.response.content)
-        is_equal = page.records > 0 and content == self._content
-        self._content = content
-        limit = EQUAL_PAGES if self._is_counted else MAX_EQUAL_PAGES
-        self.count(page.response, is_equal=is_equal, limit=limit)
 
 
 def find_link(page: Page, target: Any) -> PageRequest | None:

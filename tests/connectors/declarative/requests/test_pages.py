@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.declarative.cursors.slices import Option, Slice
-from connectors.declarative.requests.pages import HeaderValues, LoopGuard, links
+from connectors.declarative.requests.pages import HeaderValues, links
 from connectors.sdk.http.messages import Request, Response
-from connectors.sdk.http.paginators import MAX_EQUAL_PAGES
+from connectors.sdk.http.paginators import MAX_EQUAL_PAGES, LoopGuard
 from connectors.sdk.http.places import Place
 from elt_assets.errors import ConfigError, SystemFailure
 from tests.connectors.declarative.requests.support import Reading, together
