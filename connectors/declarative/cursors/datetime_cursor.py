@@ -5,7 +5,6 @@ Spec: Incremental sync.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,16 +15,12 @@ from connectors.declarative.cursors.cursor import (
     State,
     ValueCursor,
     ValueProgress,
-    stream_state,
-    warn_of_missing_values,
     warn_of_unused_state,
 )
-from connectors.declarative.cursors.settings import Length, Settings
+from connectors.declarative.cursors.settings import Length
 from connectors.declarative.cursors.slices import (
     END_NAME,
-    Option,
     Slice,
-    options_of,
     place_if_any,
 )
 from connectors.declarative.cursors.times.formats import DatetimeFormat, DatetimeFormats
@@ -45,7 +40,6 @@ _LATER = timedelta(days=3_661)
 """Time after which the start of a stream is compared, to know whether it moves."""
 _SLICES = "slices"
 _STATE_TYPE = "state_type"
-_LEGACY = "legacy"
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ class DatetimeCursor(ValueCursor[Period]):
     Args:
         component: the component.
         config: the config of the source.
-        cursor_field: the cursor field of the configured stream, where the component lets users choose it.
+        cursor_field: the cursor field of the configured stream, as for `ValueCursor`.
         sync_start: the time when the sync began: no state is later. None for the time of each read.
         sends_end: whether requests carry the end of the interval. Otherwise no state is later than the last
             record.
@@ -87,13 +81,9 @@ class DatetimeCursor(ValueCursor[Period]):
         *,
         sends_end: bool = True,
     ):
+        super().__init__(component, config, cursor_field)
         self.sends_end = sends_end
-        self._settings = Settings(component, config)
-        self._component = component
         self._sync_start = sync_start
-        self.place = component.place
-        chosen_field = cursor_field if component.allow_catalog_defined_cursor_field else None
-        self.field = chosen_field or self._settings.require("cursor_field")
         format_text = self._settings.require("datetime_format")
         self.format = DatetimeFormat(format_text)
         formats = component.cursor_datetime_formats or ()
@@ -113,7 +103,7 @@ class DatetimeCursor(ValueCursor[Period]):
         self.splitter = self._splitter()
         written_places = (component.start_time_option, component.end_time_option)
         places = [place_if_any(place, config) for place in written_places]
-        self._places = dict(zip(self.names, places, strict=True))
+        self.places = dict(zip(self.names, places, strict=True))
 
     def bounds(self) -> Period:
         read_start = self._sync_start or clock.now()
@@ -126,8 +116,8 @@ class DatetimeCursor(ValueCursor[Period]):
     def begin_within(self, bounds: Period, state: State) -> DatetimeProgress:
         return DatetimeProgress(self, bounds, state)
 
-    def state_of(self, value: datetime) -> dict[str, Any]:
-        return {self.field: self._saved_format.format(value)}
+    def write(self, value: datetime) -> str:
+        return self._saved_format.format(value)
 
     def subtract(self, value: datetime, seconds: int) -> datetime:
         return value - timedelta(seconds=seconds)
@@ -193,10 +183,6 @@ class DatetimeCursor(ValueCursor[Period]):
             "between is read only if the API takes the end for the whole of that time. If it does not, write "
             "`cursor_granularity: PT0S`, so that periods share their ends, and use `append_dedup`"
         )
-
-    def options(self, stream_slice: Slice) -> list[Option]:
-        """Return the options for the start and the end of a slice's interval."""
-        return list(options_of(self._places, stream_slice.interval))
 
     def read_intervals(self, state: State) -> list[Interval]:
         """Return the intervals that a state lists; none if it lists no intervals.
@@ -289,10 +275,9 @@ class DatetimeProgress(ValueProgress):
     """One read of a stream or partition with a DatetimeCursor."""
 
     def __init__(self, cursor: DatetimeCursor, period: Period, state: State):
-        super().__init__()
-        self._cursor = cursor
+        super().__init__(cursor, state)
+        self._cursor: DatetimeCursor = cursor
         self._period = period
-        self._saved = stream_state(state)
         self._before, self._floor = self._find_covered()
         self._start_of_new = self._first()
         # What is read again, the last time of the state included, is not covered yet.
@@ -300,16 +285,11 @@ class DatetimeProgress(ValueProgress):
             self._start_of_new
         )
         self._first_covered = self._coverage.intervals[0]
-        self._highest: datetime | None = None
         self._has_gap = False
-        self._lock = threading.Lock()
 
     def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
         intervals = self._intervals() if contexts is None else self._find_intervals(contexts)
         yield from map(self._slice, intervals)
-
-    def options(self, stream_slice: Slice) -> list[Option]:
-        return self._cursor.options(stream_slice)
 
     def take(self, stream_slice: Slice, page: Page) -> Page:
         values = [record.get(self._cursor.field) for record in page]
@@ -323,14 +303,8 @@ class DatetimeProgress(ValueProgress):
                     value for value, is_kept in zip(values, is_wanted, strict=True) if is_kept
                 ]
                 extremes = self._cursor.formats.extremes(values_within)
-        gap = self._gap_after(stream_slice.origin, extremes.latest)
-        with self._lock:
-            self.missing += extremes.missing
-            self.warnings.extend(gap)
-            if extremes.latest is not None and (
-                self._highest is None or extremes.latest > self._highest
-            ):
-                self._highest = extremes.latest
+        self.warnings.extend(self._gap_after(stream_slice.origin, extremes.latest))
+        self.see(extremes.latest, extremes.missing)
         return page
 
     def is_past(self, stream_slice: Slice, page: Page) -> bool:
@@ -345,14 +319,11 @@ class DatetimeProgress(ValueProgress):
     def close(self, stream_slice: Slice) -> None:
         self._coverage.add(stream_slice.origin)
 
-    def finish(self) -> None:
-        self.warnings.extend(warn_of_missing_values(self._cursor.field, self.missing))
-
     @property
     def value(self) -> datetime | None:
         """The time up to which everything was read. It is never later than the time of this read, unless the
         state of the read before was; and never later than the last record where requests carry no end."""
-        if not self._is_advanced:
+        if not self.is_advanced:
             return self._cursor.value_in(self._saved)
         is_complete = self._coverage.end >= self._period.end
         has_end = self._cursor.sends_end and not self._cursor.is_feed
@@ -362,19 +333,8 @@ class DatetimeProgress(ValueProgress):
             end_of_read = max(end_of_read, last)
         return max(self._floor, min(end_of_read, self._period.read_start))
 
-    def state(self) -> dict[str, Any]:
-        if not self._is_advanced:
-            return dict(self._saved)
-        other_values = {
-            name: value
-            for name, value in self._saved.items()
-            if name not in (_SLICES, _STATE_TYPE, _LEGACY)
-        }
-        assert self.value is not None
-        return {**other_values, **self._cursor.state_of(self.value)}
-
     @property
-    def _is_advanced(self) -> bool:
+    def is_advanced(self) -> bool:
         """Return whether one value can record what was read: it leaves no gap after the start."""
         has_grown = self._coverage.intervals[0] != self._first_covered
         return has_grown and self._coverage.reaches(self._period.start)

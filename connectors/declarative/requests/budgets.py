@@ -9,12 +9,10 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import Any
 
 from connectors.declarative.manifest import clock, components
-from connectors.declarative.requests.expressions import whole_number
-from connectors.sdk.durations import parse_duration
+from connectors.declarative.requests.expressions import fixed_seconds, whole_number
 from connectors.sdk.http.messages import Request, Response
 from connectors.sdk.http.rate_limit import FixedWindow, MovingWindow
 from elt_assets.errors import ConfigError
@@ -89,7 +87,7 @@ class CallPolicy:
             rates = [
                 (
                     whole_number(rate.limit, config, f"{rate.place}.limit"),
-                    _read_seconds(rate.interval, rate.place),
+                    fixed_seconds(rate.interval, f"{rate.place}.interval"),
                 )
                 for rate in component.rates
             ]
@@ -100,7 +98,7 @@ class CallPolicy:
         elif isinstance(component, components.FixedWindowCallRatePolicy):
             limit = whole_number(component.call_limit, config, f"{place}.call_limit")
             self._check_weights(limit, place)
-            seconds = _read_seconds(component.period, place)
+            seconds = fixed_seconds(component.period, f"{place}.period")
             self.window = FixedWindow(limit, seconds, clock=time_now)
 
     def weight(self, request: Request) -> int | None:
@@ -184,19 +182,6 @@ def _pattern(component: components.HttpRequestRegexMatcher) -> Pattern | None:
             f"{component.place}.url_path_pattern is not a regular expression: {error}",
             guidance="correct it",
         ) from None
-
-
-def _read_seconds(duration: str, place: str) -> float:
-    try:
-        interval = parse_duration(duration)
-    except ValueError as error:
-        raise ConfigError(f"{place}: {error}", guidance="write a duration such as PT1M") from None
-    if not isinstance(interval, timedelta) or interval <= timedelta():
-        raise ConfigError(
-            f"{place}: the duration {duration!r} has no fixed length",
-            guidance="write one such as PT1M",
-        )
-    return interval.total_seconds()
 
 
 def _number(header: str | None) -> float | None:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import partial, singledispatch
 from typing import Any
 
+from connectors.declarative import paths
 from connectors.declarative.cursors.slices import Slice, place_of
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import decoder
 from connectors.declarative.requests.environment import Environment
-from connectors.declarative.requests.expressions import text
+from connectors.declarative.requests.expressions import fixed_seconds, text
 from connectors.declarative.requests.jobs.building import build_job_retriever
 from connectors.declarative.requests.oauth import OAuth
 from connectors.declarative.requests.pages import Paginator
-from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.selector import LoadSchema, Selector
 from connectors.declarative.requests.requester import Requester
 from connectors.declarative.requests.retriever import Retriever
-from connectors.sdk.durations import parse_duration
 from connectors.sdk.http import Authenticator, Basic, Bearer
 from connectors.sdk.http.authenticators import (
     FixedCredentials,
@@ -158,7 +157,9 @@ class SessionToken(TokenAuthenticator):
         self._config = environment.config
         self._requester = build_requester(component.login_requester, environment)
         self._decoder = decoder(component.decoder)
-        self._seconds = _seconds(component)
+        life = component.expiration_duration
+        life_place = f"{component.place}.expiration_duration"
+        self._seconds = fixed_seconds(life, life_place, may_be_zero=True) if life else math.inf
         self._template: Template | None = None
         place, authentication = AUTHORIZATION, component.request_authentication
         if isinstance(authentication, components.SessionTokenRequestApiKeyAuthenticator):
@@ -211,21 +212,6 @@ def _(component: components.SelectiveAuthenticator, environment: Environment) ->
             guidance=f"set it to one of {', '.join(map(repr, component.authenticators))}",
         )
     return build_credentials(component.authenticators[str(value)], environment)
-
-
-def _seconds(component: components.SessionTokenAuthenticator) -> float:
-    if not component.expiration_duration:
-        return float("inf")
-    try:
-        duration = parse_duration(component.expiration_duration)
-    except ValueError:
-        duration = None
-    if not isinstance(duration, timedelta):
-        raise ConfigError(
-            f"{component.place}.expiration_duration is not a duration with a fixed length",
-            guidance="write a duration such as PT1H",
-        )
-    return duration.total_seconds()
 
 
 def _key(component: Any) -> str:

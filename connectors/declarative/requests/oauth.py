@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
+from connectors.declarative import paths
 from connectors.declarative.manifest import clock, components
 from connectors.declarative.manifest.dates import parse_datetime, parse_iso
 from connectors.declarative.manifest.template import value
@@ -18,7 +19,6 @@ from connectors.declarative.requests.decoding.json_body import json_body, json_b
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import text
 from connectors.declarative.requests.options import with_query
-from connectors.declarative.requests.records import paths
 from connectors.sdk.http.authenticators import (
     CredentialsRequest,
     Send,
@@ -92,7 +92,7 @@ class OAuth(TokenAuthenticator):
     def _check(self) -> None:
         component = self._component
         if not self._endpoint:
-            needed = {"token_refresh_endpoint": component.access_token_value}
+            needed: dict[str, Any] = {"token_refresh_endpoint": component.access_token_value}
         else:
             is_refreshing = self._text("grant_type") == "refresh_token" and not self._is_left_empty
             needed = {
@@ -247,7 +247,8 @@ class OAuth(TokenAuthenticator):
     def _map(self, name: str) -> Iterable[tuple[str, Any]]:
         """Return the evaluated entries of a field of the component."""
         templates = getattr(self._component, name)
-        return {}.items() if templates is None else value(templates, self._variables).items()
+        evaluated: dict[str, Any] = {} if templates is None else value(templates, self._variables)
+        return evaluated.items()
 
     def _text(self, name: str) -> str:
         """Return a field of the component as text; an empty one if it is missing."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
+from connectors.declarative import paths
 from connectors.declarative.cursors.slices import Option
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template, TemplateMap, value, value_or_none
 from connectors.declarative.requests.decoding.json_body import decode
 from connectors.declarative.requests.expressions import Variables
-from connectors.declarative.requests.records import paths
 from connectors.sdk.encoding import encode
 from connectors.sdk.http.places import Part, Place
 from elt_assets.errors import ConfigError

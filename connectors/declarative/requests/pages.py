@@ -14,6 +14,7 @@ from connectors.declarative.cursors.slices import Option, place_if_any
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import Decoder
+from connectors.declarative.requests.expressions import read_number
 from connectors.sdk.http import urls
 from connectors.sdk.http.messages import Response
 from connectors.sdk.http.paginators import LoopGuard
@@ -135,7 +136,7 @@ class Cursor(Strategy):
     """The token is a value of the response, until a condition holds or there is no value."""
 
     def __init__(self, component: components.CursorPagination, config: Mapping[str, Any]):
-        self.page_size = _size(component.page_size, config, component.place)
+        self.page_size = _size(component.page_size, {"config": config}, component)
         self._value = component.cursor_value
         self._stop = component.stop_condition
 
@@ -175,15 +176,15 @@ class Counted(Strategy):
         self._first = getattr(component, "start_from_page", 0)
         self._counts_pages = isinstance(component, components.PageIncrement)
         self.initial = self._first if component.inject_on_first_request else None
-        self._place, size = component.place, component.page_size
+        self._component, size = component, component.page_size
         self._limit = size if isinstance(size, Template) and size.names & _RESPONSE else None
         if self._limit is None:
-            self.page_size = _size(size, config, self._place)
+            self.page_size = _size(size, {"config": config}, component)
 
     def plan(self, view: View) -> Later:
         limit = self.page_size
         if self._limit is not None:
-            limit = _number(self._limit.evaluate(view.variables(_RESPONSE)), self._place)
+            limit = _size(self._limit, view.variables(_RESPONSE), self._component)
 
         def token(page: View) -> int | None:
             if page.extracted == 0 or (limit is not None and page.extracted < limit):
@@ -219,21 +220,14 @@ def _raising(error: Exception) -> Later:
     return fail
 
 
-def _size(template: Any, config: Mapping[str, Any], place: str) -> int | None:
-    if template is None:
+def _size(
+    template: Any, variables: Mapping[str, Any], component: components.Component
+) -> int | None:
+    """Return a page size; None if the manifest does not have it."""
+    size = template.evaluate(variables) if isinstance(template, Template) else template
+    if size in (None, ""):
         return None
-    number = template.evaluate({"config": config}) if isinstance(template, Template) else template
-    return _number(number, place) if number != "" else None
-
-
-def _number(value: Any, place: str) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"{place}.page_size is not a number",
-            guidance="write a whole number, or correct the config",
-        ) from None
+    return int(read_number(size, {}, f"{component.place}.page_size"))
 
 
 class Paginator:
@@ -264,8 +258,10 @@ class Paginator:
             return
         self._place = component.place
         written = component.pagination_strategy
-        is_cursor = isinstance(written, components.CursorPagination)
-        self.strategy = (Cursor if is_cursor else Counted)(written, config)
+        if isinstance(written, components.CursorPagination):
+            self.strategy = Cursor(written, config)
+        else:
+            self.strategy = Counted(written, config)
         token_option = component.page_token_option
         if isinstance(token_option, components.RequestPath):
             self._is_path = True

@@ -13,13 +13,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from connectors.declarative import paths
 from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.building import build_retriever
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import text
-from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.selector import record_filter
 from connectors.declarative.requests.records.transformations import transformation
 from connectors.sdk.reports import report_warning

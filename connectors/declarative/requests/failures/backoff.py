@@ -14,9 +14,8 @@ from functools import singledispatch
 from typing import Any
 
 from connectors.declarative.manifest import clock, components
-from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.json_body import json_body_if_any
-from connectors.declarative.requests.expressions import text
+from connectors.declarative.requests.expressions import read_number, text
 from connectors.sdk.http.failures import Outcome
 from connectors.sdk.http.messages import Response
 from connectors.sdk.http.retry import Wait, describe_long_wait
@@ -41,14 +40,16 @@ def backoff(component: Any, _config: Mapping[str, Any]) -> Wait:
 
 @backoff.register
 def _(component: components.ConstantBackoffStrategy, config: Mapping[str, Any]) -> Wait:
-    seconds = _number(component.backoff_time_in_seconds, config, component.place)
+    seconds = read_number(
+        component.backoff_time_in_seconds, config, f"{component.place}.backoff_time_in_seconds"
+    )
     spread = _spread(component)
     return lambda _outcome, _attempt: seconds + random.uniform(0, spread)
 
 
 @backoff.register
 def _(component: components.ExponentialBackoffStrategy, config: Mapping[str, Any]) -> Wait:
-    factor = _number(component.factor, config, component.place)
+    factor = read_number(component.factor, config, f"{component.place}.factor")
     spread = _spread(component)
     return lambda _outcome, attempt: factor * 2**attempt + random.uniform(0, spread)
 
@@ -63,7 +64,7 @@ def _(component: components.WaitUntilTimeFromHeader, config: Mapping[str, Any]) 
     read = _header_reader(component, config)
     least = 0.0
     if component.min_wait not in (None, ""):
-        least = _number(component.min_wait, config, component.place)
+        least = read_number(component.min_wait, config, f"{component.place}.min_wait")
 
     def find_seconds(response: Response) -> float:
         until = read(response)
@@ -116,7 +117,8 @@ def _limited(
 ) -> Wait:
     """Return the strategy whose seconds a response has, and which raises an error if they are too many."""
     limit = component.max_waiting_time_in_seconds
-    most = math.inf if limit is None else _number(limit, config, component.place)
+    limit_place = f"{component.place}.max_waiting_time_in_seconds"
+    most = math.inf if limit is None else read_number(limit, config, limit_place)
 
     def wait(outcome: Outcome, _attempt: int) -> float | None:
         seconds = find_seconds(outcome if isinstance(outcome, Response) else Response(0))
@@ -127,20 +129,6 @@ def _limited(
         return seconds
 
     return wait
-
-
-def _number(template: Any, config: Mapping[str, Any], place: str) -> float:
-    result = template.evaluate({"config": config}) if isinstance(template, Template) else template
-    try:
-        number = float(result)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ConfigError(
-            f"{place}: a number of seconds is none",
-            guidance="correct it, or the field of the config",
-        )
-    return number
 
 
 def _spread(component: Any) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 from connectors.declarative.manifest import clock, components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.json_body import json_body_if_any
+from connectors.declarative.requests.expressions import read_number
 from connectors.declarative.requests.failures.backoff import REMEDY, backoff
 from connectors.sdk.http.failures import (
     RATE_LIMITED_STATUS,
@@ -279,19 +280,7 @@ def handlers(component: ErrorHandler | None, config: Mapping[str, Any]) -> list[
         for filter_component in component.response_filters or ()
     ]
     backoffs = [backoff(strategy, config) for strategy in component.backoff_strategies or ()]
-    return [Handler(filters, backoffs, _retries(component, config))]
-
-
-def _retries(component: components.DefaultErrorHandler, config: Mapping[str, Any]) -> int:
-    template = component.max_retries
-    retries = (
-        template.evaluate_or(MAX_RETRIES, {"config": config})
-        if isinstance(template, Template)
-        else template
-    )
-    try:
-        return MAX_RETRIES if retries is None else max(0, int(retries))
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"{component.place}.max_retries is not a number", guidance="write a whole number"
-        ) from None
+    retries, place = component.max_retries, f"{component.place}.max_retries"
+    if isinstance(retries, Template):
+        retries = retries.evaluate_or(MAX_RETRIES, {"config": config})
+    return [Handler(filters, backoffs, max(0, int(read_number(retries, config, place))))]

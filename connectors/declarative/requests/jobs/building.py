@@ -129,7 +129,5 @@ def _number(
     component: components.AsyncRetriever, field: str, config: Mapping[str, Any], default: int
 ) -> int:
     """Return a whole number of at least 1; the default if the manifest does not have it."""
-    template = getattr(component, field)
-    if template in (None, "", 0):
-        return default
-    return whole_number(template, config, f"{component.place}.{field}")
+    written = getattr(component, field) or default
+    return whole_number(written, config, f"{component.place}.{field}", least=min(1, default))

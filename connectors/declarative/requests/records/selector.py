@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from connectors.declarative import paths
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import Decoder
 from connectors.declarative.requests.expressions import Variables, is_of
 from connectors.declarative.requests.failures.policy import may_lack_records
-from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.normalization import Convert, normalizer
 from connectors.declarative.requests.records.transformations import Transform, transformation
 from connectors.sdk.http.body import kind
