@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 from connectors.declarative import paths
 from connectors.declarative.cursors.slices import Option
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.template import Template, TemplateMap, value, value_or_none
+from connectors.declarative.manifest.template import Template, TemplateMap, value
 from connectors.declarative.requests.decoding.json_body import decode
 from connectors.declarative.requests.expressions import Variables
 from connectors.sdk.encoding import encode
@@ -261,31 +261,12 @@ def written_body(component: components.HttpRequester) -> tuple[Any, Any]:
     return requested.value, body
 
 
-def _mapping(template: Any, variables: Variables, types: tuple[type, ...] = ()) -> dict[str, Any]:
+def _mapping(
+    template: Template | TemplateMap | None, variables: Variables, types: tuple[type, ...] = ()
+) -> dict[str, Any]:
     """Return a mapping with its keys and values evaluated; an empty one for a text that is no mapping."""
-    if template is None:
-        return {}
-    if isinstance(template, Template):
-        evaluated_map = template.evaluate_or(None, variables)
-        pairs = evaluated_map.items() if isinstance(evaluated_map, Mapping) else ()
-        return {str(name): value for name, value in pairs if value is not None}
-    evaluated = {
-        _name(key, value, variables): _evaluated(value, variables, types)
-        for key, value in template.items()
-    }
-    return {name: value for name, value in evaluated.items() if value is not None}
-
-
-def _name(key: str, beside: Any, variables: Variables) -> str:
-    if "{" not in key:
-        return key
-    own_parameters = beside.parameters if isinstance(beside, Template) else None
-    return Template(key, parameters=own_parameters).text_of(variables)
-
-
-def _evaluated(template: Any, variables: Variables, types: tuple[type, ...]) -> Any:
-    if isinstance(template, Template):
-        return value_or_none(template, variables, types)
-    if isinstance(template, TemplateMap | list | tuple):
-        return value(template, variables)
-    return template
+    if isinstance(template, TemplateMap):
+        return template.evaluate(variables, types)
+    evaluated = None if template is None else template.evaluate_or(None, variables)
+    pairs = evaluated.items() if isinstance(evaluated, Mapping) else ()
+    return {str(name): value for name, value in pairs if value is not None}

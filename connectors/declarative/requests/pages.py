@@ -17,7 +17,7 @@ from connectors.declarative.requests.decoding.decoders import Decoder
 from connectors.declarative.requests.expressions import read_number
 from connectors.sdk.http import urls
 from connectors.sdk.http.messages import Response
-from connectors.sdk.http.paginators import LoopGuard
+from connectors.sdk.http.paginators import LoopGuard, is_last_page
 from connectors.sdk.http.places import Place
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError
@@ -187,7 +187,7 @@ class Counted(Strategy):
             limit = _size(self._limit, view.variables(_RESPONSE), self._component)
 
         def token(page: View) -> int | None:
-            if page.extracted == 0 or (limit is not None and page.extracted < limit):
+            if is_last_page(page.extracted, limit):
                 return None
             present = self._first if page.token is None else page.token
             return int(present) + (1 if self._counts_pages else page.extracted)

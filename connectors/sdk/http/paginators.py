@@ -90,7 +90,43 @@ class SinglePage(Paginator):
 
 
 @dataclass(frozen=True)
-class Offset(Paginator):
+class _Counted(Paginator):
+    """Pages by a number that this side counts, from `start` on."""
+
+    is_counted: ClassVar[bool] = True
+
+    limit: int | None = None
+    _: KW_ONLY
+    parameter: str
+    limit_parameter: str | None = None
+    start: int = 0
+    ends_at_short_page: bool = True
+    sent_in: In = "params"
+
+    def first(self) -> PageRequest:
+        return self._at(self.start)
+
+    def _after(self, page: Page, step: int, number: int | None) -> PageRequest | None:
+        """Return the request for the page after another one.
+
+        Args:
+            step: what is added to the number of the page.
+            number: how far the numbers go from `start` on; None if the API does not say it.
+        """
+        following = page.request.position + step
+        is_short = is_last_page(page.records, self.limit) and self.ends_at_short_page
+        is_last = is_short if number is None else following >= self.start + number
+        return None if is_last or page.records == 0 else self._at(following)
+
+    def _at(self, number: int) -> PageRequest:
+        parameters: dict[str | None, Any] = {self.parameter: number}
+        if self.limit is not None:
+            parameters = {self.limit_parameter: self.limit, **parameters}
+        return _request(parameters, self.sent_in, number)
+
+
+@dataclass(frozen=True)
+class Offset(_Counted):
     """Pages by the number of the records before them. The last page is an empty one, one with fewer records
     than the limit, or the one that reaches the total.
 
@@ -108,39 +144,19 @@ class Offset(Paginator):
         sent_in: the part of the request that has the parameters.
     """
 
-    is_counted: ClassVar[bool] = True
-
     limit: int
     _: KW_ONLY
     parameter: str = "offset"
     limit_parameter: str | None = "limit"
     start: int = 0
     total: Path | None = None
-    ends_at_short_page: bool = True
-    sent_in: In = "params"
-
-    def first(self) -> PageRequest:
-        return self._at(0)
 
     def following(self, page: Page) -> PageRequest | None:
-        reached = page.request.position + page.records
-        total = None if self.total is None else _number(value_at(page.body, self.total))
-        if page.records == 0:
-            return None
-        if total is not None:
-            return self._at(reached) if reached < total else None
-        is_last = self.ends_at_short_page and page.records < self.limit
-        return None if is_last else self._at(reached)
-
-    def _at(self, skipped: int) -> PageRequest:
-        offset = self.start + skipped
-        return _request(
-            {self.limit_parameter: self.limit, self.parameter: offset}, self.sent_in, skipped
-        )
+        return self._after(page, page.records, _number_at(page, self.total))
 
 
 @dataclass(frozen=True)
-class PageNumber(Paginator):
+class PageNumber(_Counted):
     """Pages by their number. The last page is an empty one, one with fewer records than the limit, or the
     last one of the number of pages. For an API with a lower limit of its own, see `Offset`.
 
@@ -155,35 +171,13 @@ class PageNumber(Paginator):
         sent_in: the part of the request that has the parameters.
     """
 
-    is_counted: ClassVar[bool] = True
-
-    limit: int | None = None
-    _: KW_ONLY
     parameter: str = "page"
     limit_parameter: str | None = "per_page"
     start: int = 1
     pages: Path | None = None
-    ends_at_short_page: bool = True
-    sent_in: In = "params"
-
-    def first(self) -> PageRequest:
-        return self._at(self.start)
 
     def following(self, page: Page) -> PageRequest | None:
-        number = page.request.position + 1
-        pages = None if self.pages is None else _number(value_at(page.body, self.pages))
-        if page.records == 0:
-            return None
-        if pages is not None:
-            return self._at(number) if number < self.start + pages else None
-        is_short = self.limit is not None and page.records < self.limit
-        return None if is_short and self.ends_at_short_page else self._at(number)
-
-    def _at(self, number: int) -> PageRequest:
-        limit: dict[str | None, Any] = {}
-        if self.limit is not None:
-            limit = {self.limit_parameter: self.limit}
-        return _request({**limit, self.parameter: number}, self.sent_in, number)
+        return self._after(page, 1, _number_at(page, self.pages))
 
 
 @dataclass(frozen=True)
@@ -257,6 +251,11 @@ class LinkHeader(Paginator):
     def following(self, page: Page) -> PageRequest | None:
         links = ", ".join(page.response.headers.get_list("Link"))
         return find_link(page, link(links, self.relation))
+
+
+def is_last_page(records: int, limit: int | None) -> bool:
+    """Return whether a page with so many records is the last one, if each page has up to a limit of them."""
+    return records == 0 or (limit is not None and records < limit)
 
 
 class LoopGuard:
@@ -365,9 +364,9 @@ def _request(parameters: Mapping[str | None, Any], sent_in: In, position: Any) -
     return PageRequest(json=nested, position=position)
 
 
-def _number(value: Any) -> int | None:
-    """Return a number of the body, which may be a text; None if it is not one."""
+def _number_at(page: Page, path: Path | None) -> int | None:
+    """Return a number of the body, which may be a text; None if there is none."""
     try:
-        return int(value)
+        return None if path is None else int(value_at(page.body, path))
     except (TypeError, ValueError):
         return None

@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from connectors.sdk.encoding import encode
+from elt_assets.protocol.airbyte.json_schema import local
 
 Convert = Callable[[Any], Any]
 """Returns a value in its type; the value itself if it cannot be cast."""
@@ -107,16 +108,19 @@ class _Compiler:
     def _resolved(self, reference: Any) -> Any:
         """Return the schema to which a local reference leads; None if there is none."""
         for _ in range(MAX_REFERENCES):
-            if not (isinstance(reference, str) and reference.startswith("#")):
-                return None
-            target: Any = self._root
-            for part in filter(None, reference[1:].split("/")):
-                name = part.replace("~1", "/").replace("~0", "~")
-                target = target.get(name) if isinstance(target, Mapping) else None
+            target = find_definition(self._root, str(reference))
             if not (isinstance(target, Mapping) and "$ref" in target):
                 return target
             reference = target["$ref"]
         return None
+
+
+def find_definition(root: Mapping[str, Any], reference: str) -> Any:
+    """Return the part of a schema that a local reference names; None if there is none. As in the CDK, the
+    pointer need not begin with a slash."""
+    address, mark, pointer = reference.partition("#")
+    pointer = pointer.strip("/")
+    return None if address or not mark else local(root, f"#/{pointer}" if pointer else "#")
 
 
 def _chain(steps: list[Convert]) -> Convert:
