@@ -17,7 +17,8 @@ from connectors.declarative.manifest.components import DeclarativeStream
 from connectors.declarative.manifest.evaluation.literals import types_of
 from connectors.declarative.manifest.loader import Manifest, Refusal
 from connectors.declarative.manifest.report import ManifestError
-from connectors.declarative.requests import Environment, build_retriever
+from connectors.declarative.requests.building import build_retriever
+from connectors.declarative.requests.environment import Environment
 from connectors.declarative.stream import Readers
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 

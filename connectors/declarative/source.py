@@ -29,8 +29,8 @@ from connectors.declarative.manifest.components import (
 )
 from connectors.declarative.manifest.loader import Manifest, Refusal, find_refusal, load
 from connectors.declarative.manifest.template import Template
-from connectors.declarative.requests import Budget, Environment
-from connectors.declarative.requests.environment import TIMEOUT_SECONDS
+from connectors.declarative.requests.budgets import Budget
+from connectors.declarative.requests.environment import TIMEOUT_SECONDS, Environment
 from connectors.declarative.requests.expressions import read_number
 from connectors.declarative.stream import ManifestStream, Readers
 from connectors.sdk.config import validate

@@ -14,8 +14,9 @@ import yaml
 
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
-from connectors.declarative.requests import Retriever, build_retriever
+from connectors.declarative.requests.building import build_retriever
 from connectors.declarative.requests.jobs.retriever import POLL_SECONDS
+from connectors.declarative.requests.retriever import Retriever
 from connectors.sdk.http.places import Place
 from connectors.sdk.items import Record
 from connectors.sdk.reports import FAILED
