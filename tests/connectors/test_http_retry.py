@@ -83,6 +83,21 @@ def test_a_wait_is_a_random_part_of_the_longest_one() -> None:
     assert len({str(each) for each in waits}) > 50
 
 
+def test_an_api_may_say_in_its_own_way_how_long_to_wait() -> None:
+    def read_reset(outcome: Outcome, attempt: int) -> float | None:
+        seconds = outcome.headers.get("X-Reset") if isinstance(outcome, httpx.Response) else None
+        if seconds == "86400":
+            raise TransientError("the quota of the day is used")
+        return None if seconds is None else float(seconds) * attempt
+
+    waits = [lambda _outcome, _attempt: None, read_reset]
+    limited = response(429, X_Reset="7", Retry_After="1")
+    assert decide(limited, 2, waits=waits) == Retry(14.0, RATE_LIMITED)
+    assert decide(response(429, Retry_After="1"), waits=waits) == Retry(1.0, RATE_LIMITED)
+    assert decide(httpx.ReadError("", request=request()), waits=waits) == Retry(2.0, FAILED)
+    assert "quota of the day" in failure(response(429, X_Reset="86400"), waits=waits).message
+
+
 @pytest.mark.parametrize(
     ("written", "seconds"),
     [

@@ -96,6 +96,8 @@ class RetryPolicy:
         accepted_statuses: further statuses of a successful response.
         clock: returns the time in seconds since 1970.
         chance: returns a random number between 0 and 1.
+        waits: say how long to wait, one after the other, before `Retry-After` and the growing waits: for an
+            API that has the time in another header or in the body.
         remedy_for_long_waits: what to change so that a wait may be longer, for the error.
     """
 
@@ -107,6 +109,7 @@ class RetryPolicy:
     accepted_statuses: Collection[int] = ()
     clock: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
+    waits: Sequence[Wait] = ()
     remedy_for_long_waits: str = "raise `max_wait_seconds`"
 
     def decide(self, outcome: Outcome, attempt: int) -> Action:
@@ -120,7 +123,7 @@ class RetryPolicy:
         else:
             is_retried = not is_permanent(outcome)
         if is_retried and attempt < self.attempts:
-            return self.repeat(outcome, attempt)
+            return self.repeat(outcome, attempt, self.waits)
         return Fail(failure(outcome, attempt))
 
     def repeat(
