@@ -6,17 +6,15 @@ Spec: HTTPAPIBudget and its policies. The first policy that matches a request co
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from connectors.declarative.manifest import clock, components
-from connectors.declarative.requests.expressions import fixed_seconds, whole_number
+from connectors.declarative.requests.expressions import fixed_seconds, pattern_of, whole_number
 from connectors.sdk.http.messages import Request, Response
 from connectors.sdk.http.rate_limit import FixedWindow, MovingWindow
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.patterns import Pattern
 
 Clock = Callable[[], float]
 """Returns a time in seconds that never goes back."""
@@ -42,7 +40,7 @@ class Matcher:
     def __init__(self, component: components.HttpRequestRegexMatcher, config: Mapping[str, Any]):
         self._method = (component.method or "").upper()
         self._base = (component.url_base or "").rstrip("/")
-        self._path = _pattern(component)
+        self._path = pattern_of(component.url_path_pattern, f"{component.place}.url_path_pattern")
         self._params = {
             str(name): str(pattern) for name, pattern in (component.params or {}).items()
         }
@@ -170,18 +168,6 @@ class Budget:
         if seconds >= _RELATIVE_SECONDS:
             seconds -= clock.now().timestamp()
         return max(0.0, seconds)
-
-
-def _pattern(component: components.HttpRequestRegexMatcher) -> Pattern | None:
-    if not component.url_path_pattern:
-        return None
-    try:
-        return Pattern(component.url_path_pattern)
-    except re.error as error:
-        raise ConfigError(
-            f"{component.place}.url_path_pattern is not a regular expression: {error}",
-            guidance="correct it",
-        ) from None
 
 
 def _number(header: str | None) -> float | None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from connectors.declarative.manifest.template import Template, TemplateMap, names_in
 from connectors.sdk.durations import parse_duration
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.patterns import Pattern
 
 T = TypeVar("T")
 Variables = Mapping[str, Any]
@@ -107,6 +108,20 @@ def fixed_seconds(duration: str, place: str, *, may_be_zero: bool = False) -> fl
         f"{place} is {duration!r}, which is not a duration with a fixed length",
         guidance="write a duration such as PT1M",
     )
+
+
+def pattern_of(expression: str | None, place: str) -> Pattern | None:
+    """Return a regular expression of a manifest; None if it has none.
+
+    Raises:
+        ConfigError: it is not one.
+    """
+    try:
+        return Pattern(expression) if expression else None
+    except re.error as error:
+        raise ConfigError(
+            f"{place} is not a regular expression: {error}", guidance="correct it"
+        ) from None
 
 
 def _is_volatile(template: Any) -> bool:

@@ -193,9 +193,21 @@ class Requester:
         return url_origin
 
     def _client(self, url_origin: str, credentials: Authenticator | None) -> HttpClient:
-        client = self._clients.get(url_origin)
+        """Return a client whose credentials go to one origin, and to those that are trusted."""
+        client, environment = self._clients.get(url_origin), self.environment
         if client is None:
-            client = self.environment.client(url_origin, credentials, self._policy)
+            client = HttpClient(
+                url_origin,
+                authenticator=credentials,
+                headers={"Accept": "*/*"},
+                retry=self._policy,
+                rate_limit=environment.budget,
+                trusted_origins=environment.trusted_origins,
+                on_wait=environment.on_wait,
+                sleep=environment.sleep,
+                connections=environment.connections,
+                is_named=url_origin in environment.named_origins,
+            )
             if len(self._clients) >= MAX_CLIENTS:
                 self._clients.clear()
             self._clients[url_origin] = client

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from collections.abc import Callable, Mapping
 from functools import singledispatch
 from typing import Any
 
 from connectors.declarative.manifest import clock, components
 from connectors.declarative.requests.decoding.json_body import json_body_if_any
-from connectors.declarative.requests.expressions import read_number, text
+from connectors.declarative.requests.expressions import pattern_of, read_number, text
 from connectors.sdk.http.failures import Outcome
 from connectors.sdk.http.messages import Response
 from connectors.sdk.http.retry import Wait, describe_long_wait
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.patterns import Pattern
 
 REMEDY = "set `max_waiting_time_in_seconds` of WaitTimeFromHeader in the manifest"
 """What to change so that a wait may be longer."""
@@ -93,13 +91,7 @@ def _header_reader(component: Any, config: Mapping[str, Any]) -> Callable[[Respo
     """Return the function that reads the number in a header; it returns None if there is none."""
     variables = {"config": config}
     name = text(component.header, variables)
-    expression = text(component.regex, variables)
-    try:
-        pattern = Pattern(expression) if expression else None
-    except re.error as error:
-        raise ConfigError(
-            f"{component.place}.regex is not a regular expression: {error}", guidance="correct it"
-        ) from None
+    pattern = pattern_of(text(component.regex, variables), f"{component.place}.regex")
 
     def read(response: Response) -> float | None:
         header = response.headers.get(name, "")

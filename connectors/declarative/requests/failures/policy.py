@@ -68,8 +68,9 @@ class ResponseFilter:
         self._component = component
         self._config = config
         self._statuses = frozenset(component.http_codes or ())
-        self._predicate = component.predicate if _text(component.predicate) else None
-        self._contained = _text(component.error_message_contains)
+        predicate = component.predicate
+        self._predicate = predicate if predicate is not None and predicate.text else None
+        self._contained = component.error_message_contains or ""
 
     def match(self, response: Response) -> Resolution | None:
         """Return what follows from a response; None if it does not match."""
@@ -120,10 +121,6 @@ def _message_in(value: Any, depth: int = 0) -> str | None:
         named = next((value[name] for name in _MESSAGES if value.get(name)), None)
         return _message_in(named, depth + 1)
     return None
-
-
-def _text(message: Any) -> str:
-    return message.text if isinstance(message, Template) else message or ""
 
 
 ErrorHandler = components.DefaultErrorHandler | components.CompositeErrorHandler

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from connectors.declarative.requests.decoding.json_body import number
 from connectors.sdk.encoding import encode
 from elt_assets.protocol.airbyte.json_schema import local
 
@@ -170,13 +171,9 @@ def _number(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        number = float(value)
-        exact = Decimal(value.strip())
+        return number(value.strip()) if math.isfinite(float(value)) else value
     except (ValueError, InvalidOperation):
         return value
-    if not math.isfinite(number):
-        return value
-    return number if Decimal(repr(number)) == exact else exact
 
 
 def _integer(value: Any) -> Any:
