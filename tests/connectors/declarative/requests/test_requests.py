@@ -397,13 +397,6 @@ def test_parameters_are_added_to_those_of_a_url(
     assert options.with_query(url, params) == found
 
 
-def test_a_request_to_a_metadata_service_is_refused(reading: Reading) -> None:
-    written = 'requester: {url: "http://169.254.169.254/latest/meta-data", path: null}'
-    error = reading.error(written)
-    assert isinstance(error, ConfigError)
-    assert "a request to '169.254.169.254' is refused" in error.message
-
-
 def test_the_time_outs_of_a_requester_are_those_of_its_requests(reading: Reading) -> None:
     def answer(_: Any) -> Any:
         time.sleep(0.3)
