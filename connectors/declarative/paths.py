@@ -60,12 +60,8 @@ def value_at(body: Any, path: Path, default: Any = None) -> Any:
         if len(values) > 1:
             raise AmbiguousPath("/".join(path))
         return values[0] if values else default
-    found_value = body
-    for part in path:
-        found_value = child(found_value, part)
-        if found_value is MISSING:
-            return default
-    return found_value
+    value = value_at_names(body, path)
+    return default if value is MISSING else value
 
 
 def values_at(body: Any, path: Path) -> list[Any]:
