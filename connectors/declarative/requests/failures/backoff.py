@@ -97,9 +97,10 @@ def _header_reader(component: Any, config: Mapping[str, Any]) -> Callable[[Respo
         header = response.headers.get(name, "")
         match = pattern.match(header) if pattern else None
         try:
-            return float(match.group() if match else header)
+            number = float(match.group() if match else header)
         except ValueError:
             return None
+        return number if math.isfinite(number) else None
 
     return read
 

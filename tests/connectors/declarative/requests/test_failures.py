@@ -194,6 +194,12 @@ def test_a_filter_without_an_action_does_not_match(reading: Reading) -> None:
         ),
         ("{type: WaitTimeFromHeader, header: X-Wait}", {}, [1.0, 2.0]),
         ("{type: WaitTimeFromHeader, header: X-Wait}", {"X-Wait": "soon"}, [1.0, 2.0]),
+        ("{type: WaitTimeFromHeader, header: X-Wait}", {"X-Wait": "-7"}, [1.0, 2.0]),
+        (
+            "{type: WaitUntilTimeFromHeader, header: X-Reset, min_wait: 5}",
+            {"X-Reset": "inf"},
+            [5.0, 5.0],
+        ),
         (
             "{type: WaitUntilTimeFromHeader, header: X-Reset}",
             {"X-Reset": str(int(NOON.timestamp()) + 30)},
