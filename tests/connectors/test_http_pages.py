@@ -477,6 +477,18 @@ def test_a_name_without_a_value_is_an_error_but_in_another_language() -> None:
         fill({"variables": ["{strat}"]}, find_values(), is_text=True)
 
 
+@pytest.mark.parametrize(
+    "template", ["{start:seconds}", "{end:iso}", "a{start:}", "{store:d}", "{stores.id:%d}"]
+)
+def test_a_form_that_there_is_not_is_an_error_but_in_another_language(template: str) -> None:
+    values = find_values(Window("2026-01-02", partition={"store": 1}, parent={"id": 1}), "stores")
+    with pytest.raises(SystemFailure, match=r"(?s)no form .*write .*\{start:epoch\} for seconds"):
+        fill([template], values)
+    with pytest.raises(SystemFailure, match="no form"):
+        fill_path(template, values)
+    assert fill(f"query {template}", values, is_text=True) == f"query {template}"
+
+
 def test_only_what_is_named_is_asked_for() -> None:
     for template, asked in (
         ("x", (False, False)),
