@@ -302,12 +302,19 @@ def make_schema(stream: DeclaredStream) -> Mapping[str, Any]:
     """Return the JSON schema of a stream's records, with the fields of its parent.
 
     Raises:
-        SystemFailure: the fields of the parent cannot be used.
+        SystemFailure: it lacks the replication key, or the fields of the parent cannot be used.
     """
     schema, parent = stream.json_schema, stream.parent
+    own, key = schema.get("properties") or {}, stream.replication_key
+    inherited = () if parent is None else parent.fields.values()
+    if own and key is not None and key not in own and key not in inherited:
+        raise SystemFailure(
+            f"the schema of stream {str(stream.id)!r} has no field {key!r}, which is its replication key; it "
+            f"has {', '.join(map(repr, [*own, *inherited]))}",
+            guidance="set `replication_key` to one of these, or add the field to `json_schema`",
+        )
     if parent is None or not parent.fields:
         return schema
-    own = schema.get("properties") or {}
     declared = make_schema(parent.stream).get("properties") or {}
     for inner, name in parent.fields.items():
         if declared and inner not in declared:

@@ -1,38 +1,5 @@
-"""Runs commands of `elt` in this process."""
+"""A name of `tests.support.elt` that tests of connectors import from here."""
 
-from __future__ import annotations
+from tests.support.elt import Elt
 
-import json
-from dataclasses import dataclass
-from typing import Any
-
-import pytest
-
-from elt_assets.cli import main
-
-
-@dataclass
-class Elt:
-    """`elt` as a user runs it; the environment of the test's project must be in force."""
-
-    capture: pytest.CaptureFixture[str]
-
-    def __call__(self, *words: str, code: int = 0) -> str:
-        """Return the text that it prints on stdout, or on stderr if it fails."""
-        assert main(words) == code
-        output = self.capture.readouterr()
-        return output.out if code == 0 else output.err
-
-    def json(self, *words: str, code: int = 0) -> Any:
-        """The one document on stdout."""
-        assert main([*words, "--json"]) == code
-        return json.loads(self.capture.readouterr().out)
-
-    def refuse(self, *words: str, code: int = 2) -> dict[str, Any]:
-        """The error on stderr; stdout is empty."""
-        assert main([*words, "--json"]) == code
-        output = self.capture.readouterr()
-        assert output.out == ""
-        error: dict[str, Any] = json.loads(output.err)["error"]
-        assert set(error) == {"failure_type", "message", "guidance", "detail"}
-        return error
+__all__ = ["Elt"]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from connectors.sdk import Parent, Stream, Window
 from connectors.sdk.items import Context, Record
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
-from tests.connectors.support import call, catalog, errors, records
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.singer.catalog import read_catalog, selection
+from tests.connectors.support import call, catalog, errors, output_of, records
 from tests.connectors.test_ranges import Table, configure, last_state, read, rows, states
 from tests.connectors.test_unusual_keys import Shop
 
@@ -226,6 +227,28 @@ def test_a_parent_of_another_state_is_read_for_itself(tmp_path: Path) -> None:
     orders = OrderStream(data, parent)
     call(Shop(parent, orders), tmp_path, "read", **files, state=of_shops)
     assert orders.shops_read == [1]  # the state of the orders was reset, that of the shops was not
+
+
+def test_a_tap_whose_catalog_was_selected_by_a_platform_reads_only_what_has_changed(
+    tmp_path: Path,
+) -> None:
+    data = Shops()
+    data.change(1)
+    data.change(2)
+    orders = make_orders(data)
+    source = Shop(orders)
+    _, output = output_of(source, tmp_path, "--discover", config={})
+    [stream] = read_catalog(output).streams
+    assert (stream.source_defined_cursor, stream.default_cursor_field) == (True, None)
+    selected = selection([ConfiguredStream(stream, INCREMENTAL)])
+    saved: Json = {}
+    for changes, shops in (([], [1, 2]), ([2], [2]), ([], [])):
+        for shop in changes:
+            data.change(shop)
+        orders.shops_read.clear()
+        code, messages = call(source, tmp_path, config={}, catalog=selected, **saved)
+        assert (code, orders.shops_read) == (0, shops)
+        saved = {"state": [m["value"] for m in messages if m["type"] == "STATE"][-1]}
 
 
 def test_a_stream_without_a_suitable_parent_is_an_error() -> None:

@@ -321,6 +321,26 @@ def test_a_child_stream_is_read_for_each_record_of_its_parent(
     assert "/page/stores/a%2Fb%20%3F/orders" in {request.path for request in api.requests}
 
 
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({"path": "stores/{stores.ident}/orders"}, "names {stores.ident}, .* has 'id', 'updated"),
+        ({"params": {"of": "{stores.ident.no}"}}, "names {stores.ident.no}, .* has 'id'"),
+        ({"replication_key": "updated"}, "no field 'updated', .* it has 'id', 'updated_at'"),
+    ],
+)
+def test_a_field_that_no_schema_has_is_an_error_before_a_request(
+    attributes: Json, reason: str, api: JsonApi, client: HttpClient
+) -> None:
+    stream = StoreOrders(client)
+    stream.parent = Parent(Stores(client), {"id": "store_id"})
+    for name, value in attributes.items():
+        setattr(stream, name, value)
+    with pytest.raises(SystemFailure, match=reason):
+        incremental(stream, "2024-01-01T00:00:00Z")
+    assert not api.requests
+
+
 def test_a_missing_child_may_be_ignored(api: JsonApi) -> None:
     api.resources.update({"stores/1/orders": ORDERS[:1]})
     with HttpClient(api.url, retry=RetryPolicy(ignored_statuses={404})) as client:

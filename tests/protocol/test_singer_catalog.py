@@ -79,6 +79,14 @@ def metadata(tap_entry: dict[str, Any], *breadcrumb: str) -> dict[str, Any]:
         ({}, {"replication_key": "at"}, ["full_refresh", "incremental"], ["at"], None),
         ({"replication-method": "LOG_BASED"}, {}, ["full_refresh", "incremental"], None, True),
         ({}, {"replication_method": "LOG_BASED"}, ["full_refresh", "incremental"], None, True),
+        (
+            {"forced-replication-method": "INCREMENTAL"},
+            {}, ["full_refresh", "incremental"], None, True,
+        ),
+        (
+            {"forced-replication-method": "INCREMENTAL", "valid-replication-keys": ["id", "at"]},
+            {}, ["full_refresh", "incremental"], None, None,
+        ),
     ],
 )  # fmt: skip
 def test_sync_modes_and_cursor_are_read_from_the_metadata(

@@ -63,7 +63,7 @@ def _find_inexact(texts: pa.Array, values: pa.Array) -> pa.Array | None:
 
     The shortest text of a double is compared with a text that is long enough to have more.
     """
-    is_long = pc.greater(pc.utf8_length(texts), _EXACT).fill_null(False)
+    is_long = pc.greater(pc.binary_length(texts), _EXACT).fill_null(False)
     if not pc.any(is_long).as_py():
         return None
     rows = np.flatnonzero(is_long.to_numpy(zero_copy_only=False))

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from connectors.sdk.declared_stream import DESCENDING, find_key
+from connectors.sdk.declared_stream import DESCENDING, find_key, make_schema
 from connectors.sdk.http.body import Path, records_at
 from connectors.sdk.http.client import HttpClient, is_ignored
 from connectors.sdk.http.detection import DetectedPages
@@ -18,6 +18,7 @@ from connectors.sdk.items import Record, Window
 from connectors.sdk.ranges import is_past
 from connectors.sdk.saved_config import merge_objects
 from connectors.sdk.stream import Stream
+from elt_assets.errors import SystemFailure
 
 _NO_CONTENT = 204
 
@@ -95,7 +96,7 @@ class HttpStream(Stream):
             # Before the records are yielded: their consumer may change them, and so the decoded body.
             request = paginator.following(page)
             if request is not None:
-                guard.check(page, request)
+                guard.check(response, records, request)
             del response, page  # the records are enough
             yield records
 
@@ -124,5 +125,14 @@ class HttpStream(Stream):
             return needed
         prefix = f"{self.parent.stream.name}."
         templates = [self.path, dict(self.params), dict(self.headers), self.json]
-        names = (name for name in list_names(templates) if name.startswith(prefix))
+        names = [name for name in list_names(templates) if name.startswith(prefix)]
+        declared = make_schema(self.parent.stream).get("properties") or {}
+        for name in names if declared else ():
+            field = name.removeprefix(prefix)
+            if field not in declared and field.partition(".")[0] not in declared:
+                raise SystemFailure(
+                    f"stream {str(self.id)!r} names {{{name}}}, and the schema of its parent has "
+                    f"{', '.join(map(repr, declared))}",
+                    guidance="correct the name, or add the field to the parent's `json_schema`",
+                )
         return needed | {name.removeprefix(prefix) for name in names}

@@ -29,6 +29,7 @@ MISSING = object()
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\-]*)(?::([^{}]*))?\}")
 _UNUSABLE = ("", ".", "..")
 """Texts that change the meaning of a path, if they stand alone between two slashes."""
+_TIMES = ("start", "end")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - all times here are in UTC
 _PICOSECONDS = 10**12
 _UNITS = {"epoch": _PICOSECONDS, "epoch_ms": 10**9}
@@ -49,7 +50,7 @@ class Values:
     def has(self, name: str) -> bool:
         """Return whether there is such a value."""
         parent, _, _ = name.partition(".")
-        return name in ("start", "end") or name in self._window.partition or parent == self._parent
+        return name in _TIMES or name in self._window.partition or parent == self._parent
 
     def find(self, name: str, form: str | None) -> Any:
         """Return a value in a form; None for that of the window."""
@@ -99,7 +100,11 @@ def fill(template: Any, values: Values, *, is_text: bool = False) -> Any:
     if whole is not None:
         value = _find(template, whole, values)
         return MISSING if value is None else value
-    named = [m for m in _PLACEHOLDER.finditer(template) if not is_text or values.has(m[1])]
+    named = [
+        m
+        for m in _PLACEHOLDER.finditer(template)
+        if not is_text or (values.has(m[1]) and _has_form(m))
+    ]
     filled_values = {match[0]: _find(template, match, values) for match in named}
     if None in filled_values.values():
         return MISSING
@@ -140,7 +145,19 @@ def _find(template: str, match: re.Match[str], values: Values) -> Any:
             guidance="write {start}, {end}, the name of a value of the partition, or the names of the parent "
             "and of its field, as in {stores.id}",
         )
+    if not _has_form(match):
+        raise SystemFailure(
+            f"{template!r} cannot be filled: there is no form {form!r} of {name!r}",
+            guidance="write a form of {start} or {end} as {start:%Y-%m-%d}, {start:epoch} for seconds, or "
+            "{start:epoch_ms}; other values have none",
+        )
     return values.find(name, form)
+
+
+def _has_form(match: re.Match[str]) -> bool:
+    """Return whether a placeholder has a form that there is, or none."""
+    name, form = match[1], match[2]
+    return form is None or (name in _TIMES and (form in _UNITS or "%" in form))
 
 
 def _write_time(value: Any, form: str | None, *, rounds_up: bool) -> Any:

@@ -23,7 +23,8 @@ from elt_assets.protocol.singer.catalog import (
     metadata_list,
 )
 
-_METHODS = {FULL_TABLE: FULL_REFRESH, "INCREMENTAL": INCREMENTAL}
+_INCREMENTAL = "INCREMENTAL"
+_METHODS = {FULL_TABLE: FULL_REFRESH, _INCREMENTAL: INCREMENTAL}
 
 Excluded = dict[str, "Excluded | None"]
 """The fields that are not selected, by name: None for the whole field, or those inside of it."""
@@ -64,15 +65,16 @@ def stream_name(stream: Stream) -> str:
 def catalog_entry(stream: Stream) -> Entry:
     """Return a stream's entry of the catalog that `--discover` prints. Everything is selected by default."""
     name, schema = stream_name(stream), dict(make_schema(stream))
-    key, cursor = _key_properties(stream), _cursor(stream)
+    key, cursor, methods = _key_properties(stream), _cursor(stream), _methods(stream)
     root: dict[str, Any] = {"inclusion": "available", "selected-by-default": True}
     root["table-key-properties"] = key
     entry: Entry = {"tap_stream_id": name, "stream": name, "schema": schema, "key_properties": key}
+    entry["replication_method"] = methods[0]
     if cursor is None:
-        root["forced-replication-method"] = entry["replication_method"] = FULL_TABLE
+        root["forced-replication-method"] = methods[0]
     else:
         root["valid-replication-keys"] = [cursor]
-        entry["replication_key"], entry["replication_method"] = cursor, "INCREMENTAL"
+        entry["replication_key"] = cursor
     metadata: dict[Breadcrumb, dict[str, Any]] = {(): root}
     for field in schema.get("properties") or {}:
         inclusion = "automatic" if field in {*key, cursor} else "available"
@@ -114,15 +116,14 @@ def _select(
     stream: Stream, entry: Entry, metadata: Mapping[Breadcrumb, Mapping[str, Any]]
 ) -> SelectedStream:
     root = metadata.get((), {})
-    cursor = _cursor(stream)
-    default = FULL_TABLE if cursor is None else "INCREMENTAL"
-    method = root.get("replication-method") or entry.get("replication_method") or default
+    cursor, methods = _cursor(stream), _methods(stream)
+    method = root.get("replication-method") or entry.get("replication_method") or methods[0]
     key = root.get("replication-key") or entry.get("replication_key")
-    is_known = method == FULL_TABLE or (method in _METHODS and cursor is not None)
-    if not is_known or (method != FULL_TABLE and key not in (None, cursor)):
+    if method not in methods or (method == _INCREMENTAL and key not in (None, cursor)):
+        with_key = f" with {cursor!r}" if cursor else ""
         raise ConfigError(
             f"the catalog requests stream {stream_name(stream)!r} by {method} with replication key {key!r}, "
-            f"but it can be read by FULL_TABLE{f' or INCREMENTAL with {cursor!r}' if cursor else ''}",
+            f"but it can be read by {' or '.join(methods)}{with_key}",
             guidance="correct `replication-method` and `replication-key` in the catalog's metadata",
         )
     configured = ConfiguredStream(stream=stream.describe(), sync_mode=_METHODS[method])
@@ -139,6 +140,14 @@ def _key_properties(stream: Stream) -> list[str]:
     """Return the primary key; empty if a part of it is inside of an object, which Singer cannot express."""
     paths = stream.describe().source_defined_primary_key or []
     return [path[0] for path in paths] if all(len(path) == 1 for path in paths) else []
+
+
+def _methods(stream: Stream) -> list[str]:
+    """Return the replication methods of a stream, its own first. Without a cursor that Singer can express, it
+    is incremental only if it finds itself what is new."""
+    described = stream.describe()
+    finds_new = INCREMENTAL in described.sync_modes and bool(described.source_defined_cursor)
+    return [_INCREMENTAL, FULL_TABLE] if finds_new or _cursor(stream) is not None else [FULL_TABLE]
 
 
 def _cursor(stream: Stream) -> str | None:

@@ -34,6 +34,7 @@ ALL_ENTRIES = "singer_catalog"
 """The property of a stream that contains the entries of all streams of its tap; the streams share it."""
 FULL_TABLE = "FULL_TABLE"
 LOG_BASED = "LOG_BASED"
+_INCREMENTAL = "INCREMENTAL"
 _MAX_QUOTED = 2_000
 """Maximum number of bytes of an output that an error quotes."""
 
@@ -65,11 +66,12 @@ def _stream(entry: Entry) -> AirbyteStream:
     key = metadata.get("table-key-properties") or metadata.get("view-key-properties")
     is_logged = _is_log_based(entry, metadata)
     cursor = None if is_logged else _cursor(entry, metadata)
+    finds_new = is_logged or _finds_new(entry, metadata)
     return AirbyteStream(
         name=_name(entry),
         json_schema=json_schema(entry.get("schema") or {}),
         supported_sync_modes=_sync_modes(entry, metadata, cursor),
-        source_defined_cursor=True if is_logged else None,
+        source_defined_cursor=True if finds_new else None,
         default_cursor_field=None if cursor is None else [cursor],
         source_defined_primary_key=key_paths(key or entry.get("key_properties")),
         extra={ENTRY: _raw(entry)},
@@ -98,6 +100,14 @@ def _method(entry: Entry, metadata: Mapping[str, Any]) -> str | None:
 
 def _is_log_based(entry: Entry, metadata: Mapping[str, Any]) -> bool:
     return _method(entry, metadata) == LOG_BASED
+
+
+def _finds_new(entry: Entry, metadata: Mapping[str, Any]) -> bool:
+    """Return whether the tap finds itself what is new, without a replication key: it forces INCREMENTAL, and
+    names no key."""
+    is_forced = metadata.get("forced-replication-method") == _INCREMENTAL
+    names_key = _cursor(entry, metadata) or metadata.get("valid-replication-keys")
+    return is_forced and not names_key
 
 
 def _cursor(entry: Entry, metadata: Mapping[str, Any]) -> str | None:
@@ -276,13 +286,15 @@ def _replication(
     if _is_log_based(entry, metadata):
         return LOG_BASED, None
     cursor = stream.cursor
+    if not cursor and _finds_new(entry, metadata):
+        return _INCREMENTAL, None
     if len(cursor) != 1:
         raise ConfigError(
             f"stream {stream.stream.name!r}: the cursor of a tap must be a single top-level field, "
             f"but it is {'.'.join(cursor) or 'none'}",
             guidance="set `cursor_field: [<field>]`",
         )
-    return "INCREMENTAL", cursor[0]
+    return _INCREMENTAL, cursor[0]
 
 
 def _fields(

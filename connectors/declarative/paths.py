@@ -60,18 +60,14 @@ def value_at(body: Any, path: Path, default: Any = None) -> Any:
         if len(values) > 1:
             raise AmbiguousPath("/".join(path))
         return values[0] if values else default
-    found_value = body
-    for part in path:
-        found_value = child(found_value, part)
-        if found_value is MISSING:
-            return default
-    return found_value
+    value = value_at_names(body, path)
+    return default if value is MISSING else value
 
 
 def values_at(body: Any, path: Path) -> list[Any]:
     """Return all values that match a path, in the order of the document."""
     if ANY_NUMBER in path:
-        return [value for place, value in _walk(body) if matches(place, path)]
+        return [value for place, value in walk(body) if matches(place, path)]
     return list(_values(body, path))
 
 
@@ -117,7 +113,7 @@ def delete(record: Any, path: Path, condition: Condition | None = None) -> None:
         if parent is not MISSING:
             _remove(parent, path[-1])
         return
-    for place, value in list(_walk(record)):
+    for place, value in list(walk(record)):
         if condition is None:
             is_chosen = matches(place, path)
         else:
@@ -185,12 +181,12 @@ def _children(node: Any) -> Iterator[tuple[str, Any]]:
             yield _Number(number, len(node)), value
 
 
-def _walk(node: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def walk(node: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield all places below a value: first its own fields, then what is below each of them."""
     for name, value in _children(node):
         yield (*place, name), value
     for name, value in _children(node):
-        yield from _walk(value, (*place, name))
+        yield from walk(value, (*place, name))
 
 
 def _index(node: list[Any], part: str) -> int | None:
