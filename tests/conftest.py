@@ -17,7 +17,10 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.orchestration.resources import SparkResource
 from tests.support import examples
 from tests.support.dagster_caches import caches
+from tests.support.elt import elt, own
 from tests.support.project import REPOSITORY, Project
+
+__all__ = ["elt", "own"]
 
 HERE = Path(__file__).parent
 INSTANCE = """

@@ -27,8 +27,9 @@ from connectors.declarative.source import ManifestSource
 from connectors.declarative.stream import ManifestStream
 from connectors.sdk import run
 from examples import carrier_api as api
+from tests.support.elt import Elt
 from tests.support.examples import examples
-from tests.support.project import BIN, REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project
 
 FOLDER = REPOSITORY / "elt_assets" / "defs" / "carrier"
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
@@ -219,23 +220,24 @@ def _unique(scans: Sequence[Json]) -> set[tuple[str, str, str]]:
     return {(each["parcel_id"], each["status"], each["depot_id"]) for each in scans}
 
 
+@pytest.fixture
+def demo(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connections of the repository, with a home of the test's own."""
+    monkeypatch.delenv("ELT_DEFS")
+    monkeypatch.chdir(REPOSITORY)
+
+
 @pytest.mark.process
-def test_the_source_follows_the_rules_of_its_protocol(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("demo")
+def test_the_source_follows_the_rules_of_its_protocol(
+    elt: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     midnight = api.present().replace(hour=0, minute=0, second=0, microsecond=0)
     config = {"start_date": (midnight - timedelta(days=10)).strftime(api.TIME)}
-    environment = Project(tmp_path).environment
-    del environment["ELT_DEFS"]
     with api.serve(KEY, lambda: midnight) as url:
-        command = ["test-connector", "carrier", "--cuts", "1", "--config", json.dumps(config)]
-        done = subprocess.run(
-            [str(BIN / "elt"), *command],
-            env={**environment, "CARRIER_URL": url, "CARRIER_KEY": KEY},
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
+        monkeypatch.setenv("CARRIER_URL", url)
+        monkeypatch.setenv("CARRIER_KEY", KEY)
+        elt("test-connector", "carrier", "--cuts", "1", "--config", json.dumps(config))
 
 
 ASK = (
@@ -321,21 +323,7 @@ def test_a_command_that_does_not_exist_is_reported() -> None:
 
 
 @pytest.mark.process
-def test_connections_load_without_the_api_and_an_error_names_what_is_missing(
-    tmp_path: Path,
-) -> None:
-    environment = Project(tmp_path).environment
-    del environment["ELT_DEFS"]
-    for words, code, text in (
-        (["validate", "carrier"], 0, "valid carrier"),
-        (["check", "carrier"], 2, "CARRIER_URL, which is not set"),
-    ):
-        done = subprocess.run(
-            [str(BIN / "elt"), *words],
-            env=environment,
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, text in done.stdout + done.stderr) == (code, True), done
+@pytest.mark.usefixtures("demo")
+def test_connections_load_without_the_api_and_an_error_names_what_is_missing(elt: Elt) -> None:
+    assert "valid carrier" in elt("validate", "carrier")
+    assert "CARRIER_URL, which is not set" in elt.refuse("check", "carrier")["message"]

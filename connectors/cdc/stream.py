@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from connectors.cdc.reader import ReadScope
 from connectors.cdc.texts import UPDATED_AT
+from connectors.sdk.columns.types import INT64, TIMESTAMP_UTC
 from connectors.sdk.groups import GroupItem, GroupState, StreamGroup
 from connectors.sdk.slices import SlicedStream
 from elt_assets.protocol.airbyte.catalog import (
@@ -25,11 +26,6 @@ from elt_assets.protocol.airbyte.catalog import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TIME = {
-    "type": ["string", "null"],
-    "format": "date-time",
-    "airbyte_type": "timestamp_with_timezone",
-}
 _CHANGES, _READ = "connectors.cdc.changes", "connectors.cdc.read"
 
 
@@ -62,7 +58,8 @@ class LogStream(SlicedStream):
         self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
         self.source_defined_cursor = True
         self.cursor_field = [self.cursor]
-        added = {self.cursor: {"type": ["integer", "null"]}, UPDATED_AT: _TIME, DELETED_AT: _TIME}
+        time = TIMESTAMP_UTC.describe()
+        added = {self.cursor: INT64.describe(), UPDATED_AT: time, DELETED_AT: time}
         properties = {**self.json_schema["properties"], **added}
         self.json_schema = {**self.json_schema, "properties": properties}
 

@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from connectors.declarative import paths
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.evaluation.literals import types_of
 from connectors.declarative.manifest.evaluation.sandbox import allow_changes
 from connectors.declarative.manifest.template import Template, TemplateMap, value
-from connectors.declarative.requests.records import paths
 from connectors.sdk.http.addresses import hosts_in
 from connectors.sdk.saved_config import report_config
 from elt_assets.errors import ConfigError

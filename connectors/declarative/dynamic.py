@@ -10,20 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from connectors.declarative import paths
 from connectors.declarative.cursors.cursor import read_slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.components import DeclarativeStream
 from connectors.declarative.manifest.evaluation.literals import types_of
 from connectors.declarative.manifest.loader import Manifest, Refusal
 from connectors.declarative.manifest.report import ManifestError
-from connectors.declarative.requests import Environment, build_retriever
-from connectors.declarative.requests.records import paths
+from connectors.declarative.requests.building import build_retriever
+from connectors.declarative.requests.environment import Environment
 from connectors.declarative.stream import Readers
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 
 Values = Mapping[str, Any]
 """The variables of one stream: `components_values`, and those of the slice."""
-Path = tuple[str, ...]
 
 _NAME = ["name"]
 
@@ -185,23 +185,13 @@ def _apply(
 
 def _replace(content: dict[str, Any], path: Sequence[str], value: Any) -> None:
     """Replace all values that match a path."""
-    places: list[Path] = [tuple(path)]
+    places: list[tuple[str, ...]] = [tuple(path)]
     if any(map(paths.is_glob, path)):
-        places = [place for place in _places(content) if paths.matches(place, path)]
+        places = [place for place, _ in paths.walk(content) if paths.matches(place, path)]
     for *above, name in places:
         parent = paths.value_at_names(content, above)
         if paths.child(parent, name) is not paths.MISSING:
             parent[int(name) if isinstance(parent, list) else name] = value
-
-
-def _places(node: Any, path: Path = ()) -> Iterator[Path]:
-    """Yield the places of all values: first those directly in a value, then those within each of them."""
-    inner = dict(enumerate(node)) if isinstance(node, list) else node
-    if isinstance(inner, dict):
-        for name in inner:
-            yield (*path, str(name))
-        for name, value in inner.items():
-            yield from _places(value, (*path, str(name)))
 
 
 def _quote_path(path: Sequence[str]) -> str:

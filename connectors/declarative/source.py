@@ -29,8 +29,9 @@ from connectors.declarative.manifest.components import (
 )
 from connectors.declarative.manifest.loader import Manifest, Refusal, find_refusal, load
 from connectors.declarative.manifest.template import Template
-from connectors.declarative.requests import Budget, Environment
-from connectors.declarative.requests.environment import TIMEOUT_SECONDS
+from connectors.declarative.requests.budgets import Budget
+from connectors.declarative.requests.environment import TIMEOUT_SECONDS, Environment
+from connectors.declarative.requests.expressions import read_number
 from connectors.declarative.stream import ManifestStream, Readers
 from connectors.sdk.config import validate
 from connectors.sdk.http.addresses import AddressGuard
@@ -226,18 +227,5 @@ def _jobs(source: DeclarativeSource, config: Mapping[str, Any]) -> int:
 
 
 def _number(setting: int | Template | None, config: Mapping[str, Any], place: str) -> int:
-    """Return a whole number of at least 1; 1 if the manifest does not have it.
-
-    Raises:
-        ConfigError: the manifest, or the config that it uses, does not give a number.
-    """
-    number: Any = setting
-    if isinstance(setting, Template):
-        number = setting.evaluate({"config": config})
-    try:
-        return 1 if number is None else max(1, int(number))
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"{place} does not give a whole number",
-            guidance="correct it, or the value of the config that it uses",
-        ) from None
+    """Return a whole number, at least 1; 1 if the manifest does not have it."""
+    return 1 if setting is None else max(1, int(read_number(setting, config, place)))

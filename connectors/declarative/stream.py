@@ -19,7 +19,10 @@ from connectors.declarative.cursors.settings import text_of
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.components import DeclarativeStream
-from connectors.declarative.requests import Environment, Retriever, build_retriever, load_schema
+from connectors.declarative.requests.building import build_retriever
+from connectors.declarative.requests.environment import Environment
+from connectors.declarative.requests.retriever import Retriever
+from connectors.declarative.requests.schemas import load_schema
 from connectors.sdk.http.failures import AccessRefused
 from connectors.sdk.items import Checkpoint, Context, Item, Page, Record, Warn
 from connectors.sdk.named_partitions import find_named_partitions

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
 import ssl
 import struct
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.errors import RefusedLogin, translate
+from connectors.sql.server import write_certificates
 from elt_assets.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -248,28 +246,15 @@ def _tls(config: MySqlConfig) -> ssl.SSLContext:
     try:
         if config.ssl_root_certificate is not None:
             context.load_verify_locations(cadata=config.ssl_root_certificate)
-        _load_client_certificate(context, config)
+        with write_certificates(config) as files:
+            if "ssl_key" in files:
+                context.load_cert_chain(files["ssl_certificate"], files["ssl_key"], password="")
     except (ssl.SSLError, ValueError):
         raise ConfigError(
             "a certificate or a key of the config cannot be read",
             guidance="correct `ssl_root_certificate`, `ssl_certificate` and `ssl_key` (without a password)",
         ) from None
     return context
-
-
-def _load_client_certificate(context: ssl.SSLContext, config: MySqlConfig) -> None:
-    """Load the client's certificate, from files that are removed: Python reads it from nothing else."""
-    if config.ssl_certificate is None or config.ssl_key is None:
-        return
-    folder = Path(tempfile.mkdtemp(prefix="elt-mysql-"))
-    try:
-        texts = {"certificate": config.ssl_certificate, "key": config.ssl_key.get_secret_value()}
-        for name, text in texts.items():
-            (folder / name).touch(mode=0o600)
-            (folder / name).write_text(text)
-        context.load_cert_chain(folder / "certificate", folder / "key", password="")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _text(value: bytes | None) -> str | None:

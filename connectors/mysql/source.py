@@ -8,9 +8,9 @@ from functools import partial
 from connectors.cdc.stream import LogGroup, list_taken
 from connectors.cdc.texts import describe_taken
 from connectors.mysql.config import LOG, MySqlConfig
+from connectors.mysql.dialect import quote_name, quote_texts
 from connectors.mysql.log.check import check_log, list_log_warnings
 from connectors.mysql.session import Session, open_session
-from connectors.mysql.sql import quote_name, quote_texts
 from connectors.mysql.stream import CURSOR, LogStream, TableStream
 from connectors.mysql.tables import Table, list_tables
 from connectors.sdk import Source, Stream

@@ -1,178 +1,186 @@
-"""The stream of a table or a view."""
+"""The stream of a table or a view: `connectors.sql.stream` has how it is read, and why nothing is lost.
+
+A snapshot cannot be shared between connections: START TRANSACTION WITH CONSISTENT SNAPSHOT makes another one
+in each. So ranges see the table at times of their own.
+
+A table that is altered or created again during a read has another time of creation: each slice compares it
+before and after its rows, because a range of an empty table is read without an error. TRUNCATE changes that
+time in MySQL; in MariaDB it does not, and is what DELETE of all rows is. A lock would keep it off, and with
+it, behind the statement that waits, everybody else who reads the table.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from connectors.cdc import stream
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.cursors import CursorRead, begin, is_indexed
-from connectors.mysql.reads import Division, Range, read_creation, require_creation, select
+from connectors.mysql.dialect import NUMBER, MySqlDialect, literal, quote_text
 from connectors.mysql.session import Session, open_session
-from connectors.mysql.sql import literal
-from connectors.mysql.tables import Column, Table
-from connectors.sdk import Checkpoint, Slice, SlicedStream
-from connectors.sdk.items import Estimate
+from connectors.mysql.tables import PRIMARY, Column, Table
+from connectors.sdk.columns.types import DATE32, TIMESTAMP, TIMESTAMP_UTC
 from connectors.sdk.slices import Part
-from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from connectors.sql.stream import Access, SqlStream, Where
+from elt_assets.errors import ConfigError, TransientError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 CURSOR = "_ab_cdc_cursor"
 """The field with the number of a change of the log."""
+_MAX_AHEAD = {TIMESTAMP_UTC: 1, TIMESTAMP: 15, DATE32: 39}
+"""Hours after which a value is past, in each time zone. A date is past when its day is."""
 
 
-class TableStream(SlicedStream):
+class TableStream(SqlStream):
     """The rows of a table.
 
     A table with a key (its primary key, or a unique index of columns that are not nullable) is read in ranges
-    of it; any other one as one slice, which cannot be resumed.
-    """
+    of it; any other one as one slice, which cannot be resumed."""
+
+    table: Table
 
     def __init__(self, config: MySqlConfig, table: Table):
         self._config = config
-        self._table = table
-        self.name = table.name
-        self.namespace = table.database
-        self.json_schema = table.schema()
-        self.primary_key = table.primary_key
-        self.is_resumable = table.key is not None
-        if any(column.kind.is_cursor for column in table.columns):
-            self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
+        session = partial(open_session, config)
+        super().__init__(Access(session, MySqlDialect(), config.slice_rows, config.lookback), table)
+        self.ends_with_state = self.is_resumable
 
-    def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
-        with self._open() as session:
-            created = self._require_same(session, state)
-            if configured.sync_mode == INCREMENTAL:
-                yield from self._read_new(session, configured, state, created)
-            else:
-                yield from self._refresh(session, state or {}, created)
+    def open(self) -> Any:
+        return open_session(self._config, f"{self.id} cannot be read from {self._config.place}")
 
-    def _require_same(self, session: Session, state: Mapping[str, Any] | None) -> str:
+    def find_stamp(self, session: Session, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return when the table was created or altered.
 
         Raises:
             ConfigError: that was after the read whose state is given.
         """
-        created = read_creation(session, self._table)
-        if state is not None and state.get("created", created) != created:
+        created = read_creation(session, self.table)
+        if state.get("created", created) != created:
             raise ConfigError(
                 f"{session.purpose}: the table was altered or created again since the read "
                 "that was interrupted",
                 guidance="reset the stream, so that it is read from the beginning",
             )
-        return created
-
-    def _refresh(self, session: Session, state: dict[str, Any], created: str) -> Iterator[Part]:
-        if not state.get("is_complete"):
-            yield from self._read_all(session, state, created)
-            if self._table.key is not None:
-                yield Checkpoint({"is_complete": True})
-
-    def _read_all(self, session: Session, state: dict[str, Any], created: str) -> Iterator[Part]:
-        """Yield the slices of all rows, and the states after which another read can go on."""
-        if self._table.rows is not None and "after" not in state:
-            yield Estimate(self._table.rows)
-        key = self._table.key
-        if key is None:
-            yield self._slice(Range("", None), created)
-            return
-        columns = [column for name in key.columns if (column := self._table.column(name))]
-        division = Division(self._table, columns)
-        if state.get("by", list(key.columns)) != list(key.columns):
-            raise self._make_key_error(session)
-        for part in division.ranges(session, self._config.slice_rows, state.get("after")):
-            yield self._slice(part, created)
-            if part.until is not None:
-                progress = {"by": list(key.columns), "after": part.until, "created": created}
-                yield Checkpoint(progress)
-
-    def _read_new(
-        self,
-        session: Session,
-        configured: ConfiguredStream,
-        state: dict[str, Any] | None,
-        created: str,
-    ) -> Iterator[Part]:
-        cursor = self._cursor(configured)
-        read = begin(session, self._table, cursor, state, self._config.lookback)
-        division = read.division
-        if division is None:
-            yield self._slice(Range(read.condition, None), created)
-        else:
-            if state is not None and state.get("by", _names(division)) != _names(division):
-                raise self._make_key_error(session)
-            yield from self._divide(session, read, division, created)
-        yield Checkpoint(read.final_state())
-
-    def _divide(
-        self, session: Session, read: CursorRead, division: Division, created: str
-    ) -> Iterator[Part]:
-        for part in division.ranges(session, self._config.slice_rows, read.after):
-            yield self._slice(part, created)
-            if part.until is not None:
-                yield Checkpoint(read.state_within(part.until, created))
-
-    def _slice(self, part: Range, created: str) -> Slice:
-        end = "the end" if part.until is None else ", ".join(part.until)
-        rows = None if part.until is None else self._config.slice_rows
-        return Slice(f"up to {end}", {"where": part.where, "created": created}, rows)
+        return {"created": created}
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        with self._open() as session:
-            require_creation(session, self._table, data["created"])
+        with self.open() as session:
+            self._require_creation(session, data["created"])
             yield from self.read_rows(session, data["where"])
-            require_creation(session, self._table, data["created"])
+            self._require_creation(session, data["created"])
 
     def read_rows(self, session: Session, where: str = "") -> Iterator[pa.RecordBatch]:
         """Yield the rows for which a condition holds as a session sees them; all by default."""
-        from connectors.mysql.convert import make_batch  # noqa: PLC0415 - `discover` needs no Arrow
+        from connectors.mysql.rows import convert_batch  # noqa: PLC0415 - `discover` needs no Arrow
 
-        columns = self._table.columns
-        names, kinds = [c.name for c in columns], [c.kind for c in columns]
-        for texts in session.columns(select(self._table, where)):
-            yield make_batch(names, kinds, texts)
+        for values in session.columns(self.make_select(where)):
+            yield convert_batch(self.table.columns, values)
 
-    def has_new_data(
-        self, configured: ConfiguredStream, state: dict[str, Any] | None
-    ) -> bool | None:
-        if configured.sync_mode != INCREMENTAL or state is None or state.get("value") is None:
-            return None
-        cursor = self._cursor(configured)
-        if state["cursor"] != cursor.name or not is_indexed(self._table, cursor):
-            return None
-        if state.get("rows") is None:  # rows with the same value may have come
-            return None
-        condition = f"{cursor.compared} > {literal(cursor.kind, state['value'])}"
-        with self._open() as session:
-            query = f"SELECT 1 FROM {self._table.quoted} WHERE {condition} LIMIT 1"
-            return bool(session.rows(query))
+    def _require_creation(self, session: Session, creation: str) -> None:
+        """Check that the table is what it was when the read began.
 
-    def _open(self) -> Any:
-        return open_session(self._config, f"{self.id} cannot be read from {self._config.place}")
-
-    def _cursor(self, configured: ConfiguredStream) -> Column:
-        path = configured.cursor_field or []
-        column = self._table.column(path[0]) if len(path) == 1 else None
-        if column is None or not column.kind.is_cursor:
-            usable = [column.name for column in self._table.columns if column.kind.is_cursor]
-            problem = f"{'.'.join(path)!r} cannot be its cursor" if path else "it has no cursor"
-            raise ConfigError(
-                f"stream {str(self.id)!r} cannot be read incrementally: {problem}",
-                guidance=f"set `cursor_field` to a column that grows, of: {', '.join(usable)}",
+        Raises:
+            TransientError: it was altered or created again.
+        """
+        if read_creation(session, self.table) != creation:
+            raise TransientError(
+                f"{session.purpose}: the table was altered or created again during the read",
+                guidance="run it again",
             )
-        return column
 
-    @staticmethod
-    def _make_key_error(session: Session) -> ConfigError:
-        return ConfigError(
-            f"{session.purpose}: the key or the index has changed since the read that was interrupted",
-            guidance="reset the stream, so that it is read from the beginning",
+    def make_progress(
+        self, key: Sequence[Column], after: Sequence[Any], stamp: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        return {"by": [column.name for column in key], "after": after, **stamp}
+
+    def choose_key(self, read: Mapping[str, Any]) -> Sequence[Column]:
+        """Return the columns by which an incremental read is divided.
+
+        The first read is divided by the key, which is how the rows are stored; a later one by an index of the
+        cursor, if there is one, so that only new rows are read.
+        """
+        cursor = self.table.column(read["cursor"])
+        if cursor is not None and read["low"] is not None and self.is_quick(cursor):
+            return [cursor]
+        return self.table.key_columns
+
+    def is_quick(self, cursor: Column) -> bool:
+        return any(index.columns[0] == cursor.name for index in self.table.indexes)
+
+    def quote_compared(self, column: Column) -> str:
+        return column.compared
+
+    def select_bound(self, column: Column) -> str:
+        return column.position
+
+    def encode_value(self, value: Any) -> str:
+        """Return the text of the server."""
+        return str(value)
+
+    def write_bound(self, where: Where, column: Column, bound: Any) -> str:
+        """Return a literal: the query is prepared without parameters."""
+        return literal(column.kind, str(bound))
+
+    def list_bounds(self, low: Any) -> dict[str, Any]:
+        """Return the bound; the server looks back from it."""
+        return {"low": low}
+
+    def write_start(self, where: Where, column: Column, read: Mapping[str, Any]) -> str:
+        lookback, value = self._config.lookback, self.write_bound(where, column, read["low"])
+        if lookback and column.type.is_time:
+            return f"{column.compared} >= {value} - INTERVAL {lookback} SECOND"
+        if lookback and column.kind.literal == NUMBER:
+            # A number that is not signed cannot be below zero, and its expression is an error.
+            return f"{column.compared} >= CAST({value} AS DECIMAL(65, 30)) - {lookback}"
+        return f"{column.compared} {'>' if read['is_closed'] else '>='} {value}"
+
+    def is_closed(self, session: Session, cursor: Column, state: Mapping[str, Any]) -> bool:
+        """Return whether all rows with the value of a state are read: a key has each value once."""
+        names = (cursor.name,)
+        if any(index.is_key and index.columns == names for index in self.table.indexes):
+            return True
+        rows = state.get("rows")
+        return rows is not None and self.count_rows(session, cursor, state["value"]) == rows
+
+    def count_rows(self, session: Session, cursor: Column, bound: Any) -> int | None:
+        if bound is None:
+            return None
+        value, is_past = literal(cursor.kind, bound), "TRUE"
+        if cursor.type.is_time:  # by the clock of the server
+            hours = f"TIMESTAMPDIFF(HOUR, {value}, UTC_TIMESTAMP())"
+            is_past = f"COALESCE({hours} >= {_MAX_AHEAD[cursor.type]}, TRUE)"
+        table = f"{self.table.quoted} WHERE {cursor.compared} = {value}"
+        ((count, past),) = session.rows(f"SELECT COUNT(*), {is_past} FROM {table}")
+        return int(count or 0) if past == "1" else None
+
+    def find_hint(self, key: Sequence[Column]) -> str:
+        """Return the hint to read by the primary key, if that is what the columns are."""
+        is_primary = tuple(column.name for column in key) == self.table.primary_key
+        return f" FORCE INDEX ({PRIMARY})" if is_primary else ""
+
+    def ask(self, session: Session, query: str, where: Where) -> Sequence[Sequence[Any]]:
+        return session.rows(query)
+
+
+def read_creation(session: Session, table: Table) -> str:
+    """Return when the table was created or altered; an empty text for a view.
+
+    Raises:
+        TransientError: there is no such table, though it was listed.
+    """
+    rows = session.rows(
+        "SELECT COALESCE(CREATE_TIME, '') FROM information_schema.TABLES WHERE TABLE_SCHEMA = "
+        f"{quote_text(table.database)} AND TABLE_NAME = {quote_text(table.name)}"
+    )
+    if not rows:
+        raise TransientError(
+            f"{session.purpose}: the table is gone",
+            guidance="run it again if it is being created; else run `elt discover`, and remove the stream",
         )
+    return str(rows[0][0])
 
 
 class LogStream(stream.LogStream, TableStream):
@@ -182,7 +190,7 @@ class LogStream(stream.LogStream, TableStream):
 
     @property
     def columns(self) -> Sequence[Column]:
-        return self._table.columns
+        return self.table.columns
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -194,10 +202,6 @@ class LogStream(stream.LogStream, TableStream):
         Args:
             progress: the last state; None to begin.
         """
-        with self._open() as session:
-            state = None if progress is None else dict(progress)
-            yield from self._read_all(session, state or {}, self._require_same(session, state))
-
-
-def _names(division: Division) -> list[str]:
-    return [column.name for column in division.columns]
+        with self.open() as session:
+            state = progress or {}
+            yield from self.read_all(session, state, self.find_stamp(session, state))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.kinds import Declaration, Kind, kind_of
+from connectors.mysql.dialect import Declaration, Kind, kind_of, quote_name, quote_texts
 from connectors.mysql.session import Row, Session
-from connectors.mysql.sql import quote_name, quote_texts
+from connectors.sql import tables
 
 _COLUMNS = (
     "TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, LOWER(DATA_TYPE), LOWER(COLUMN_TYPE), NUMERIC_PRECISION, "
@@ -29,40 +28,26 @@ TableId = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table. `type_name`: its type without sizes, in lower case."""
+class Column(tables.Column):
+    """A column of a table."""
 
-    name: str
-    kind: Kind
-    is_nullable: bool
-    comment: str
-    type_name: str
+    kind: Kind = field(kw_only=True)
+    type_name: str = field(kw_only=True)
+    """Its type without sizes, in lower case."""
 
     @property
     def quoted(self) -> str:
         return quote_name(self.name)
 
     @property
-    def select(self) -> str:
-        """The expression whose text is exact."""
-        return self.kind.select.format(self.quoted)
-
-    @property
     def position(self) -> str:
-        """The expression whose text `sql.literal` takes."""
+        """The expression whose text `dialect.literal` takes."""
         return self.kind.position.format(self.quoted)
 
     @property
     def compared(self) -> str:
         """The expression that is compared with such a literal."""
         return self.kind.compared.format(self.quoted)
-
-    def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the values. A zero date is null, whatever the column declares."""
-        schema = dict(self.kind.schema)
-        if "type" in schema:
-            schema["type"] = [schema["type"], "null"]
-        return {**schema, "description": self.comment} if self.comment else schema
 
 
 @dataclass(frozen=True)
@@ -75,45 +60,37 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table or a view. `rows`: about how many it has; None if that is unknown."""
+class Table(tables.Table[Column]):
+    """A table or a view."""
 
-    database: str
-    name: str
-    comment: str
-    rows: int | None
-    columns: tuple[Column, ...]
-    indexes: tuple[Index, ...]
-    is_logged: bool
+    indexes: tuple[Index, ...] = ()
+    is_logged: bool = False
     """Whether its rows are in the log as it has them: not a view, and no table with versions of its rows, or
     whose rows are elsewhere."""
+
+    @property
+    def database(self) -> str:
+        return self.schema_name or ""
 
     @property
     def quoted(self) -> str:
         return quote_name(self.database, self.name)
 
     @property
-    def primary_key(self) -> tuple[str, ...]:
-        return next((index.columns for index in self.indexes if index.name == PRIMARY), ())
+    def key_columns(self) -> Sequence[Column]:
+        """The columns of the index by which the table is divided: the primary key, or else another one."""
+        keys = [
+            (index.name != PRIMARY, columns)
+            for index in self.indexes
+            if index.is_key and (columns := self._list_divisible(index))
+        ]
+        return min(keys, key=lambda key: key[0], default=(False, []))[1]
 
-    def column(self, name: str) -> Column | None:
-        return next((column for column in self.columns if column.name == name), None)
-
-    @property
-    def key(self) -> Index | None:
-        """The index by which the table is divided: the primary key, or else another one."""
-        keys = [index for index in self.indexes if index.is_key and self._is_divisible(index)]
-        return min(keys, key=lambda index: index.name != PRIMARY, default=None)
-
-    def _is_divisible(self, index: Index) -> bool:
+    def _list_divisible(self, index: Index) -> list[Column]:
+        """Return the columns of an index; none if rows cannot be divided by one of them."""
         columns = [self.column(name) for name in index.columns]
-        return all(column is not None and column.kind.literal for column in columns)
-
-    def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of the table's rows."""
-        properties = {column.name: column.schema() for column in self.columns}
-        schema = {"type": "object", "properties": properties}
-        return {**schema, "description": self.comment} if self.comment else schema
+        divisible = [column for column in columns if column is not None and column.kind.literal]
+        return divisible if len(divisible) == len(columns) else []
 
 
 def list_tables(
@@ -142,9 +119,10 @@ def list_tables(
         Table(
             str(database),
             str(name),
-            "" if kind == "VIEW" else comment or "",
-            None if count is None else int(count),
             columns.get((str(database), str(name)), ()),
+            next((i.columns for i in indexes[str(database), str(name)] if i.name == PRIMARY), ()),
+            "" if kind == "VIEW" else comment,
+            _number(count),
             indexes[str(database), str(name)],
             kind == "BASE TABLE" and str(engine).upper() not in ELSEWHERE,
         )
@@ -166,10 +144,12 @@ def _list_columns(session: Session, where: str) -> dict[TableId, tuple[Column, .
             _number(scale),
             is_json=(database, table, f"json_valid({quote_name(name or '')})") in json_columns,
         )
-        column = Column(
-            name or "", kind_of(declared), nullable == "YES", comment or "", declared.data_type
+        kind, place = kind_of(declared), (str(database), str(table))
+        select = kind.select.format(quote_name(name or ""))
+        description = (kind.type, select, nullable == "YES", kind.is_cursor, comment)
+        columns[place].append(
+            Column(name or "", *description, kind=kind, type_name=declared.data_type)
         )
-        columns[str(database), str(table)].append(column)
     return {table: tuple(group) for table, group in columns.items()}
 
 

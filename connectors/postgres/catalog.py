@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from connectors.cdc.texts import UPDATED_AT
 from connectors.postgres.config import PostgresConfig
+from connectors.postgres.dialect import Kind, ServerType, kind_of, quote_name, quote_texts
 from connectors.postgres.session import Session
-from connectors.postgres.sql import quote_name, quote_texts
-from connectors.postgres.types import ColumnType, ServerType, column_type, json_schema
 from connectors.sdk.items import Warn
+from connectors.sql import tables
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
 
 TABLE, PARTITIONED, VIEW, MATERIALIZED, FOREIGN = "r", "p", "v", "m", "f"
@@ -67,20 +66,16 @@ ORDER BY 1, k.position
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table. `declared`: its type, as the server names it. `is_generated`: the server computes
-    its values. `has_labels`: it is an array of an enum."""
+class Column(tables.Column):
+    """A column of a table."""
 
-    name: str
-    kind: ColumnType
-    declared: str
-    description: str | None
+    kind: Kind = field(kw_only=True)
+    declared: str = field(kw_only=True)
+    """Its type, as the server names it."""
     is_generated: bool = False
+    """Whether the server computes its values."""
     has_labels: bool = False
-
-    @property
-    def expression(self) -> str:
-        return self.kind.select.format(quote_name(self.name))
+    """Whether it is an array of an enum."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +107,14 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table or view with the columns that the user may read.
+class Table(tables.Table[Column]):
+    """A table or view with the columns that the user may read."""
 
-    Attributes:
-        key: the names of its primary key.
-        condition: which of its rows are read, as SQL; empty for all.
-        is_alone: whether the rows of tables that inherit from it are not read as its own.
-    """
-
-    relation: Relation
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
+    relation: Relation = field(kw_only=True)
     condition: str = ""
+    """Which of its rows are read, as SQL; empty for all."""
     is_alone: bool = False
+    """Whether the rows of tables that inherit from it are not read as its own."""
 
     @property
     def is_lockable(self) -> bool:
@@ -145,14 +134,6 @@ class Table:
         gone = [name for name in fields if name not in own_names]
         if gone:
             yield Warn(f"columns of the catalog are gone, and not read: {', '.join(gone)}")
-
-    def schema(self) -> dict[str, Any]:
-        """Return the JSON schema of a row."""
-        properties = {c.name: json_schema(c.kind, c.description) for c in self.columns}
-        schema: dict[str, Any] = {"type": "object", "properties": properties}
-        if self.relation.description:
-            schema["description"] = self.relation.description
-        return schema
 
 
 def list_relations(
@@ -180,14 +161,17 @@ def describe_tables(session: Session, relations: Sequence[Relation], version: in
         server_type = ServerType(
             row["type"], row["modifier"], row["is_array"], row["is_composite"], version
         )
-        kind = column_type(server_type)
+        kind = kind_of(server_type)
         column = Column(
             row["name"],
-            kind,
-            row["declared"],
-            row["description"],
-            row["is_generated"],
-            row["has_labels"],
+            kind.type,
+            kind.select.format(quote_name(row["name"])),
+            is_ordered=kind.orders is not None,
+            comment=row["description"],
+            kind=kind,
+            declared=row["declared"],
+            is_generated=row["is_generated"],
+            has_labels=row["has_labels"],
         )
         columns.setdefault(row["oid"], []).append(column)
     keys: dict[int, list[str]] = {}
@@ -203,4 +187,6 @@ def describe_tables(session: Session, relations: Sequence[Relation], version: in
 def _table(relation: Relation, columns: list[Column], key: list[str]) -> Table:
     """Return a table. A key of which the user may not read all columns is none."""
     is_whole = {column.name for column in columns}.issuperset(key)
-    return Table(relation, tuple(columns), tuple(key) if is_whole else ())
+    names = (relation.schema, relation.name)
+    own_key = tuple(key) if is_whole else ()
+    return Table(*names, tuple(columns), own_key, relation.description, relation=relation)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from connectors.postgres.catalog import Relation, Table
 from connectors.postgres.config import CURSOR, PostgresConfig
+from connectors.postgres.dialect import quote_name, quote_texts
 from connectors.postgres.session import Session
-from connectors.postgres.sql import quote_name, quote_texts
 from elt_assets.errors import ConfigError, Problems
 
 OLDEST = 130000

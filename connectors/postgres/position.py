@@ -30,9 +30,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.cdc.texts import RESET
+from connectors.postgres.dialect import Kind, quote_name, quote_text
 from connectors.postgres.snapshot import Snapshot, TablePart
-from connectors.postgres.sql import quote_name, quote_text
-from connectors.postgres.types import ColumnType
 from elt_assets.errors import ConfigError
 
 _FORM = 1
@@ -153,7 +152,7 @@ def build_new_rows_condition(least: int, snapshot: Snapshot) -> str:
 
 def build_cursor_condition(
     column: str,
-    kind: ColumnType,
+    kind: Kind,
     position: Position,
     *,
     lookback: str | None,
@@ -178,7 +177,7 @@ def build_cursor_condition(
     return f"({name} > {last}{finite}) OR ({late})"
 
 
-def lookback_type(kind: ColumnType) -> str:
+def lookback_type(kind: Kind) -> str:
     """Return the type of a lookback for a cursor.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any
 from connectors.cdc.texts import RESET
 from connectors.postgres.catalog import Column, Table
 from connectors.postgres.config import CURSOR, PostgresConfig
+from connectors.postgres.dialect import quote_name
 from connectors.postgres.position import (
     Position,
     build_cursor_condition,
@@ -24,7 +25,6 @@ from connectors.postgres.snapshot import (
     export_snapshot,
     list_parts,
 )
-from connectors.postgres.sql import quote_name
 from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.items import Estimate, Warn
 from connectors.sdk.slices import Part
@@ -34,7 +34,7 @@ from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 
 def can_resume(table: Table, configured: ConfiguredStream) -> bool:
     """Return whether a read of a table that is interrupted can go on: see `position`."""
-    return configured.resumable and configured.deduplicates and bool(table.key)
+    return configured.resumable and configured.deduplicates and bool(table.primary_key)
 
 
 class TableRead:
@@ -255,15 +255,7 @@ class TableRead:
             return None
         if self._config.incremental != CURSOR and self._table.is_lockable:
             return None
-        path = self._configured.cursor
-        columns = {column.name: column for column in self._table.columns}
-        column = columns.get(path[0]) if len(path) == 1 else None
-        if column is None or column.kind.orders is None:
-            usable = [name for name, column in columns.items() if column.kind.orders is not None]
-            raise ConfigError(
-                f"{'.'.join(path) or 'no column'} cannot be the cursor of {self._table.relation.quoted}",
-                guidance=f"choose one of these columns: {', '.join(usable)}",
-            )
+        column = self._table.find_cursor(self._configured)
         if self._config.lookback is not None:
             lookback_type(column.kind)
         return column

@@ -6,17 +6,15 @@ of transactions.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.errors import connection_error, query_error
+from connectors.sql.server import write_certificates
 from elt_assets.errors import ConfigError, EltError, TransientError
 
 if TYPE_CHECKING:
@@ -38,6 +36,8 @@ SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings
 WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
 """
 """Lifts what may end a long transaction; the last one is new in version 17."""
+_FILES = {"ssl_root_certificate": "sslrootcert", "ssl_certificate": "sslcert", "ssl_key": "sslkey"}
+"""The names that libpq gives to the files of certificates."""
 _MAY_BE_PLAIN = ("disable", "allow", "prefer")
 """Values of `sslmode` with which a connection may have no TLS. A server, or somebody between, gets no
 password in clear text then: libpq sends it by default to whoever asks for it."""
@@ -224,7 +224,7 @@ def _connect(config: PostgresConfig) -> Iterator[Any]:
             f"the source postgres needs the module {error.name}, which is not installed",
             guidance="pip install 'elt-assets[postgres-source]'",
         ) from None
-    with _certificates(config) as files:
+    with write_certificates(config) as files:
         try:
             uri = _uri(config, files)
             if files:
@@ -233,8 +233,7 @@ def _connect(config: PostgresConfig) -> Iterator[Any]:
                 server = _find_server(uri)
                 connection = dbapi.Connection(server, AdbcConnection(server.database))
         except _driver_errors() as error:
-            place = f"{config.host}:{config.port}/{config.database}"
-            raise connection_error(error, place) from None
+            raise connection_error(error, f"{config.place}/{config.database}") from None
     try:
         yield connection
     finally:
@@ -252,7 +251,7 @@ def _uri(config: PostgresConfig, files: Mapping[str, str]) -> str:
         "application_name": "elt",
         "keepalives": "1",
         "keepalives_idle": "60",
-        **files,
+        **{_FILES[name]: path for name, path in files.items()},
     }
     if config.ssl_mode in _MAY_BE_PLAIN:
         options["require_auth"] = "!password"
@@ -261,32 +260,6 @@ def _uri(config: PostgresConfig, files: Mapping[str, str]) -> str:
     database = quote(config.database, safe="")
     query = urlencode(options, quote_via=quote)
     return f"postgresql://{user}@{host}:{config.port}/{database}?{query}"
-
-
-@contextmanager
-def _certificates(config: PostgresConfig) -> Iterator[dict[str, str]]:
-    """Write the certificates to files while a connection is opened: libpq reads only files."""
-    key = None if config.ssl_key is None else config.ssl_key.get_secret_value()
-    texts = {
-        "sslrootcert": config.ssl_root_certificate,
-        "sslcert": config.ssl_certificate,
-        "sslkey": key,
-    }
-    if not any(texts.values()):
-        yield {}
-        return
-    folder = Path(tempfile.mkdtemp(prefix="elt-pg-"))
-    try:
-        paths = {}
-        for name, text in texts.items():
-            if text is not None:
-                path = folder / name
-                path.touch(mode=0o600)
-                path.write_text(text)
-                paths[name] = str(path)
-        yield paths
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _driver_errors() -> tuple[type[Exception], ...]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.postgres.catalog import FOREIGN, Table
+from connectors.postgres.dialect import quote_name
 from connectors.postgres.session import Session
-from connectors.postgres.sql import quote_name
 
 RANGES_VERSION = 140000
 """The first version that reads a range of ctids without a read of the whole table."""

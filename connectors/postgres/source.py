@@ -16,6 +16,7 @@ from connectors.postgres.catalog import (
 )
 from connectors.postgres.check import check_access, list_warnings, read_version
 from connectors.postgres.config import LOG, PostgresConfig
+from connectors.postgres.dialect import quote_name
 from connectors.postgres.log.check import (
     PublishedTable,
     PublishedTables,
@@ -25,7 +26,6 @@ from connectors.postgres.log.check import (
 )
 from connectors.postgres.log.slot import drop_slot, hold_slot
 from connectors.postgres.session import Session, open_session
-from connectors.postgres.sql import quote_name
 from connectors.postgres.stream import LogStream, TableStream
 from connectors.sdk import Source, Stream
 from connectors.sdk.reports import report_warning

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from connectors.cdc import stream
 from connectors.postgres.catalog import LSN, Column, Table
 from connectors.postgres.config import LOG, XMIN, PostgresConfig
+from connectors.postgres.dialect import NOT_FINITE
 from connectors.postgres.reading import TableRead
 from connectors.postgres.session import Session, open_session
 from connectors.sdk import SlicedStream
@@ -29,7 +31,7 @@ from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, Confi
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_VALUES = "connectors.postgres.arrow_values"
+_CONVERSION = "connectors.sdk.columns.conversion"
 """The module is imported with the first batch: pyarrow is slow to import."""
 
 
@@ -42,12 +44,10 @@ class TableStream(SlicedStream):
         self.name = table.relation.name
         self.namespace = table.relation.schema
         self.json_schema = table.schema()
-        self.primary_key = table.key
-        self.is_resumable = bool(table.key) and table.is_lockable
+        self.primary_key = table.primary_key
+        self.is_resumable = bool(table.primary_key) and table.is_lockable
         self.source_defined_cursor = config.incremental == XMIN and table.is_lockable
-        has_cursor = config.incremental != LOG and any(
-            column.kind.orders is not None for column in table.columns
-        )
+        has_cursor = config.incremental != LOG and any(c.is_ordered for c in table.columns)
         if has_cursor or self.source_defined_cursor:
             self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
 
@@ -66,10 +66,10 @@ class TableStream(SlicedStream):
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         by_name = {column.name: column for column in self.table.columns}
         columns: list[Column] = [by_name[name] for name in data["columns"] if name in by_name]
-        names, types = [c.name for c in columns], [c.kind for c in columns]
-        expressions = ", ".join(column.expression for column in columns)
+        names, types = [c.name for c in columns], [c.type for c in columns]
+        expressions = ", ".join(column.select for column in columns)
         query = f"SELECT {expressions} FROM {data['source']}{_where(data)}"
-        convert = import_module(_VALUES).convert_batch
+        conversion = import_module(_CONVERSION)
         with open_session(self._config, f"stream {self.id}", snapshot=data["snapshot"]) as session:
             if data["filenode"]:
                 session.execute(f"LOCK TABLE {data['source']} IN ACCESS SHARE MODE")
@@ -80,7 +80,9 @@ class TableStream(SlicedStream):
                         guidance="run it again",
                     )
             for batch in session.batches(query):
-                yield convert(batch, names, types)
+                yield conversion.make_batch(
+                    names, map(conversion.convert, batch.columns, types, repeat(NOT_FINITE))
+                )
 
 
 class LogStream(stream.LogStream, TableStream):

@@ -75,7 +75,7 @@ def page_of(batch: pa.RecordBatch, schema: Mapping[str, Any]) -> Page:
     batch, _ = split_changes(batch)
     names = batch.schema.names
     columns = [
-        _values(column, properties.get(name))
+        list_values(column, properties.get(name))
         for name, column in zip(names, batch.columns, strict=True)
     ]
     records: list[Record] = [
@@ -134,8 +134,12 @@ def _records_of(batch: pa.RecordBatch) -> pa.Array | None:
     return batch.column(0) if has_json_rows(batch) else None
 
 
-def _values(column: pa.Array, declared: Any) -> Sequence[Any]:
-    """Return the values of a column as JSON has them."""
+def list_values(column: pa.Array, declared: Any = None) -> list[Any]:
+    """Return the values of a column as JSON has them.
+
+    Args:
+        declared: its JSON schema, which says whether its texts are JSON.
+    """
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
         column, kind = column.storage, column.storage.type
@@ -152,7 +156,7 @@ def _values(column: pa.Array, declared: Any) -> Sequence[Any]:
 
 
 def _converter(kind: pa.DataType, declared: Any) -> Callable[[Any], Any] | None:
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return lambda value: base64.b64encode(value).decode()
     if (pa.types.is_string(kind) or pa.types.is_large_string(kind)) and _is_json(declared):
         return raw_or_text

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from connectors.sdk.items import Context, Record, Window
 from connectors.sdk.reports import ESTIMATES, STREAM_WARNINGS
 from connectors.sdk.state.bookmark import KEEP
-from connectors.sdk.state.lengths import add_length
 from connectors.sdk.state.parents import ChangedParents, ParentContext, ParentRow
 from connectors.sdk.state.replication_key import (
     DATE,
@@ -20,6 +19,7 @@ from connectors.sdk.state.replication_key import (
     ReplicationKey,
     find_declared_key,
 )
+from connectors.sdk.times import add_length
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import StreamId
 

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 from connectors.sdk.items import Context, Record, Warn
 from connectors.sdk.state.bookmark import InvalidStreamSortException
-from connectors.sdk.state.lengths import Length, add_length
-from connectors.sdk.state.replication_key import ReplicationKey, instant, match_instant, moment
+from connectors.sdk.state.replication_key import ReplicationKey
+from connectors.sdk.times import Length, add_length, instant, match_instant, moment
 from elt_assets.errors import ConfigError, SystemFailure
 
 MAX_INTERVALS = 1_000_000

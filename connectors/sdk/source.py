@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from connectors.sdk.config import parse, specification, validate
 from connectors.sdk.declared_stream import bind_parent, limit_dates
 from connectors.sdk.saved_config import save_assignments
-from connectors.sdk.state.replication_key import instant, is_instant, iso
 from connectors.sdk.stream import Stream
+from connectors.sdk.times import instant, is_instant, iso
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 

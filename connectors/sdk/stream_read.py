@@ -36,7 +36,6 @@ from connectors.sdk.reading import (
     read_in_full,
 )
 from connectors.sdk.state.bookmark import BookmarkRules
-from connectors.sdk.state.lengths import parse_length
 from connectors.sdk.state.parents import (
     ChangedParents,
     Observer,
@@ -52,6 +51,7 @@ from connectors.sdk.state.partitions import distinct
 from connectors.sdk.state.replication_key import DATE, ReplicationKey
 from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import PARENT_STATE, StreamState
+from connectors.sdk.times import parse_length
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.running import Elt
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 SCHEMA = {

@@ -9,8 +9,8 @@ import pytest
 
 from elt_assets.cli import main
 from elt_assets.cli.entry import COMMANDS
-from tests.cli.running import Elt
 from tests.support.documents import code_blocks
+from tests.support.elt import Elt
 from tests.support.project import REPOSITORY, Project
 
 DOCUMENT = (REPOSITORY / "docs" / "cli.md").read_text()

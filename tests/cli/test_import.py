@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from elt_assets.cli.commands.importing.schedules import convert_basic, convert_quartz
-from tests.cli.running import Elt
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 CONNECTION: dict[str, Any] = {

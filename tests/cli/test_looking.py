@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from elt_assets.cli import main
-from tests.cli.running import Elt
 from tests.programs.hostile_source import program
 from tests.programs.scripted import record, script
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 

@@ -19,10 +19,10 @@ from elt_assets.cli import main
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.runner.config.secrets import resolve_references
-from tests.cli.running import Elt
 from tests.connection.test_connection import declare, load
 from tests.programs.json_api import JsonApi, Tokens
 from tests.programs.written_manifest import DOCUMENT, manifest_text, settings, shop_api
+from tests.support.elt import Elt
 from tests.support.project import BIN, Project
 
 TEXT = DOCUMENT.read_text()

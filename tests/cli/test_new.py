@@ -15,7 +15,7 @@ import yaml
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.runner.package_index import newest_version
-from tests.cli.running import Elt
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 SECRETS = {

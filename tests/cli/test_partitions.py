@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tests.cli.running import Elt
 from tests.orchestration.ticking import instance_of
 from tests.programs.scripted import script
 from tests.programs.store_source import open_stores, stores
-from tests.programs.windowed_source import reconfigure
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 
@@ -40,7 +39,7 @@ def test_a_stream_need_not_be_configured_with_partitions(own: Project, elt: Elt)
 def test_the_error_of_a_source_that_cannot_list_partitions_is_shown(own: Project, elt: Elt) -> None:
     stores(own)
     open_stores(own)
-    reconfigure(own, "shop", down=True)
+    own.reconfigure("shop", down=True)
     error = elt.refuse("partitions", "shop", "orders", code=1)
     assert error["failure_type"] == "transient_error"
     assert "the list of stores cannot be reached" in error["message"]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from elt_assets.cli import main
-from tests.cli.running import Elt
 from tests.programs.scripted import record, script, state
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 TYPES = {"id": {"type": "integer"}, "name": {"type": "string"}}

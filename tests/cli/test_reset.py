@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import Elt
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 LIVE: Any = {

@@ -8,9 +8,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.cli.running import Elt
 from tests.programs.scripted import script, state
 from tests.programs.windowed_source import windowed
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from elt_assets.cli import main
-from tests.cli.running import Elt
-from tests.orchestration.running import materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
+from tests.support.elt import Elt
 from tests.support.project import BIN, REPOSITORY, Project
+from tests.support.runs import materialize
 
 DAILY = {"type": "daily", "start": "2026-01-01", "end": "2026-01-06"}
 BIND = {"bind": {"start": "from", "end": "to"}}

@@ -17,12 +17,12 @@ import pytest
 from elt_assets.cli import main
 from elt_assets.cli.live import LiveProgress
 from elt_assets.pipeline.progress import Phase, Progress
-from tests.cli.running import Elt
-from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state, status
 from tests.programs.shared_source import append, connection, given
 from tests.programs.windowed_source import windowed
+from tests.support.elt import Elt
 from tests.support.project import BIN, REPOSITORY, Project
+from tests.support.runs import failure_of, materialize
 from tests.support.small_disk import mounted
 
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
@@ -271,23 +271,22 @@ def test_connections_and_their_streams_are_listed(own: Project, elt: Elt) -> Non
     assert len(answer["connections"]) == 2 and "typo cannot be loaded" in answer["warnings"][0]
 
 
-def completions(words: str, number: int) -> list[str]:
-    variables = {"_ELT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(number)}
-    done = subprocess.run(
-        [sys.executable, "-c", "from elt_assets.cli import main; main()"],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
-
-
-def test_the_shell_completes_commands_options_and_connections(own: Project) -> None:
+def test_the_shell_completes_commands_options_and_connections(
+    own: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script(own, [])
-    assert completions("elt s", 1) == ["sync", "status", "state"]
-    assert completions("elt discover --d", 2) == ["--dry-run"]
-    assert completions("elt check scr", 2) == ["scripted"]
+    monkeypatch.setenv("_ELT_COMPLETE", "bash_complete")
+    for words, number, expected in (
+        ("elt s", 1, ["sync", "status", "state"]),
+        ("elt discover --d", 2, ["--dry-run"]),
+        ("elt check scr", 2, ["scripted"]),
+    ):
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(number))
+        with pytest.raises(SystemExit, match="0"):
+            main([])
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.partition(",")[2] for line in lines] == expected
 
 
 # Faults of the machine

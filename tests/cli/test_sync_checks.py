@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import Any
 
 import dagster as dg
 import pytest
 
 from elt_assets.cli import main
-from tests.cli.running import Elt
 from tests.programs.scripted import record, script, state, status
 from tests.programs.shared_source import append, connection
 from tests.programs.windowed_source import windowed
-from tests.support.project import BIN, REPOSITORY, Project
+from tests.support.elt import Elt
+from tests.support.project import Project
 
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
 KEYED: Any = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
@@ -183,14 +182,10 @@ def test_the_page_of_a_run_shows_a_failed_check_as_an_error(own: Project, elt: E
 
 def test_a_sync_by_cron_says_it_on_its_outputs_without_a_terminal(own: Project) -> None:
     script(own, LINES, checks={"sql": {"name": "none", "query": "select id from {table}"}})
-    for options, code in (((), 3), (("--allow-failed-checks",), 0)):
-        done = subprocess.run(
-            [BIN / "elt", "sync", "scripted", *options],
-            cwd=REPOSITORY, env=own.environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "failed check things: none (severity ERROR): " in done.stdout
-        assert done.stderr.count("none") == 0
+    done = own.elt("sync", "scripted")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "failed check things: none (severity ERROR): " in done.stdout
+    assert done.stderr.count("none") == 0
 
 
 @pytest.mark.usefixtures("spark")

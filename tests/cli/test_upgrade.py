@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.running import Elt
 from tests.runner.test_package import index, pip
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 __all__ = ["index", "pip"]

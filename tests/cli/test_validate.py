@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from elt_assets.cli import main
-from tests.cli.running import Elt
 from tests.programs.scripted import script
+from tests.support.elt import Elt
 from tests.support.project import Project
 
 KEYED: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["name"]]}

@@ -24,7 +24,13 @@ from connectors.sdk.http import (
     urls,
 )
 from connectors.sdk.http.body import Path, decoded, records_at, value_at, values_at
-from connectors.sdk.http.paginators import EQUAL_PAGES, LoopGuard, Page, PageRequest
+from connectors.sdk.http.paginators import (
+    EQUAL_PAGES,
+    MAX_EQUAL_PAGES,
+    LoopGuard,
+    Page,
+    PageRequest,
+)
 from connectors.sdk.http.templates import Values, fill, fill_path
 from connectors.sdk.items import Window
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
@@ -222,7 +228,7 @@ def positions(paginator: Paginator, bodies: Iterator[Any]) -> Iterator[PageReque
         read = page(asked, 1, next(bodies))
         asked = paginator.following(read)
         if asked is not None:
-            guard.check(read, asked)
+            guard.check(read.response, [read.response.text], asked)
 
 
 @given(st.integers(0, 9), st.integers(1, 9))
@@ -237,9 +243,14 @@ def test_cyclic_cursors_are_an_error(before: int, length: int) -> None:
 
 
 def test_a_page_that_links_to_itself_is_an_error() -> None:
-    asked = positions(NextUrl("next"), iter([{"next": "/2"}, {"next": "/2"}]))
+    asked = positions(NextUrl("next"), iter([{"next": "/2"}] * 3))
     with pytest.raises(SystemFailure, match="was already read"):
-        assert len([next(asked) for _ in range(3)]) < 3
+        assert len([next(asked) for _ in range(4)]) < 4
+
+
+def test_pages_with_the_same_cursor_are_read_while_they_differ() -> None:
+    bodies = [{"data": number, "next": "scroll"} for number in range(40)]
+    assert len(list(positions(Cursor("next"), iter([*bodies, {}])))) == 41
 
 
 def test_pages_that_are_all_equal_are_an_error() -> None:
@@ -251,6 +262,32 @@ def test_pages_that_are_all_equal_are_an_error() -> None:
 def test_equal_pages_with_a_new_cursor_each_are_accepted() -> None:
     bodies: list[Any] = [{"data": 1, "next": number} for number in range(1, 40)]
     assert len(list(positions(Cursor("next"), iter([*bodies, {}])))) == 40
+
+
+def test_equal_positions_and_pages_that_return_are_an_error() -> None:
+    bodies = [{"data": number % 3, "next": "scroll"} for number in range(100)]
+    with pytest.raises(SystemFailure, match="was already read"):
+        assert len(list(positions(Cursor("next"), iter(bodies)))) < 15
+
+
+def checked(pages: list[list[Any]], *, is_counted: bool) -> LoopGuard:
+    """A guard that has seen pages of these records, each with a new position."""
+    guard = LoopGuard(0, is_counted=is_counted)
+    answer = httpx.Response(200, request=httpx.Request("GET", "https://api.example/orders"))
+    for number, records in enumerate(pages, 1):
+        guard.check(answer, records, number)
+    return guard
+
+
+def test_pages_that_differ_in_their_middle_alone_are_accepted() -> None:
+    checked([[0, number, 2] for number in range(40)], is_counted=True)
+
+
+@pytest.mark.parametrize("records", [[], [{"id": 1}]])
+def test_pages_that_are_equal_for_ever_end_at_some_time(records: list[Any]) -> None:
+    checked([records] * (MAX_EQUAL_PAGES - 1), is_counted=not records)
+    with pytest.raises(SystemFailure, match="10000 pages in succession are equal"):
+        checked([records] * MAX_EQUAL_PAGES, is_counted=not records)
 
 
 def test_many_different_pages_are_accepted() -> None:

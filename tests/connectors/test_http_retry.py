@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from connectors.sdk.http import RateLimit, RetryPolicy
 from connectors.sdk.http.failures import AccessRefused, Outcome
+from connectors.sdk.http.rate_limit import FixedWindow, MovingWindow
 from connectors.sdk.http.retry import Accept, Action, Fail, Ignore, Retry, retry_after
 from connectors.sdk.reports import FAILED, RATE_LIMITED
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
@@ -81,6 +82,21 @@ def test_a_wait_is_a_random_part_of_the_longest_one() -> None:
     waits = [RetryPolicy().decide(response(500), 3) for _ in range(100)]
     assert all(isinstance(each, Retry) and 0 <= each.seconds <= 8 for each in waits)
     assert len({str(each) for each in waits}) > 50
+
+
+def test_an_api_may_say_in_its_own_way_how_long_to_wait() -> None:
+    def read_reset(outcome: Outcome, attempt: int) -> float | None:
+        seconds = outcome.headers.get("X-Reset") if isinstance(outcome, httpx.Response) else None
+        if seconds == "86400":
+            raise TransientError("the quota of the day is used")
+        return None if seconds is None else float(seconds) * attempt
+
+    waits = [lambda _outcome, _attempt: None, read_reset]
+    limited = response(429, X_Reset="7", Retry_After="1")
+    assert decide(limited, 2, waits=waits) == Retry(14.0, RATE_LIMITED)
+    assert decide(response(429, Retry_After="1"), waits=waits) == Retry(1.0, RATE_LIMITED)
+    assert decide(httpx.ReadError("", request=request()), waits=waits) == Retry(2.0, FAILED)
+    assert "quota of the day" in failure(response(429, X_Reset="86400"), waits=waits).message
 
 
 @pytest.mark.parametrize(
@@ -241,24 +257,38 @@ def test_a_rate_limit_lets_requests_pass_up_to_the_limit() -> None:
     assert limit.reserve() == 0
 
 
-@given(
-    st.integers(1, 5),
-    st.floats(0.1, 10),
-    st.lists(st.floats(0, 10), max_size=40),
-)
-def test_no_period_has_more_requests_than_the_limit(
-    requests: int, seconds: float, pauses: list[float]
-) -> None:
-    clock, sent = Clock(), []
-    limit = RateLimit(requests, seconds, clock=clock)
-    for pause in pauses:
-        clock.sleep(pause)
-        clock.sleep(limit.reserve())
-        sent.append(clock.now)
-    for earlier, later in zip(sent, sent[requests:], strict=False):
-        assert later - earlier >= seconds - 1e-9
-
-
 def test_a_rate_limit_without_requests_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         RateLimit(0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 20)), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 2)), max_size=40),
+)
+def test_a_moving_window_never_has_more_calls_than_its_limits(
+    rates: list[tuple[int, int]], calls: list[tuple[int, int]]
+) -> None:
+    rates = [(limit + 2, seconds) for limit, seconds in rates]
+    clock = Clock()
+    window = MovingWindow([(limit, float(seconds)) for limit, seconds in rates], clock=clock)
+    sent: list[float] = []
+    for gap, weight in calls:
+        clock.sleep(gap / 10)
+        sent += [clock.now + window.reserve(weight)] * weight
+    assert sent == sorted(sent)
+    for limit, seconds in rates:
+        for first, last in zip(sent, sent[limit:], strict=False):
+            assert last - first >= seconds - 1e-9
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 40), max_size=30))
+def test_a_fixed_window_never_has_more_calls_than_its_limit(limit: int, gaps: list[int]) -> None:
+    clock = Clock()
+    window = FixedWindow(limit, 10.0, clock=clock)
+    sent = []
+    for gap in gaps:
+        clock.sleep(gap / 4)
+        sent.append(clock.now + window.reserve(1))
+    for first, last in zip(sent, sent[limit:], strict=False):
+        assert last > first

@@ -20,8 +20,8 @@ from msgspec import Raw
 from connectors.sdk import Checkpoint, Source, Stream, Window
 from connectors.sdk.items import Context, Record, Warn
 from connectors.sdk.ranges import Intervals
-from connectors.sdk.state.lengths import add_length, parse_length
-from connectors.sdk.state.replication_key import ReplicationKey, instant
+from connectors.sdk.state.replication_key import ReplicationKey
+from connectors.sdk.times import add_length, instant, parse_length
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 

@@ -20,9 +20,10 @@ from connectors.sdk.items import Context, Item, Record, Warn
 from connectors.sdk.reports import ESTIMATES
 from connectors.sdk.state.bookmark import ERROR, BookmarkRules, InvalidStreamSortException
 from connectors.sdk.state.partitions import partition_name
-from connectors.sdk.state.replication_key import ReplicationKey, instant
+from connectors.sdk.state.replication_key import ReplicationKey
 from connectors.sdk.state.schedule import SECONDS, StateSchedule
 from connectors.sdk.state.stream_state import StreamState
+from connectors.sdk.times import instant
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import (
     FULL_REFRESH,

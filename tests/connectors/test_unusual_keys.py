@@ -18,7 +18,7 @@ from connectors.sdk import Checkpoint, Parent, Source, Stream, Window
 from connectors.sdk.items import Record, Warn
 from connectors.sdk.state import parents as parents_module
 from connectors.sdk.state.bookmark import ERROR, KEEP, SKIP
-from connectors.sdk.state.replication_key import moment
+from connectors.sdk.times import moment
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from tests.connectors.support import call, catalog

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.plugin import plugin
+import pytest
+
+from elt_assets.connection import load_connection
+from elt_assets.errors import ConfigError
 from tests.programs.scripted import record, script, state
-from tests.support.project import Project
+from tests.support.project import Project, write_plugin
 
 NEWEST = '''
 """`newest`: the rows of the last checkpoint that had any, and no others."""
@@ -23,7 +26,7 @@ def merge(spark, table, target, batch, by, schema):
 
 
 def test_a_package_adds_a_policy(project: Project) -> None:
-    added = plugin(
+    added = write_plugin(
         project.root / "site",
         "newest_mode",
         NEWEST,
@@ -31,12 +34,13 @@ def test_a_package_adds_a_policy(project: Project) -> None:
         "newest = newest_mode",
     )
     newest: dict[str, Any] = {"destination_sync_mode": "newest"}
-    for lines in ([record(id=1), record(id=2), state(2)], [record(id=3), state(3)]):
-        script(project, lines, **newest)
-        done = project.materialize("group:scripted", PYTHONPATH=added)
-        assert done.returncode == 0, done.stderr
+    script(project, [record(id=1), record(id=2), state(2), record(id=3), state(3)], **newest)
+    project.amend("scripted", checkpoint={"rows": 1})
+    done = project.materialize("group:scripted", PYTHONPATH=added)
+    assert done.returncode == 0, done.stderr
     assert [row["id"] for row in project.rows("scripted", "things")] == [3]
     assert project.metadata("scripted", "things")["elt/policy"] == "newest"
-    refused = project.materialize("group:scripted")
-    assert "destination_sync_mode: " in refused.stderr
-    assert "write one of append, overwrite, append_dedup, overwrite_dedup" in refused.stderr
+    with pytest.raises(ConfigError) as refused:  # in this process there is no such package
+        load_connection(project.root / "defs" / "scripted")
+    assert "destination_sync_mode: " in refused.value.message
+    assert "write one of append, overwrite, append_dedup, overwrite_dedup" in str(refused.value)

@@ -14,16 +14,11 @@ import pytest
 import yaml
 
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
+from elt_assets.protocol.airbyte.messages import State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
 from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
 from elt_assets.runner.packages import install
-from tests.cli.running import Elt
-from tests.connectors.support import catalog
-from tests.orchestration.conftest import own
-from tests.orchestration.running import materialize
 from tests.programs.json_api import JsonApi, Tokens
 from tests.programs.python_manifest import (
     COMPONENTS,
@@ -32,9 +27,10 @@ from tests.programs.python_manifest import (
     write_manifest,
 )
 from tests.programs.written_manifest import manifest_text, settings, shop_api, visit
+from tests.support.elt import Elt
 from tests.support.project import Project
-
-__all__ = ["own"]
+from tests.support.runs import materialize
+from tests.support.source import configure_streams, read_source
 
 pytestmark = pytest.mark.external
 
@@ -53,11 +49,6 @@ def engine(packages: Path) -> Path:
 def api() -> Iterator[JsonApi]:
     with shop_api() as served:
         yield served
-
-
-@pytest.fixture
-def elt(capsys: pytest.CaptureFixture[str]) -> Elt:
-    return Elt(capsys)
 
 
 class Source:
@@ -94,15 +85,11 @@ class Source:
         self, stream: str, states: list[State] | None = None, engine: str | None = None
     ) -> tuple[list[Json], list[State]]:
         """The records and the states of a read."""
-        modes = ["full_refresh", "incremental"]
-        described = {"name": stream, "json_schema": {}, "supported_sync_modes": modes}
-        configured = ConfiguredCatalog.from_json(json.dumps(catalog(described, mode="incremental")))
-        received = list(self.connector(engine).read(configured, states or []))
-        messages = [message for message in received if isinstance(message, Message)]
-        self.log += [message.log.message for message in messages if message.log is not None]
-        raw = [message for message in received if isinstance(message, RawRecord)]
-        records = [json.loads(bytes(record.data)) for record in raw]
-        return records, [message.state for message in messages if message.state is not None]
+        catalog = configure_streams(stream, sync_mode="incremental")
+        catalog.streams[0].stream.supported_sync_modes = ["full_refresh", "incremental"]
+        output = read_source(self.connector(engine), *states or [], catalog=catalog)
+        self.log += [log.message for log in output.logs]
+        return output.records, output.states
 
 
 @pytest.fixture

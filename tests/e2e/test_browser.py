@@ -21,7 +21,7 @@ import dagster as dg
 import pytest
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
-from tests.programs.windowed_source import reconfigure, windowed
+from tests.programs.windowed_source import windowed
 from tests.support.project import BIN, REPOSITORY, Project, find_program
 
 pytestmark = pytest.mark.external
@@ -281,4 +281,4 @@ def test_a_failed_sync_shows_the_error_of_the_source(ui: Ui) -> None:
     expect(ui.page.get_by_text("Failure", exact=True).first).to_be_visible()
     ui.shows(re.compile("the line is dead"))
     ui.shoot("failure", ui.page.get_by_text(re.compile("the line is dead")).last)
-    reconfigure(ui.project, "lost", fails_at="")
+    ui.project.reconfigure("lost", fails_at="")

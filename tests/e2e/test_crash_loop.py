@@ -6,17 +6,21 @@ In the long form (`-m long`) one seed after another for `ELT_CRASH_MINUTES` (30)
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL
 from tests.programs.counting_source import MODES, counting, expected
 from tests.support.project import Project
+from tests.support.runs import materialize
 
 MINUTES = float(os.environ.get("ELT_CRASH_MINUTES", "30"))
 SEED = int(os.environ.get("ELT_CRASH_SEED", "0"))
@@ -48,13 +52,13 @@ def run_until_killed(project: Project, chance: random.Random) -> bool:
     return is_killed
 
 
-def crash(project: Project, seed: int, kills: int) -> int:
-    """Kill a run so often, and then let one end; returns how many were killed."""
+def crash(project: Project, seed: int, kills: int, finish: Callable[[], Any]) -> int:
+    """Kill a run so often, and then let one end, `finish`; returns how many were killed."""
     chance = random.Random(seed)
     counting(project, "loop", last=LAST, every=EVERY, delay=DELAY)
     killed = sum(run_until_killed(project, chance) for _ in range(kills))
     counting(project, "loop", last=LAST, every=EVERY, delay=0)
-    project.sync(SELECT)
+    finish()
     for policy, mode in MODES.items():
         numbers = sorted(row["n"] for row in project.rows("loop", policy))
         assert numbers == expected(policy, LAST), f"seed {seed}: {policy}"
@@ -73,8 +77,9 @@ def crash(project: Project, seed: int, kills: int) -> int:
     return killed
 
 
-def test_no_record_is_lost_or_repeated_by_repeated_kills(project: Project) -> None:
-    assert crash(project, seed=1, kills=1) > 0
+@pytest.mark.usefixtures("spark")
+def test_no_record_is_lost_or_repeated_by_repeated_kills(own: Project) -> None:
+    assert crash(own, seed=1, kills=1, finish=lambda: materialize(own, SELECT)) > 0
 
 
 @pytest.mark.long
@@ -85,7 +90,9 @@ def test_no_record_is_lost_or_repeated_by_kills_of_many_seeds(
     seeds, killed = 0, 0
     try:
         while time.monotonic() < end:
-            killed += crash(Project(tmp_path / str(seeds)), SEED + seeds, kills=4)
+            project = Project(tmp_path / str(seeds))
+            finish = functools.partial(project.sync, SELECT)
+            killed += crash(project, SEED + seeds, kills=4, finish=finish)
             seeds += 1
     finally:
         with capsys.disabled():

@@ -18,10 +18,10 @@ import pytest
 from elt_assets.orchestration.runs.liveness import DIED, FOLDER, fail_dead_runs
 from tests.e2e.daemons import wait
 from tests.e2e.dagster_dev import DagsterDev, DevProject, dagster_dev, runs
-from tests.orchestration.running import START
 from tests.programs.hostile_source import gone
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
+from tests.support.runs import START
 
 STARTED = dg.DagsterRunStatus.STARTED
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}

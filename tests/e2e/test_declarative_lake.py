@@ -13,13 +13,10 @@ import psutil
 import pytest
 from deltalake.exceptions import TableNotFoundError
 
-from tests.orchestration.conftest import own
-from tests.orchestration.running import fetch_materializations, materialize
 from tests.orchestration.ticking import execute, tick
 from tests.programs.orders_api import Orders, serving
 from tests.support.project import Project
-
-__all__ = ["own"]
+from tests.support.runs import fetch_materializations, materialize
 
 KEY = 'key:"shop/orders"'
 DAYS = [f"2024-01-0{day}T00:00:00Z" for day in (1, 2, 3)]

@@ -16,6 +16,7 @@ from elt_assets import paths
 from elt_assets.sync.selection.filters import hashed
 from tests.programs.scripted import record, script, state, status
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize, read_log
 
 SECRET = "S3CRET-4711"
 TEXT = {"type": "string"}
@@ -107,15 +108,18 @@ def test_the_log_reports_kept_fields_and_withheld_lines(synced: tuple[Project, s
     assert SECRET not in log
 
 
-def test_a_failed_sync_shows_no_excluded_values(project: Project) -> None:
+@pytest.mark.usefixtures("spark")
+def test_a_failed_sync_shows_no_excluded_values(
+    own: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
     torn = json.dumps(_record(4))[:-3]
-    script(project, [*LINES, torn, "bye"], **STREAM)
-    done = project.materialize("group:scripted")
-    assert done.returncode == 1
-    assert "malformed RECORD" in done.stdout + done.stderr
-    assert SECRET not in done.stdout + done.stderr
-    assert _find_secret(project) == []
-    assert len(project.rows("scripted", "things")) == 3
+    script(own, [*LINES, torn, "bye"], **STREAM)
+    result = materialize(own, "group:scripted")
+    output = failure_of(result) + read_log(own, result) + "".join(capfd.readouterr())
+    assert "malformed RECORD" in output
+    assert SECRET not in output
+    assert _find_secret(own) == []
+    assert len(own.rows("scripted", "things")) == 3
 
 
 @pytest.mark.long

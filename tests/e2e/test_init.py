@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,17 +10,18 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.support.elt import Elt
 from tests.support.project import BIN, REPOSITORY
 
 
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run_well(folder: Path, *command: str) -> str:
     """Run a program of the environment in a folder, as a shell without any setting would."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ELT_", "DAGSTER_"))}
     source = str(folder / "src")  # `pip install -e .` would put it there
     own = {"PYTHONPATH": source, "PATH": f"{BIN}:{os.environ['PATH']}", "VIRTUAL_ENV": sys.prefix}
     own |= {"DG_CLI_CONFIG": str(folder / "none"), "PYTHONWARNINGS": "ignore"}
     own |= {"ELT_SPARK_ARCHIVE": "off"}
-    return subprocess.run(
+    done = subprocess.run(
         [str(BIN / command[0]), *command[1:]],
         env={**inherited, **own},
         cwd=folder,
@@ -29,17 +29,24 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
-
-
-def run_well(folder: Path, *command: str) -> str:
-    done = run(folder, *command)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_a_new_project_works_as_it_is_created(tmp_path: Path) -> None:
+@pytest.fixture
+def here(tmp_path: Path, elt: Elt, monkeypatch: pytest.MonkeyPatch) -> Elt:
+    """`elt` in this process and in the folder of the test, without any setting."""
+    for name in [name for name in os.environ if name.startswith(("ELT_", "DAGSTER_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    return elt
+
+
+def test_a_new_project_works_as_it_is_created(
+    tmp_path: Path, here: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What `elt` does there, `test_tutorial` shows."""
-    assert "elt sync example" in run_well(tmp_path, "elt", "init", "my-shop")
+    assert "elt sync example" in here("init", "my-shop")
     root = tmp_path / "my-shop"
     run_well(root, "dg", "launch", "--assets", "example/users")
     table = DeltaTable(str(root / "dagster_home" / "lake" / "example" / "users"))
@@ -53,16 +60,19 @@ def test_a_new_project_works_as_it_is_created(tmp_path: Path) -> None:
     with definition.open("a") as file:
         file.write("requirements: {env: [CRM_API_KEY]}\n")
     assert "CRM_API_KEY" in run_well(root, "dg", "list", "env")
-    run_well(root / "src" / "my_shop", "elt", "validate")
+    monkeypatch.chdir(root / "src" / "my_shop")
+    monkeypatch.syspath_prepend(root / "src")
+    here("validate")
     run_well(root, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    again = run(root, "elt", "init", ".")
-    assert again.returncode == 2 and "is a project of elt-assets already" in again.stderr
-    inside = run(root, "elt", "init", "inner")
-    assert inside.returncode == 2 and "is inside of the project" in inside.stderr
+    monkeypatch.chdir(root)
+    assert "is a project of elt-assets already" in here("init", ".", code=2)
+    assert "is inside of the project" in here("init", "inner", code=2)
     assert not (root / "inner").exists()
 
 
-def test_a_project_of_dagster_gets_what_is_missing_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_a_project_of_dagster_gets_what_is_missing_and_keeps_the_rest(
+    tmp_path: Path, here: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "acme"
     package = root / "acme_data"
     (package / "defs").mkdir(parents=True)
@@ -70,13 +80,14 @@ def test_a_project_of_dagster_gets_what_is_missing_and_keeps_the_rest(tmp_path: 
     (root / "pyproject.toml").write_text(f'{own}root_module = "acme_data"\n')
     for path in (package / "__init__.py", package / "defs" / "__init__.py", root / "README.md"):
         path.write_text("# ours\n")
-    run_well(root, "elt", "init", ".")
+    monkeypatch.chdir(root)
+    here("init", ".")
     text = (root / "pyproject.toml").read_text()
     assert text.startswith(own) and "[tool.elt]" in text
     assert (root / "README.md").read_text() == "# ours\n"
     assert (package / "defs" / "example" / "catalog.json").is_file()
     assert not (root / "src").exists()
-    assert json.loads(run_well(root, "elt", "--json", "list"))["connections"]
+    assert here.json("list")["connections"]
 
 
 @pytest.mark.parametrize(
@@ -88,12 +99,11 @@ def test_a_project_of_dagster_gets_what_is_missing_and_keeps_the_rest(tmp_path: 
     ],
 )
 def test_a_folder_that_cannot_be_a_project_is_refused(
-    tmp_path: Path, name: str, message: str
+    tmp_path: Path, here: Elt, name: str, message: str
 ) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "pyproject.toml").write_text('[project]\nname = "other"\n')
-    refused = run(tmp_path, "elt", "init", name)
-    assert refused.returncode == 2 and message in refused.stderr
+    assert message in here("init", name, code=2)
     assert sorted(path.name for path in (tmp_path / "other").iterdir()) == ["pyproject.toml"]
     assert not (tmp_path / name / "src").exists()
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from elt_assets.connection import COMPONENT
+from tests.support.elt import Elt
 from tests.support.project import BIN
 
 SETTINGS = """
@@ -70,6 +74,14 @@ class Team:
         self.write("resources.py", RESOURCES % "PySparkResource(spark_config={})")
         self.write("defs/crm/defs.yaml", CONNECTION)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "DAGSTER_HOME": str(self.root / "dagster_home"),
+            "ACME_LAKE": str(self.lake),
+            "PYTHONPATH": str(self.root / "src"),
+        }
+
     def write(self, name: str, text: str) -> None:
         path = self.package / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,51 +93,62 @@ class Team:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def run(self, *command: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
-        environment |= {
-            "DAGSTER_HOME": str(self.root / "dagster_home"),
-            "ACME_LAKE": str(self.lake),
-            "ELT_SPARK_ARCHIVE": "off",
-            "PYTHONWARNINGS": "ignore",
-            "PYTHONPATH": str(self.root / "src"),
-        }
-        (self.root / "dagster_home").mkdir(exist_ok=True)
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         program = BIN / command[0]
         words = [str(program) if program.exists() else command[0], *command[1:]]
         return subprocess.run(
             words,
-            env=environment,
-            cwd=folder or self.root,
+            env={**os.environ, **self.environment, "PYTHONWARNINGS": "ignore"},
+            cwd=self.root,
             capture_output=True,
             text=True,
             check=False,
         )
 
 
+def forget_modules() -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
+        del sys.modules[name]
+
+
 @pytest.fixture
-def team(tmp_path: Path) -> Team:
-    return Team(tmp_path)
+def team(tmp_path: Path, empty_home: Path) -> Team:
+    team = Team(tmp_path)
+    shutil.copytree(empty_home, team.root / "dagster_home")
+    return team
 
 
+@pytest.fixture
+def here(team: Team, elt: Elt, monkeypatch: pytest.MonkeyPatch) -> Iterator[Elt]:
+    """`elt` in this process, whose working directory and environment are those of the team."""
+    for name in ("ELT_DEFS", "ELT_LAKE", "ELT_STAGING"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in team.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(team.root / "src")
+    monkeypatch.chdir(team.root)
+    yield elt
+    forget_modules()
+
+
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     "kind", ["LazyPySparkResource", pytest.param("PySparkResource", marks=pytest.mark.long)]
 )
-def test_every_command_uses_the_resources_of_the_project(team: Team, kind: str) -> None:
+def test_every_command_uses_the_resources_of_the_project(
+    team: Team, here: Elt, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     team.write("resources.py", RESOURCES % f"{kind}(spark_config={{'spark.ui.enabled': 'false'}})")
-    discovered = team.run("elt", "discover", "crm")
-    assert discovered.returncode == 0, discovered.stderr
+    here("discover", "crm")
     select = ("--select", 'key:"crm/users"')
-    done = team.run("dagster", "asset", "materialize", "-m", "acme.definitions", *select)
-    assert done.returncode == 0, done.stdout + done.stderr
+    team.run_well("dagster", "asset", "materialize", "-m", "acme.definitions", *select)
     assert DeltaTable(str(team.lake / "crm" / "users")).to_pyarrow_table().num_rows == 3
-    synced = team.run("elt", "sync", "crm", folder=team.package)
-    assert synced.returncode == 0, synced.stdout + synced.stderr
-    status = json.loads(team.run("elt", "--json", "status", "crm").stdout)
+    monkeypatch.chdir(team.package)
+    here("sync", "crm")
+    status = here.json("status", "crm")
     assert status["streams"][0]["path"] == str(team.lake / "crm" / "users")
     assert status["streams"][0]["rows"] == 3
-    history = team.run("elt", "--json", "state", "history", "crm/users")
-    assert len(json.loads(history.stdout)["states"]) == 2, history.stdout
+    assert len(here.json("state", "history", "crm/users")["states"]) == 2
     assert not (team.root / "dagster_home" / "lake").exists()
 
 
@@ -133,19 +156,22 @@ UNUSABLE = {
     "RESOURCES = {'elt_lake': 's3://bucket'}": "elt_lake is a str, not a LakeResource",
     "RESOURCES = 5": "is a int, not a mapping",
     "": "has no attribute 'RESOURCES'",
-    RESOURCES % "PySparkResource(spark_config={'spark.sql.ansi.enabled': True})": (
-        "the resource `elt_spark` sets spark.sql.ansi.enabled"
-    ),
 }
+ANSI = RESOURCES % "PySparkResource(spark_config={'spark.sql.ansi.enabled': True})"
 
 
-def test_a_resource_that_cannot_be_used_is_refused_by_name(team: Team) -> None:
-    team.run_well("elt", "discover", "crm")
+def test_a_resource_that_cannot_be_used_is_refused_by_name(team: Team, here: Elt) -> None:
+    here("discover", "crm")
     for resources, message in UNUSABLE.items():
         team.write("resources.py", resources)
-        done = team.run("elt", "sync", "crm")
-        assert done.returncode != 0
-        assert message in " ".join((done.stdout + done.stderr).split())
+        forget_modules()
+        assert message in here.refuse("sync", "crm")["message"]
+    team.write("resources.py", ANSI)
+    done = team.run("elt", "sync", "crm")  # this process may have a session already
+    assert done.returncode != 0
+    assert "the resource `elt_spark` sets spark.sql.ansi.enabled" in " ".join(
+        (done.stdout + done.stderr).split()
+    )
     assert not team.lake.exists()
 
 
@@ -180,43 +206,47 @@ def owner():
 """
 
 
-def test_templates_are_evaluated_at_each_level_as_dagster_does(team: Team) -> None:
+def test_templates_are_evaluated_at_each_level_as_dagster_does(
+    team: Team, here: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
     team.write("defs/crm/defs.yaml", TEMPLATES)
     team.write("defs/crm/variables.py", VARIABLES)
-    variables = ("env", "CRM_HOST=5432", "CRM_RETRIES=0")
-    team.run_well(*variables, str(BIN / "elt"), "discover", "crm")
-    team.run_well(*variables, str(BIN / "elt"), "validate")
-    listed = json.loads(team.run_well(*variables, str(BIN / "dg"), "list", "defs", "--json"))
+    monkeypatch.setenv("CRM_HOST", "5432")
+    monkeypatch.setenv("CRM_RETRIES", "0")
+    here("discover", "crm")
+    here("validate")
+    listed = json.loads(team.run_well("dg", "list", "defs", "--json"))
     (users,) = [asset for asset in listed["assets"] if asset["asset_key"] == "crm/users"]
     assert users["description"].startswith(f"in {team.root}\n") and users["group_name"] == "sales"
     assert users["owners"] == [{"team": "core-team"}]
     assert [schedule["name"] for schedule in listed["schedules"] if "crm" in schedule["name"]]
-    team.run_well(*variables, str(BIN / "dg"), "check", "yaml")
-    missing = team.run("env", "CRM_RETRIES=0", str(BIN / "elt"), "check", "crm")
-    output = " ".join(missing.stderr.split())
-    assert "tags.host: the template '{{ env.CRM_HOST }}' cannot be evaluated" in output
+    team.run_well("dg", "check", "yaml")
+    monkeypatch.delenv("CRM_HOST")
+    message = here.refuse("check", "crm")["message"]
+    assert "tags.host: the template '{{ env.CRM_HOST }}' cannot be evaluated" in message
 
 
-def test_connections_are_found_where_dagster_finds_them(team: Team) -> None:
+def test_connections_are_found_where_dagster_finds_them(
+    team: Team, here: Elt, spark: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
     team.write("lib.py", TEAM_COMPONENT)
     team.write("defs/raw/crm/defs.yaml", CONNECTION.replace(COMPONENT, "acme.lib.TeamConnection"))
     second = CONNECTION.replace("crm", "left"), CONNECTION.replace("crm", "right")
     team.write("defs/raw/both/defs.yaml", "---".join(second))
     team.write("defs/raw/both/defs.dev.yaml", "attributes: {name: left, owners: [team:core]}")
     (team.package / "defs" / "crm" / "defs.yaml").unlink()
-    team.run_well("elt", "discover", "crm")
+    here("discover", "crm")
     catalog = (team.package / "defs" / "raw" / "crm" / "catalog.json").read_text()
     team.write("defs/raw/both/catalog.left.json", catalog)
-    team.run_well("elt", "discover", "right")
-    listed = json.loads(team.run_well("elt", "--json", "list"))
+    here("discover", "right")
+    listed = here.json("list")
     assert [item["connection"] for item in listed["connections"]] == ["crm", "left", "right"]
-    team.run_well("elt", "validate")
-    definitions = json.loads(
-        team.run_well("env", "ELT_ENV=dev", str(BIN / "dg"), "list", "defs", "--json")
-    )
+    here("validate")
+    synced = here.json("sync", "crm", "users")
+    assert synced["streams"][0]["committed"] == 3
+    assert DeltaTable(str(team.lake / "crm" / "users")).to_pyarrow_table().num_rows == 3
+    monkeypatch.setenv("ELT_ENV", "dev")
+    definitions = json.loads(team.run_well("dg", "list", "defs", "--json"))
     owners = {asset["asset_key"]: asset["owners"] for asset in definitions["assets"]}
     assert owners["crm/users"] == [{"team": "data"}]  # as the component of the team has it
     assert (owners["left/users"], owners["right/users"]) == ([{"team": "core"}], [])
-    synced = json.loads(team.run_well("elt", "--json", "sync", "crm", "users"))
-    assert synced["streams"][0]["committed"] == 3
-    assert DeltaTable(str(team.lake / "crm" / "users")).to_pyarrow_table().num_rows == 3

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from elt_assets.cli import main
 from tests.programs.hostile_source import program
-from tests.support.project import BIN
+from tests.support.elt import Elt
 
 SETTINGS = """
 [tool.dg.project]
@@ -74,28 +75,25 @@ class Team:
         source = program(root, SCRIPT % str(self.witness), SCHEMA)
         (self.folder / "defs.yaml").write_text(CONNECTION % (source, source))
 
-    def elt(self, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("ELT_")}
-        environment |= {"DAGSTER_HOME": str(self.root / "dagster_home"), "CRM_PASSWORD": "s3same"}
-        return subprocess.run(
-            [str(BIN / "elt"), *words],
-            env=environment,
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
 
 @pytest.fixture
-def team(tmp_path: Path) -> Team:
-    return Team(tmp_path)
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
+    team = Team(tmp_path)
+    for name in ("ELT_DEFS", "ELT_LAKE", "ELT_STAGING"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DAGSTER_HOME", str(team.root / "dagster_home"))
+    monkeypatch.setenv("CRM_PASSWORD", "s3same")
+    monkeypatch.chdir(team.root)
+    yield team
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
+        del sys.modules[name]
 
 
-def test_files_and_secrets_reach_the_connectors_and_are_shown_nowhere(team: Team) -> None:
-    checked = team.elt("check", "crm", "--verbose")
-    output = checked.stdout + checked.stderr
-    assert checked.returncode == 0, output
+def test_files_and_secrets_reach_the_connectors_and_are_shown_nowhere(
+    team: Team, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "crm", "--verbose"]) == 0
+    output = "".join(capfd.readouterr())
     source, destination = map(json.loads, team.witness.read_text().splitlines())
     crm = {"password": "hunter-two", "number": 7}
     [config, token, login] = source
@@ -114,16 +112,15 @@ def test_files_and_secrets_reach_the_connectors_and_are_shown_nowhere(team: Team
 
 
 def test_a_missing_file_and_a_missing_secret_are_reported_when_a_connector_starts(
-    team: Team,
+    team: Team, elt: Elt
 ) -> None:
     text = (team.folder / "defs.yaml").read_text()
     (team.folder / "defs.yaml").write_text(text.replace("{secret: crm}}]", "{secret: erp}}]"))
-    validated = team.elt("validate")
-    assert "erp" not in validated.stdout + validated.stderr
+    assert "erp" not in elt("validate", code=1)  # it has no catalog
     assert not team.calls.exists()  # nothing is read at load
-    checked = " ".join(team.elt("check", "crm").stderr.split())
-    assert "config.nested[0].key_json refers to the secret erp, and acme.vault:read" in checked
+    message = elt.refuse("check", "crm")["message"]
+    assert "config.nested[0].key_json refers to the secret erp, and acme.vault:read" in message
     (team.folder / "secrets" / "token").unlink()
-    checked = " ".join(team.elt("check", "crm").stderr.split())
-    assert "environment.CRM_TOKEN refers to the file" in checked and "No such file" in checked
-    assert "hunter" not in checked and not team.witness.exists()
+    message = elt.refuse("check", "crm")["message"]
+    assert "environment.CRM_TOKEN refers to the file" in message and "No such file" in message
+    assert "hunter" not in message and not team.witness.exists()

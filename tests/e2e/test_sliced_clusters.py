@@ -19,11 +19,10 @@ from deltalake import DeltaTable
 from connectors.postgres import Postgres as Source
 from tests.e2e.daemons import python_of_executors, run_connect_server
 from tests.e2e.standalone import Cluster, check_work, cluster, configure
-from tests.plugin import plugin
 from tests.programs.sliced_source import Numbers
 from tests.support.object_store import ObjectStore, new_bucket, s3_server
 from tests.support.postgres import Postgres, run_postgres
-from tests.support.project import REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project, write_plugin
 
 __all__ = ["cluster"]
 
@@ -50,7 +49,7 @@ def store_lake(project: Project, folder: Path) -> Iterator[tuple[ObjectStore, An
 
 def connect_numbers(project: Project, folder: Path, **config: Any) -> dict[str, str]:
     """Connect a project to the source `numbers`; return the variables for it."""
-    package = plugin(
+    package = write_plugin(
         folder / "package",
         "any",
         "",

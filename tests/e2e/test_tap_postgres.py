@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 
 import pytest
 
 from tests.support.postgres import Postgres, postgres
 from tests.support.project import Project
+from tests.support.runs import materialize
 
 __all__ = ["postgres"]
 
@@ -35,7 +37,10 @@ INSERT INTO colours VALUES ('b', 'blue');
 
 
 @pytest.mark.spec("singer.10")
-def test_tables_and_their_changes_are_synced(postgres: Postgres, project: Project) -> None:
+def test_tables_and_their_changes_are_synced(
+    postgres: Postgres, own: Project, packages: Path, spark: object
+) -> None:
+    (own.home / "packages").symlink_to(packages)
     postgres.execute(TABLES)
     server = {"host": "127.0.0.1", "port": postgres.port, "database": "postgres", "user": "elt"}
     people = {
@@ -45,7 +50,7 @@ def test_tables_and_their_changes_are_synced(postgres: Postgres, project: Projec
         "destination_sync_mode": "append_dedup",
         "fields": {"exclude": ["secret"]},
     }
-    project.connection(
+    own.connection(
         "crm",
         source={
             "tap": TAP,
@@ -53,10 +58,10 @@ def test_tables_and_their_changes_are_synced(postgres: Postgres, project: Projec
         },
         streams=[people, {"name": "public-colours", "destination_sync_mode": "overwrite"}],
     )
-    project.discover("crm")
-    project.sync("group:crm")
+    own.discover("crm")
+    assert materialize(own, "group:crm").success
 
-    first, second = sorted(project.rows("crm", "public_people"), key=lambda row: int(row["id"]))
+    first, second = sorted(own.rows("crm", "public_people"), key=lambda row: int(row["id"]))
     assert "secret" not in first
     assert first == {
         "id": 1,
@@ -74,20 +79,20 @@ def test_tables_and_their_changes_are_synced(postgres: Postgres, project: Projec
         "updated_at": dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc),
     }
     assert set(second.values()) == {2, None, dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc)}
-    assert [row["code"] for row in project.rows("crm", "public_colours")] == ["g", "r"]
+    assert [row["code"] for row in own.rows("crm", "public_colours")] == ["g", "r"]
 
     postgres.execute(CHANGES)
-    project.sync("group:crm")
+    assert materialize(own, "group:crm").success
 
-    names = {row["id"]: row["name"] for row in project.rows("crm", "public_people")}
+    names = {row["id"]: row["name"] for row in own.rows("crm", "public_people")}
     assert names == {1: "Ada \u2028 ü", 2: "Grace", 3: "Edsger"}
-    assert [row["code"] for row in project.rows("crm", "public_colours")] == ["b", "g"]
-    metadata = project.metadata("crm", "public-people")
+    assert [row["code"] for row in own.rows("crm", "public_colours")] == ["b", "g"]
+    metadata = own.metadata("crm", "public-people")
     # The bookmark is inclusive: the row that it came from is sent again, unless it changed.
     assert metadata["elt/records_read"] == metadata["elt/records_committed"] == 2
     assert metadata["elt/records_rejected"] == metadata["elt/records_changed"] == 0
-    assert metadata["elt/state"] == project.committed_state("crm", "public_people")
+    assert metadata["elt/state"] == own.committed_state("crm", "public_people")
     bookmark = metadata["elt/state"]["stream"]["stream_state"]
     assert bookmark["replication_key"] == "updated_at"
     assert bookmark["replication_key_value"].startswith("2026-01-04T00:00:00")
-    assert not any(b"S3CRET" in p.read_bytes() for p in project.home.rglob("*.parquet"))
+    assert not any(b"S3CRET" in p.read_bytes() for p in own.home.rglob("*.parquet"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connectors.files import Files
-from connectors.sdk.files import local_folders
+from connectors.sdk.files import file_systems
 from tests.connectors.files.support import Reader
 from tests.connectors.support import call, records
 from tests.programs.hostile_files import ATTACKS
@@ -19,7 +19,7 @@ from tests.programs.hostile_files import ATTACKS
 def test_a_folder_is_read_or_its_error_names_the_file(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_folders, "MAX_LINKED", 1000)
+    monkeypatch.setattr(file_systems, "MAX_LINKED", 1000)
     attack, folder = ATTACKS[name], tmp_path / "in"
     folder.mkdir()
     (folder / "good.jsonl").write_text('{"n": 1}\n')

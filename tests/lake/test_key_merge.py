@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -10,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +23,7 @@ from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, history, key_merge
 from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
+from elt_assets.lake.merge.duplicate_keys import count_repeated_numbers
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.schema import metadata_columns
@@ -183,3 +186,9 @@ def agree(
                 other.setattr(key_merge, "MAX_TASKS", 0)
                 there.merge(rows)
             assert here.seen() == there.seen()
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1)))
+def test_repeated_numbers_are_counted_once(numbers: list[int]) -> None:
+    expected = sum(count > 1 for count in Counter(numbers).values())
+    assert count_repeated_numbers(np.array(numbers, np.int64)) == expected

@@ -15,11 +15,11 @@ from elt_assets.orchestration.automation.new_data import is_new
 from elt_assets.orchestration.automation.sensors import reason_to_wait
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import RawRecord
-from tests.orchestration.running import END, START, materialize
 from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, run_job, tick
 from tests.programs.scripted import record, script, state
-from tests.programs.windowed_source import reconfigure, windowed
+from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import END, START, materialize
 
 UTC = dt.timezone.utc
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
@@ -218,7 +218,7 @@ def test_new_values_add_partitions_and_request_runs(own: Project, spark: object)
 
     idle = tick(own, sensor, first.cursor)
     assert not idle.run_requests and "has not changed" in (idle.skip_message or "")
-    reconfigure(own, "weather", stations=["north", "south", "west", "no\nkey"])
+    own.reconfigure("weather", stations=["north", "south", "west", "no\nkey"])
     assert materialize(own, 'key:"weather/stations"').success
     more = tick(own, sensor, first.cursor)
     assert [request.partition_key for request in more.run_requests or []] == ["west"]
@@ -235,7 +235,7 @@ def test_partitions_may_be_added_without_runs(own: Project, spark: object) -> No
 
     # The table of another lake, or one that was created again, has the same version and other values.
     shutil.rmtree(own.home / "lake")
-    reconfigure(own, "weather", stations=["north", "east"])
+    own.reconfigure("weather", stations=["north", "east"])
     assert materialize(own, 'key:"weather/stations"').success
     again = tick(own, "weather__readings_partitions", done.cursor)
     assert "added 1 partition" in (again.skip_message or "")
@@ -296,7 +296,7 @@ def test_a_tick_is_skipped_if_the_source_cannot_be_checked(
     own: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop(own, ["users"], new_data={})
-    reconfigure(own, "shop", api_key={"env": "NOT_SET_ANYWHERE"})
+    own.reconfigure("shop", api_key={"env": "NOT_SET_ANYWHERE"})
     done = tick(own, "shop_new_data")
     assert not done.run_requests
     assert "could not be checked for new data" in (done.skip_message or "")
@@ -307,7 +307,7 @@ def test_a_source_that_cannot_be_probed_is_read_with_a_warning(
     own: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shop(own, ["users"], new_data=READ)
-    reconfigure(own, "shop", api_key={"env": "NOT_SET_ANYWHERE"})
+    own.reconfigure("shop", api_key={"env": "NOT_SET_ANYWHERE"})
     assert not tick(own, "shop_new_data").run_requests
     output = "".join(capfd.readouterr())
     assert "the source could not be probed, so its streams were read instead" in output

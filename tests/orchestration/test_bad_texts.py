@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.orchestration.running import failure_of, fetch_materializations, materialize, read_log
 from tests.programs.scripted import record, script
 from tests.support.project import Project
+from tests.support.runs import failure_of, fetch_materializations, materialize, read_log
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

@@ -15,9 +15,9 @@ from pyspark.sql import functions as f
 
 from elt_assets import SparkResource, read_table
 from elt_assets.lake.spark.session import REQUIRED
-from tests.orchestration.running import materialize
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import materialize
 
 SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.sql.session.timeZone": "America/New_York",

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 import elt_assets
 from elt_assets.orchestration.changes import Changes
 from tests.orchestration.days import DAILY, DAYS, FIRST, SECOND, THIRD
-from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
-from tests.programs.windowed_source import reconfigure, windowed
+from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -187,7 +187,7 @@ def test_changes_of_partitions_are_read_by_partition(own: Project) -> None:
     assert follow("daily", partition=FIRST) == (None, nothing, 0, 0)
     assert follow("daily", partition=SECOND) == ("it is the first read", nothing, 48, 552)
 
-    reconfigure(own, "weather", factor=10)
+    own.reconfigure("weather", factor=10)
     assert materialize(own, readings, partition=FIRST).success
     assert materialize(own, readings, partition=THIRD).success
     assert follow("whole") == (None, {FIRST}, 96, 11_040)

@@ -12,11 +12,11 @@ from elt_assets import paths
 from elt_assets.connection.checks import Checks
 from elt_assets.definitions import build
 from elt_assets.orchestration import states
-from tests.orchestration.running import evaluations, failure_of, materialize
 from tests.orchestration.test_run_config import asset, instance
 from tests.programs.scripted import record, script, state, status
-from tests.programs.windowed_source import reconfigure, windowed
+from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import evaluations, failure_of, materialize
 
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 THINGS = 'key:"scripted/things"'
@@ -141,7 +141,7 @@ def test_a_state_that_the_user_set_back_does_not_fail_the_cursor_check(own: Proj
     with instance(own) as dagster:
         first = {"at": "2026-01-01T05:00:00+00:00"}
         states.set_state(asset(own), paths.lake(), first, dagster)
-    reconfigure(own, "weather", to="2026-01-02")
+    own.reconfigure("weather", to="2026-01-02")
     assert select_failed(evaluations(materialize(own, KEY))) == set()
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.orchestration.running import materialize, read_log
 from tests.orchestration.test_automation import refuse
 from tests.orchestration.test_checks import THINGS
 from tests.orchestration.ticking import run_job
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import materialize, read_log
 
 TEXT = {"type": "string"}
 SCHEMA: dict[str, Any] = {

@@ -7,17 +7,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.cli.running import Elt
-from tests.orchestration.running import evaluations, failure_of, materialize
 from tests.orchestration.test_automation import refuse
 from tests.orchestration.test_checks import THINGS, select_failed
-from tests.orchestration.test_singer import connect, elt, names, says, schema
+from tests.orchestration.test_singer import connect, names, says, schema
 from tests.programs.scripted import record, script, state
 from tests.programs.singer_tap import SCHEMA
 from tests.programs.singer_tap import record as tap_record
+from tests.support.elt import Elt
 from tests.support.project import Project
-
-__all__ = ["elt"]
+from tests.support.runs import evaluations, failure_of, materialize
 
 TEXT = {"type": "string"}
 COLUMNS: dict[str, Any] = {

@@ -15,10 +15,10 @@ import dagster as dg
 import pytest
 
 from elt_assets.failpoints import VARIABLE, Failpoint, armed
-from tests.orchestration.running import fetch_materializations, materialize
 from tests.programs.windowed_source import windowed
 from tests.support.failpoints import assert_reached
 from tests.support.project import REPOSITORY, Project
+from tests.support.runs import fetch_materializations, materialize
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -116,6 +116,7 @@ def test_partitions_survive_a_kill_between_commit_and_event(
     assert_reached(request.node.nodeid, points)
 
 
+@pytest.mark.spec("protocol.103")
 @pytest.mark.parametrize("number", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_a_process_that_was_killed_before_its_event_is_reported(
     readings: Project, number: int

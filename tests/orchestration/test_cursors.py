@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import failure_of, fetch_materializations, materialize
 
 pytestmark = pytest.mark.usefixtures("spark")
 

@@ -14,8 +14,11 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.status import stream_statuses
-from tests.cli.running import Elt
-from tests.orchestration.running import (
+from tests.programs.scripted import record, script, state, status
+from tests.programs.shared_source import append, connection
+from tests.support.elt import Elt
+from tests.support.project import BIN, Project
+from tests.support.runs import (
     evaluations,
     failure_of,
     fetch_materializations,
@@ -23,9 +26,6 @@ from tests.orchestration.running import (
     observations,
     read_log,
 )
-from tests.programs.scripted import record, script, state, status
-from tests.programs.shared_source import append, connection
-from tests.support.project import BIN, Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 

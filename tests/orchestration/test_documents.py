@@ -19,10 +19,10 @@ from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.write.stream_tables import StreamTables
-from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state, status
 from tests.support.object_store import new_bucket, s3_server
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -325,7 +325,7 @@ def test_a_run_that_is_killed_leaves_no_staged_documents(own: Project, data: Pat
     killed = own.materialize(KEY, ELT_FAILPOINT="document_stored:2")
     assert killed.returncode != 0
     assert list((own.home / "staging").iterdir())
-    own.sync(KEY)
+    assert materialize(own, KEY).success
     assert own.read_documents("archive", "docs") == {
         f"{number}.txt": str(number).encode() for number in range(3)
     }

@@ -8,9 +8,9 @@ import dagster as dg
 import pytest
 
 from tests.orchestration.days import DAILY, DAYS, FIRST, SECOND, THIRD
-from tests.orchestration.running import failure_of, fetch_materializations, materialize
-from tests.programs.windowed_source import reconfigure, windowed
+from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import failure_of, fetch_materializations, materialize
 
 READINGS = 'key:"weather/readings"'
 STATIONS: Any = {"type": "static", "keys": ["north", "south"], "bind": "station"}
@@ -56,7 +56,7 @@ def test_a_downstream_asset_replaces_one_partition(own: Project) -> None:
     for day in (FIRST, SECOND):
         assert materialize_both(own, totals, partition=day).success
     assert total_of(own) == {FIRST: 276, SECOND: 276}
-    reconfigure(own, "weather", factor=10)
+    own.reconfigure("weather", factor=10)
     assert materialize_both(own, totals, partition=FIRST).success
     assert total_of(own) == {FIRST: 2760, SECOND: 276}
     by_day = fetch_materializations(own, "totals")

@@ -9,10 +9,10 @@ import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.orchestration.jobs.each_stream import refuse_failures, try_each
-from tests.orchestration.running import failure_of, materialize, read_log
 from tests.orchestration.ticking import run_job
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize, read_log
 
 FULL_DISK = OSError(errno.ENOSPC, "No space left on device", "part-0.parquet")
 ERRORS = {

@@ -13,16 +13,17 @@ import psutil
 import pytest
 
 from elt_assets.lake.spark.session import SparkProvider
-from tests.orchestration.running import (
+from tests.programs.hostile_source import gone
+from tests.programs.scripted import record, script, state, status
+from tests.programs.windowed_source import calls, windowed
+from tests.support.project import Project
+from tests.support.runs import (
     evaluations,
     failure_of,
     fetch_materializations,
     materialize,
     read_log,
 )
-from tests.programs.hostile_source import gone
-from tests.programs.scripted import record, script, state, status
-from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 
@@ -196,6 +197,29 @@ def test_an_unwritable_staging_folder_fails_the_run_without_losing_rows(
     assert [row["id"] for row in own.rows("scripted", "things")] == [1, 2]
 
 
+@pytest.mark.parametrize("variable", ["ELT_LAKE", "ELT_STAGING"])
+def test_an_unwritable_folder_is_reported_before_the_source_is_read(
+    own: Project, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    (own.root / "file").touch()
+    place = own.root / "file" / "below"
+    monkeypatch.setenv(variable, str(place))
+    file = windowed(own)
+    own.amend("weather", retry={"attempts": 2, "delay": "1h"})
+    text = failure_of(materialize(own, 'key:"weather/readings"'))
+    assert f"cannot be written to: {place}" in text
+    assert f"or change {variable}" in text
+    assert not calls(file)
+
+
+def test_the_error_of_the_default_lake_names_dagster_home(own: Project) -> None:
+    windowed(own)
+    (own.home / "lake").touch()
+    text = failure_of(materialize(own, 'key:"weather/readings"'))
+    assert f"cannot be written to: {own.home / 'lake'}" in text
+    assert "DAGSTER_HOME (or ELT_LAKE)" in text
+
+
 OVERWRITE: dict[str, Any] = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
 
 
@@ -231,17 +255,6 @@ def test_a_program_without_messages_fails_the_run(own: Project) -> None:
     script(own, ["usage: do-something [FILE]", "no such verb: read"])
     text = failure_of(materialize(own))
     assert "2 lines that are not messages" in text
-
-
-def test_the_connector_of_a_killed_run_is_stopped(own: Project) -> None:
-    script(own, [record(id=1), state(1), "!sleep 600"])
-    marker = str(own.root / "scripted-source")
-    run = own.start('key:"scripted/things"')
-    try:
-        _wait(lambda: _is_running(marker, "read"), seconds=60)
-    finally:
-        own.kill(run)
-    _wait(lambda: not _is_running(marker, "read"), seconds=60)  # on a busy machine
 
 
 def test_a_terminated_run_leaves_no_processes(own: Project) -> None:

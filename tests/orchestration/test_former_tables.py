@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 from elt_assets import read_table
 from elt_assets.cli import main
 from elt_assets.errors import ConfigError
-from tests.orchestration.running import failure_of, materialize, read_log
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize, read_log
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

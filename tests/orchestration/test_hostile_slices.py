@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.orchestration.running import failure_of, materialize
-from tests.plugin import plugin
 from tests.programs.scripted import record, script, state
 from tests.programs.sliced_source import Numbers
-from tests.support.project import REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project, write_plugin
+from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -29,7 +28,7 @@ def slice_of(stream: str, **more: Any) -> dict[str, Any]:
 def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module that can be imported, also by tasks. It leaves the file that is returned."""
     mark = tmp_path / "mark"
-    folder = plugin(tmp_path / "evil", "evil", MARK.format(str(mark)), "x", "x = evil")
+    folder = write_plugin(tmp_path / "evil", "evil", MARK.format(str(mark)), "x", "x = evil")
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{REPOSITORY}")
     return mark
@@ -91,7 +90,7 @@ def test_files_of_slices_are_plain_files_in_the_folder_of_the_source(
     script_: str,
     reason: str,
 ) -> None:
-    site = plugin(tmp_path / "site", "any", HOSTILE, "elt_assets.connectors", "hostile = any")
+    site = write_plugin(tmp_path / "site", "any", HOSTILE, "elt_assets.connectors", "hostile = any")
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", f"{site}:{REPOSITORY}")
     config = {"slices": 1, "rows": 1, "file": file, "script": script_}

@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame
 
 from elt_assets.definitions import build
 from tests.orchestration.days import DAILY, DAYS, FIRST, THIRD
-from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark")
 

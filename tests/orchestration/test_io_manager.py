@@ -7,9 +7,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

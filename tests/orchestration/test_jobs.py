@@ -13,11 +13,11 @@ from elt_assets.definitions import build
 from elt_assets.orchestration.automation import alerts
 from elt_assets.orchestration.automation.alerts import FailureAlert
 from tests.orchestration import hooks
-from tests.orchestration.running import failure_of, materialize, observations, read_log
 from tests.orchestration.ticking import instance_of, run_job, tick
 from tests.programs.hostile_source import program
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize, observations, read_log
 
 TYPES = {"id": {"type": "integer"}, "name": {"type": "string"}}
 UPDATE = {"ops": {"scripted_discover_source": {"config": {"policy": "update"}}}}

@@ -10,9 +10,9 @@ import dagster as dg
 import pytest
 
 from elt_assets.lake.delta.table import Table
-from tests.orchestration.running import materialize, observations, read_log
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import materialize, observations, read_log
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 

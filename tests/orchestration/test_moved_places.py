@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
-from tests.orchestration.running import materialize
 from tests.programs.counting_source import counting, expected
 from tests.support.project import Project
+from tests.support.runs import materialize
 
 POLICIES = (APPEND, APPEND_DEDUP)
 EVERY = 10

@@ -15,10 +15,10 @@ import pytest
 from elt_assets import read_table
 from elt_assets.lake.spark.session import SparkSession
 from elt_assets.storage.scratch import scratch
-from tests.orchestration.running import evaluations, failure_of, fetch_materializations, materialize
 from tests.programs.scripted import record, script
 from tests.support.object_store import SECRET, ObjectStore, new_bucket, s3_server
 from tests.support.project import Project
+from tests.support.runs import evaluations, failure_of, fetch_materializations, materialize
 
 THINGS = 'key:"scripted/things"'
 pytestmark = pytest.mark.usefixtures("spark")

@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from tests.orchestration.days import DAILY, DAYS, FIRST, SECOND, THIRD
-from tests.orchestration.running import failure_of, fetch_materializations, materialize
-from tests.programs.windowed_source import reconfigure, windowed
+from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import failure_of, fetch_materializations, materialize
 
 READINGS = 'key:"weather/readings"'
 INSTANT = dt.datetime(2026, 1, 1, 12, 0, 0, 1, dt.timezone.utc)
@@ -236,7 +236,7 @@ def test_a_polars_asset_replaces_its_partitions_as_an_asset_of_spark_does(
     }
     assert materialize(own, READINGS, partition=SECOND, through=THIRD).success
     assert materialize(own, 'key:"totals"', [totals_of_spark], partition=SECOND).success
-    reconfigure(own, "weather", factor=10)
+    own.reconfigure("weather", factor=10)
     assert materialize(own, f'{READINGS} or key:"totals"', [totals], partition=FIRST).success
     assert total_of(own) == {FIRST: 2760, SECOND: 276}
     assert fetch_materializations(own, "totals")[FIRST]["dagster/row_count"] == 2

@@ -16,9 +16,9 @@ from elt_assets.protocol.airbyte.catalog import Catalog
 from elt_assets.protocol.airbyte.codec import decode, encode
 from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.runner.packages import install
-from tests.orchestration.running import fetch_materializations, materialize
 from tests.programs.orders_api import Orders, serving
 from tests.support.project import Project
+from tests.support.runs import fetch_materializations, materialize
 
 FAKER = "airbyte-source-faker==7.2.1"
 HARDCODED = "airbyte-source-hardcoded-records==0.0.48"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.orchestration.running import failure_of, materialize
 from tests.orchestration.test_automation import refuse
 from tests.orchestration.test_checks import THINGS
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize
 
 SCHEMA: dict[str, Any] = {
     "id": {"type": "integer"},

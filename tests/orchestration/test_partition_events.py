@@ -10,9 +10,9 @@ import dagster as dg
 import pytest
 
 from elt_assets.failpoints import Failpoint, armed
-from tests.orchestration.running import materialize, read_log
 from tests.programs.windowed_source import windowed
 from tests.support.project import REPOSITORY, Project
+from tests.support.runs import materialize, read_log
 
 KEY = dg.AssetKey(["weather", "readings"])
 DEAD = dg.AssetKey(["weather", "readings_dead_letter"])

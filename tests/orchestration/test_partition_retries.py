@@ -12,7 +12,6 @@ import dagster as dg
 import psutil
 import pytest
 
-from tests.orchestration.running import evaluations, failure_of, materialize
 from tests.orchestration.test_partition_events import (
     DAILY,
     DAYS,
@@ -22,8 +21,9 @@ from tests.orchestration.test_partition_events import (
     kill_at_the_third_commit,
 )
 from tests.orchestration.test_partitions import values
-from tests.programs.windowed_source import calls, reconfigure, windowed
+from tests.programs.windowed_source import calls, windowed
 from tests.support.project import REPOSITORY, Project
+from tests.support.runs import evaluations, failure_of, materialize
 
 KEY = 'key:"weather/readings"'
 MIDDLE = DAYS[1]
@@ -77,7 +77,7 @@ def test_a_run_that_continues_a_failed_one_reads_the_partitions_that_failed(own:
     assert not failed.success
     again = read_range(own, parent=failed.run_id)
     assert not again.success
-    reconfigure(own, "weather", fails_at="", factor=2)
+    own.reconfigure("weather", fails_at="", factor=2)
     last = read_range(own, parent=again.run_id)
     assert last.success
     assert all(evaluation.passed for evaluation in evaluations(last).values())
@@ -94,7 +94,7 @@ def test_a_partition_that_was_restored_since_is_read_again(own: Project) -> None
     file = windowed(own, partitions=DAILY, config=BROKEN, **REPLACED)
     failed = read_range(own)
     own.table("weather", "readings").restore(1)  # the first partition is there, the last is not
-    reconfigure(own, "weather", fails_at="")
+    own.reconfigure("weather", fails_at="")
     assert read_range(own, parent=failed.run_id).success
     assert reads(file)[LAST] == 2
     assert values(own) == dict.fromkeys(DAYS, 48)
@@ -142,7 +142,7 @@ def test_a_cancelled_run_has_reported_what_it_committed(own: Project) -> None:
     assert [event.partition for event in events(own)] == DAYS[:2]
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         (cancelled,) = instance.get_runs()
-    reconfigure(own, "weather", hangs_at="")
+    own.reconfigure("weather", hangs_at="")
     assert read_range(own, parent=cancelled.run_id).success
     assert reads(file) == {FIRST: 1, DAYS[1]: 1, LAST: 2}
     assert values(own) == dict.fromkeys(DAYS, 48)
@@ -155,7 +155,7 @@ def test_a_retry_leaves_keys_with_a_cursor_that_are_complete(own: Project) -> No
     file = windowed(own, partitions=BY_STATION, config=broken, **modes)
     failed = materialize(own, KEY, partition="north", through="south")
     assert "2 of 2 partitions failed" in failure_of(failed)
-    reconfigure(own, "weather", fails_at="")
+    own.reconfigure("weather", fails_at="")
     assert materialize(own, KEY, partition="north", parent=failed.run_id).success
     again = materialize(own, KEY, partition="north", through="south", parent=failed.run_id)
     assert again.success

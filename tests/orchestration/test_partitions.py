@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -13,10 +15,10 @@ from elt_assets.connection import load_connection
 from elt_assets.connection.partitions import Bind, StaticPartitions
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.partitions import config_for_partition, config_for_window
-from tests.orchestration.running import failure_of, fetch_materializations, materialize, read_log
 from tests.programs.scripted import record, script, state
-from tests.programs.windowed_source import calls, reconfigure, windowed
+from tests.programs.windowed_source import calls, windowed
 from tests.support.project import Project
+from tests.support.runs import failure_of, fetch_materializations, materialize, read_log
 
 KEY = 'key:"weather/readings"'
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
@@ -46,7 +48,7 @@ def test_only_the_synced_partition_is_replaced(own: Project) -> None:
     windowed(own, partitions=DAILY)
     for day in ("2026-01-05", "2026-01-06"):
         assert materialize(own, KEY, partition=day).success
-    reconfigure(own, "weather", factor=100)
+    own.reconfigure("weather", factor=100)
     assert materialize(own, KEY, partition="2026-01-06").success
     greatest: dict[str, int] = {}
     for row in own.rows("weather", "readings"):
@@ -90,7 +92,7 @@ def test_a_failed_partition_of_a_range_does_not_affect_the_others(own: Project) 
     assert "the line is dead" in failure_of(result)
     assert values(own) == {"2026-01-03": 48, "2026-01-05": 48}
     assert set(fetch_materializations(own, "weather", "readings")) == {"2026-01-03", "2026-01-05"}
-    reconfigure(own, "weather", fails_at="")
+    own.reconfigure("weather", fails_at="")
     assert materialize(own, KEY, partition="2026-01-04").success
     assert values(own) == dict.fromkeys(["2026-01-03", "2026-01-04", "2026-01-05"], 48)
 
@@ -99,7 +101,7 @@ def test_each_key_has_its_own_cursor(own: Project) -> None:
     how: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     file = windowed(own, partitions=BY_STATION, config={"to": "2026-01-02"}, **how)
     assert materialize(own, KEY, partition="north").success
-    reconfigure(own, "weather", to="2026-01-03")
+    own.reconfigure("weather", to="2026-01-03")
     assert materialize(own, KEY, partition="south").success
     assert materialize(own, KEY, partition="north").success
     states = [call["state"] for call in calls(file)]
@@ -152,7 +154,7 @@ def test_a_live_sync_keeps_its_cursor_beside_windows(own: Project) -> None:
     live = windowed(own, "live", config={"to": "2026-01-02"}, **how)
     windowed(own, partitions=DAILY)
     for until in ("2026-01-02", "2026-01-03"):
-        reconfigure(own, "live", to=until)
+        own.reconfigure("live", to=until)
         assert materialize(own, 'key:"live/readings"').success
         assert materialize(own, KEY, partition=until, through="2026-01-05").success
     assert [call["state"] for call in calls(live)] == [None, {"at": "2026-01-01T23:00:00+00:00"}]
@@ -319,3 +321,19 @@ def test_the_metadata_of_a_partition_has_its_own_row_count(own: Project) -> None
     assert {day: metadata["dagster/row_count"] for day, metadata in empty.items()} == dict.fromkeys(
         by_day, 0
     )
+
+
+@pytest.mark.long
+@pytest.mark.process
+def test_runs_of_several_partitions_commit_at_the_same_time(own: Project) -> None:
+    """Both create the table, or one of them finds it: each commits its own rows and state."""
+    rules = {"unique": {"columns": ["station", "at"]}, "row_count": {"max": 24, "over": "new"}}
+    merged: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
+    windowed(own, config={"to": "2026-01-02"}, partitions=BY_STATION, checks=rules, **merged)
+    with ThreadPoolExecutor(2) as pool:
+        sync = partial(own.elt, "sync", "weather", "readings", "--partition")
+        done = list(pool.map(sync, BY_STATION["keys"]))
+    assert [run.returncode for run in done] == [0, 0], [run.stderr for run in done]
+    assert values(own) == {"north": 24, "south": 24}
+    rows = own.rows("weather", "readings")
+    assert all(row["station"] == row["_elt_partition"] for row in rows)

@@ -12,9 +12,9 @@ import pytest
 
 from connectors.postgres import Postgres as Source
 from tests.connectors.postgres.values import TYPES, make_table
-from tests.orchestration.running import materialize
 from tests.support.postgres import Postgres, postgres
 from tests.support.project import Project
+from tests.support.runs import materialize
 
 __all__ = ["postgres"]
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]

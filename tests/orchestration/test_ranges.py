@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from tests.orchestration.running import materialize
 from tests.programs.ranged_source import ORDERS, STORES
 from tests.support.project import Project
+from tests.support.runs import materialize
 
 pytestmark = pytest.mark.usefixtures("spark")
 DEDUPLICATED = ("late", "of_stores", "all_of_stores")
@@ -24,6 +24,7 @@ def test_two_syncs_store_each_row_once(own: Project) -> None:
             "command": [sys.executable, "-m", "tests.programs.ranged_source"],
             "config": {"lookback": True},
         },
+        read_together=True,
         streams=[
             *(
                 {"name": name, **incremental, "destination_sync_mode": "append"}

@@ -15,16 +15,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from elt_assets import read_table
+from elt_assets.cli import main
 from elt_assets.connection import place_in
-from elt_assets.failpoints import VARIABLE
+from elt_assets.failpoints import VARIABLE, Failpoint
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.pipeline.former_tables import find_former_tables
 from elt_assets.storage.location import Location
-from tests.cli.running import Elt
-from tests.orchestration.running import failure_of, fetch_materializations, materialize
+from tests.lake.crashing import killed_at
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
+from tests.support.elt import Elt
 from tests.support.project import BIN, REPOSITORY, Project
+from tests.support.runs import failure_of, fetch_materializations, materialize
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
 KEYED: dict[str, Any] = {
@@ -32,13 +34,6 @@ KEYED: dict[str, Any] = {
     "primary_key": [["id"]],
     "history": True,
 }
-
-
-@pytest.fixture
-def elt(own: Project, capsys: pytest.CaptureFixture[str]) -> Elt:
-    own.home.mkdir(exist_ok=True)
-    capsys.readouterr()
-    return Elt(capsys)
 
 
 def run_sync(project: Project, *lines: Any, connection: Any = None, **stream: Any) -> None:
@@ -111,17 +106,21 @@ def test_a_stream_with_another_name_keeps_its_table_after_any_kill(own: Project,
     assert "scripted/things has the same columns and a state" in error
     command = "elt rename scripted scripted/things dinge"
     assert command in error
-    for point in ("move_begun", "writer_changed:2", "table_moved:2"):
-        killed = subprocess.run(
-            [str(BIN / "elt"), *command.split()[1:]],
-            env={**own.environment, VARIABLE: point},
-            cwd=REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    words = command.split()[1:]
+    for point, number in ((Failpoint.MOVE_BEGUN, 1), (Failpoint.WRITER_CHANGED, 2)):
+        killed_at(point, number, lambda: main(words))
         assert "elt rename" in failure_of(materialize(own))
+    killed = subprocess.run(
+        [str(BIN / "elt"), *words],
+        env={**own.environment, VARIABLE: "table_moved:2"},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert "elt rename" in failure_of(materialize(own))
+    elt.capture.readouterr()
     done = elt.json(*command.split()[1:])
     assert done["asset"] == "scripted/dinge"
     assert elt.json("state", "show", "scripted/dinge")["state"] == {"cursor": 1}

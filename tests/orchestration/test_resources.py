@@ -19,9 +19,9 @@ from elt_assets import SparkResource
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import resources
 from elt_assets.orchestration.resources import spark_provider
-from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script
 from tests.support.project import REPOSITORY, Project
+from tests.support.runs import failure_of, materialize
 
 SETTING = "spark.sql.files.maxRecordsPerFile"
 """Can be set on a running session, and has no bearing on what the tests do."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
-from tests.programs.windowed_source import calls, reconfigure, windowed
+from tests.programs.windowed_source import calls, windowed
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize
 
 KEY = 'key:"weather/readings"'
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append"}
@@ -67,10 +67,10 @@ def test_a_retry_resumes_the_request_of_the_run(own: Project, options: Any, rows
     file = windowed(own, config={"to": "2026-01-02"}, **LIVE)
     assert materialize(own, KEY).success
     own.amend("weather", retry={"attempts": 1, "delay": "0.1s"})
-    reconfigure(own, "weather", to="2026-01-03", fails_at="2026-01-02T12:00:00+00:00")
+    own.reconfigure("weather", to="2026-01-03", fails_at="2026-01-02T12:00:00+00:00")
     failed = materialize(own, KEY, **options)
     assert not failed.success
-    reconfigure(own, "weather", fails_at="")
+    own.reconfigure("weather", fails_at="")
     again = materialize(own, KEY, parent=failed.run_id, **options)
     assert again.success
     assert [call["state"] for call in calls(file)[1:]] == [options.get("state"), FIRST, FIRST]

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tests.orchestration.running import failure_of, materialize, read_log
 from tests.programs.hostile_source import program
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize, read_log
 
 pytestmark = pytest.mark.usefixtures("spark")
 

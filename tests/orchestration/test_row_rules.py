@@ -8,12 +8,12 @@ import dagster as dg
 import pytest
 
 from elt_assets.definitions import build
-from tests.orchestration.running import evaluations, failure_of, materialize
 from tests.orchestration.test_automation import refuse
 from tests.orchestration.test_checks import KEY, THINGS, alone, select_failed
 from tests.programs.scripted import record, script, state
-from tests.programs.windowed_source import reconfigure, windowed
+from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import evaluations, failure_of, materialize
 
 WARN = dg.AssetCheckSeverity.WARN
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
@@ -184,7 +184,7 @@ def test_a_partitioned_stream_is_checked_in_the_partitions_of_the_run(own: Proje
     windowed(own, config={"factor": 2}, partitions=DAILY, checks=rules)
     results = evaluations(materialize(own, KEY, partition="2026-01-02"))
     assert failures(results) == {"range_value": 24, "south": 24}
-    reconfigure(own, "weather", factor=1)
+    own.reconfigure("weather", factor=1)
     results = evaluations(materialize(own, KEY, partition="2026-01-01"))
     assert failures(results) == {"south": 24}
     assert results["unique_station_at"].metadata["rows"].value == 48

@@ -14,16 +14,16 @@ from elt_assets import read_table
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
-from tests.cli.running import Elt
-from tests.orchestration.running import (
+from tests.programs.scripted import record, script, state, status
+from tests.support.elt import Elt
+from tests.support.project import Project
+from tests.support.runs import (
     evaluations,
     failure_of,
     fetch_materializations,
     materialize,
     read_log,
 )
-from tests.programs.scripted import record, script, state, status
-from tests.support.project import Project
 
 TEXT = {"type": "string"}
 SCHEMA = {

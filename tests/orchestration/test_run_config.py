@@ -14,15 +14,15 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.streams import StreamAsset
-from tests.orchestration.running import (
+from tests.programs.windowed_source import calls, windowed
+from tests.support.project import Project
+from tests.support.runs import (
     failure_of,
     fetch_materializations,
     materialize,
     observations,
     read_log,
 )
-from tests.programs.windowed_source import calls, reconfigure, windowed
-from tests.support.project import Project
 
 KEY, READINGS = 'key:"weather/readings"', dg.AssetKey(["weather", "readings"])
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
@@ -45,7 +45,7 @@ def rows(project: Project) -> list[dict[str, Any]]:
 def two_syncs(project: Project, **how: Any) -> None:
     windowed(project, config={"to": "2026-01-02"}, **{**LIVE, **how})
     assert materialize(project, KEY).success
-    reconfigure(project, "weather", to="2026-01-03")
+    project.reconfigure("weather", to="2026-01-03")
     assert materialize(project, KEY).success
 
 
@@ -55,7 +55,7 @@ def instance(project: Project) -> dg.DagsterInstance:
 
 def test_a_window_is_read_without_changing_the_cursor(own: Project) -> None:
     two_syncs(own, window=WINDOW)
-    reconfigure(own, "weather", factor=100)
+    own.reconfigure("weather", factor=100)
     window = {"start": "2026-01-01T06:00:00Z", "end": "2026-01-01T09:00:00Z"}
     result = materialize(own, KEY, window=window)
     assert result.success
@@ -65,7 +65,7 @@ def test_a_window_is_read_without_changing_the_cursor(own: Project) -> None:
     changed = [row["at"].isoformat() for row in rows(own) if row["value"] >= 100]
     assert sorted(set(changed)) == [f"2026-01-01T{hour:02d}:00:00+00:00" for hour in (6, 7, 8)]
     assert len(rows(own)) == 96
-    reconfigure(own, "weather", factor=1, to="2026-01-04")
+    own.reconfigure("weather", factor=1, to="2026-01-04")
     file = own.root / "weather-calls"
     assert materialize(own, KEY).success
     assert calls(file)[-1]["state"] == SECOND
@@ -96,7 +96,7 @@ def test_an_invalid_window_is_refused(own: Project, window: Any, how: Any, expec
 
 def test_a_truncating_refresh_replaces_the_rows(own: Project) -> None:
     two_syncs(own)
-    reconfigure(own, "weather", **{"from": "2026-01-02"})
+    own.reconfigure("weather", **{"from": "2026-01-02"})
     assert materialize(own, KEY, refresh="truncate").success
     assert calls(own.root / "weather-calls")[-1]["state"] is None
     assert {row["at"].day for row in rows(own)} == {2}
@@ -105,7 +105,7 @@ def test_a_truncating_refresh_replaces_the_rows(own: Project) -> None:
 
 def test_a_retaining_refresh_keeps_the_former_rows(own: Project) -> None:
     two_syncs(own)
-    reconfigure(own, "weather", **{"from": "2026-01-02"}, factor=100)
+    own.reconfigure("weather", **{"from": "2026-01-02"}, factor=100)
     assert materialize(own, KEY, refresh="retain").success
     assert {row["at"].day for row in rows(own)} == {1, 2}
     assert max(row["value"] for row in rows(own) if row["at"].day == 2) == 2300
@@ -192,13 +192,13 @@ def test_a_malformed_state_is_refused(own: Project, state: Any, expected: str) -
 def test_other_options_are_refused_while_a_refresh_is_unfinished(own: Project) -> None:
     two_syncs(own, window=WINDOW)
     own.amend("weather", checkpoint={"rows": 12})
-    reconfigure(own, "weather", fails_at="2026-01-02T12:00:00+00:00")
+    own.reconfigure("weather", fails_at="2026-01-02T12:00:00+00:00")
     assert not materialize(own, KEY, refresh="truncate").success
     window = {"start": "2026-01-01", "end": "2026-01-02"}
     others: list[dict[str, Any]] = [{"state": FIRST}, {"window": window}]
     for config in others:
         assert "in the middle of a refresh" in failure_of(materialize(own, KEY, **config))
-    reconfigure(own, "weather", fails_at="")
+    own.reconfigure("weather", fails_at="")
     assert materialize(own, KEY).success
     assert len(rows(own)) == 96
 

@@ -9,12 +9,12 @@ import dagster as dg
 import pytest
 
 from elt_assets.definitions import build
-from tests.orchestration.running import materialize, read_log
 from tests.orchestration.test_automation import refuse
 from tests.orchestration.ticking import evaluate_schedule, execute, tick
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import materialize, read_log
 
 TICK = dt.datetime(2026, 1, 4, 2, tzinfo=dt.timezone.utc)
 THINGS = 'key:"scripted/things"'

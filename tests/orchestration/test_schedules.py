@@ -27,11 +27,11 @@ from elt_assets.orchestration.names import (
     valid_name,
 )
 from elt_assets.pipeline.connection_stream import key_levels
-from tests.orchestration.running import END, START
 from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, tick
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import END, START
 
 UTC = dt.timezone.utc
 TICK = dt.datetime(2026, 1, 9, 2, tzinfo=UTC)

@@ -29,13 +29,13 @@ from elt_assets.orchestration.events.reconcile import reconcile
 from elt_assets.orchestration.events.table_events import LAKE_TAG, TableEvents, find_newest_run
 from elt_assets.orchestration.status import stream_statuses
 from elt_assets.orchestration.streams import StreamAsset
-from tests.orchestration.running import failure_of, materialize, read_log
-from tests.orchestration.test_together import BOTH, ids, reconfigure
+from tests.orchestration.test_together import BOTH, ids
 from tests.orchestration.ticking import instance_of
 from tests.programs.scripted import record, script, state
 from tests.programs.shared_source import append, connection
 from tests.support.examples import few
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize, read_log
 
 THINGS = dg.AssetKey(["scripted", "things"])
 ROLLED_BACK, UNREPORTED, OLDER_COPY = "was rolled back or deleted", "the event log", "an older copy"
@@ -289,7 +289,7 @@ def test_a_retry_counts_only_what_is_in_its_own_lake(
         patch.setenv("ELT_LAKE", str(own.root / "other"))
         assert not materialize(own, BOTH, parent=failed.run_id).success
         assert [row["id"] for row in own.rows(str(own.root / "other" / "shop" / "users"))] == [1, 2]
-    reconfigure(own, fail=None)
+    own.reconfigure("shop", fail=None)
     assert materialize(own, BOTH, parent=failed.run_id).success
     assert ids(own, "users") == [1, 2]
 

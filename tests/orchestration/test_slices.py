@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.orchestration.running import failure_of, materialize
-from tests.plugin import plugin
 from tests.programs.sliced_source import Numbers
 from tests.support.object_store import new_bucket, s3_server
-from tests.support.project import REPOSITORY, Project
+from tests.support.project import REPOSITORY, Project, write_plugin
+from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark", "numbers")
 
@@ -25,7 +24,9 @@ RUNS = "tests.programs.sliced_source"
 @pytest.fixture
 def numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connector `numbers`, of a package that is installed."""
-    folder = plugin(tmp_path / "package", "any", "", "elt_assets.connectors", f"numbers = {RUNS}")
+    folder = write_plugin(
+        tmp_path / "package", "any", "", "elt_assets.connectors", f"numbers = {RUNS}"
+    )
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
 

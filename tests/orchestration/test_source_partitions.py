@@ -13,12 +13,12 @@ from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.automation import partition_requests
-from tests.orchestration.running import END, START, failure_of, fetch_materializations, materialize
 from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, tick
 from tests.programs.scripted import script
 from tests.programs.store_source import calls, open_stores, stores
-from tests.programs.windowed_source import reconfigure, windowed
+from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import END, START, failure_of, fetch_materializations, materialize
 
 KEY = 'key:"shop/orders"'
 ORDERS = dg.AssetKey(["shop", "orders"])
@@ -135,7 +135,7 @@ def test_a_source_without_the_command_fails_the_run_with_the_reason(own: Project
     windowed(own, "shop", partitions={"type": "source", "name": NAME})
     add(own, "north")
     result = materialize(own, 'key:"shop/readings"', partition="north")
-    assert "single partitions of stream 'readings' cannot be read" in failure_of(result)
+    assert "does not have the command `partitions`" in failure_of(result)
 
 
 def test_a_given_state_applies_to_one_partition(own: Project) -> None:
@@ -218,7 +218,7 @@ def test_a_hundred_thousand_partitions_are_added_within_the_limits(own: Project)
 def test_a_tick_is_skipped_and_repeated_if_the_source_cannot_list_partitions(own: Project) -> None:
     stores(own, {"every": "6h"})
     open_stores(own, north=1)
-    reconfigure(own, "shop", down=True)
+    own.reconfigure("shop", down=True)
     done = tick(own, SENSOR)
     assert "could not list its partitions" in (done.skip_message or "")
     assert "the list of stores cannot be reached" in (done.skip_message or "")

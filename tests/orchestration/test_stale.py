@@ -11,10 +11,10 @@ from dagster._core.loader import LoadingContextForTest
 
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from tests.orchestration.running import fetch_materializations, materialize
 from tests.programs.scripted import record, script, state
-from tests.programs.windowed_source import reconfigure, windowed
+from tests.programs.windowed_source import windowed
 from tests.support.project import Project
+from tests.support.runs import fetch_materializations, materialize
 
 KEYED = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 DAILY = {"type": "daily", "start": "2026-01-01", "bind": {"start": "from", "end": "to"}}
@@ -73,7 +73,7 @@ def test_an_asset_downstream_is_unsynced_when_the_rows_have_changed(own: Project
     assert find_unsynced(own) == {}
     assert materialize(own, 'key:"weather/readings"').success
     assert find_unsynced(own) == {}, "no row has come"
-    reconfigure(own, "weather", to="2026-01-03")
+    own.reconfigure("weather", to="2026-01-03")
     assert materialize(own, 'key:"weather/readings"').success
     assert list(find_unsynced(own)) == ["report"]
 

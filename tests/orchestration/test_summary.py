@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from elt_assets.orchestration.events.summary import summarize
-from tests.orchestration.running import failure_of, materialize
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize
 
 COUNTS = {"elt/records_committed": 2, "elt/records_rejected": 0, "elt/policy": "append"}
 

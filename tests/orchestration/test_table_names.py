@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from elt_assets import read_table
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from tests.cli.running import Elt
-from tests.orchestration.running import failure_of, fetch_materializations, materialize
 from tests.programs.scripted import record, script, state
+from tests.support.elt import Elt
 from tests.support.project import Project
+from tests.support.runs import failure_of, fetch_materializations, materialize
 
 KEYED: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
 

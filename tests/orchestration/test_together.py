@@ -8,7 +8,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-import yaml
 from deltalake import DeltaTable
 
 from elt_assets import paths
@@ -17,15 +16,15 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
-from tests.orchestration.running import (
+from tests.programs.shared_source import append, connection, given
+from tests.support.project import Project
+from tests.support.runs import (
     evaluations,
     failure_of,
     fetch_materializations,
     materialize,
     read_log,
 )
-from tests.programs.shared_source import append, connection, given
-from tests.support.project import Project
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -42,13 +41,6 @@ def position(project: Project, stream: str) -> Any:
     if state is None or "data" in state:
         return state and state["data"]
     return state["global"]["shared_state"]["position"]
-
-
-def reconfigure(project: Project, **config: Any) -> None:
-    path = project.root / "defs" / "shop" / "defs.yaml"
-    document = yaml.safe_load(path.read_text())
-    document["attributes"]["source"]["config"].update(config)
-    path.write_text(yaml.safe_dump(document))
 
 
 def starts(log: Path) -> list[Any]:
@@ -88,7 +80,7 @@ def test_a_failed_stream_stops_the_shared_state_and_keeps_the_rows_of_others(own
     # What came before the failure is everybody's; nothing after it.
     assert position(own, "users") in (None, 1)
 
-    reconfigure(own, fail=None)
+    own.reconfigure("shop", fail=None)
     assert materialize(own, BOTH).success
     assert (ids(own, "users"), ids(own, "orders")) == ([1, 2], [10])
     assert [position(own, stream) for stream in ("users", "orders")] == [3, 3]
@@ -100,7 +92,7 @@ def test_append_repeats_rows_that_follow_the_last_committed_state(own: Project) 
     assert not materialize(own, BOTH).success
     assert ids(own, "users") == [1, 2]
 
-    reconfigure(own, fail=None)
+    own.reconfigure("shop", fail=None)
     assert materialize(own, BOTH).success
     assert ids(own, "orders") == [10]
     assert set(ids(own, "users")) == {1, 2}
@@ -190,7 +182,7 @@ def test_a_change_from_legacy_to_stream_states_repeats_no_records(
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, BOTH).success
     own.amend("shop", read_together=together)
-    reconfigure(own, kind="STREAM")
+    own.reconfigure("shop", kind="STREAM")
     append(log, ("users", 2))
     assert materialize(own, USERS).success
     assert materialize(own, BOTH).success
@@ -215,19 +207,6 @@ def test_a_stream_keeps_its_own_state_beside_a_shared_one(own: Project) -> None:
     assert alone["stream"]["stream_state"] == {"position": 2}
 
 
-@pytest.mark.spec("protocol.115")
-def test_states_before_an_error_trace_are_kept(own: Project) -> None:
-    log = connection(own, destination_sync_mode="append", config={"every": 1, "fail": "all"})
-    append(log, ("users", 1), ("users", 2))
-    reconfigure(own, fail=None)
-    assert materialize(own, BOTH).success
-    reconfigure(own, fail="orders")
-    append(log, ("users", 3), ("orders", 10))
-    for _ in range(2):  # each try starts from the state before the failure
-        assert "no such table" in failure_of(materialize(own, BOTH))
-    assert (ids(own, "users"), starts(log)) == ([1, 2, 3], [None, 2, 3])
-
-
 @pytest.mark.spec("protocol.119")
 @pytest.mark.parametrize("policy", ["append", "append_dedup"])
 def test_a_refresh_of_one_stream_lets_the_others_continue(own: Project, policy: str) -> None:
@@ -249,10 +228,10 @@ def test_a_failed_refresh_of_one_stream_starts_again(own: Project) -> None:
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, BOTH).success
     append(log, ("users", 2))
-    reconfigure(own, dies_at=3)
+    own.reconfigure("shop", dies_at=3)
     assert not materialize(own, USERS, op="shop", refresh="truncate").success
     assert ids(own, "users") == [1]
-    reconfigure(own, dies_at=None)
+    own.reconfigure("shop", dies_at=None)
     append(log, ("orders", 11))
     result = materialize(own, BOTH)
     assert result.success
@@ -268,7 +247,7 @@ def test_an_opaque_state_beside_states_of_single_streams_is_refused(own: Project
     log = connection(own, config={"kind": "OPAQUE"}, destination_sync_mode="append")
     append(log, ("users", 1), ("orders", 10))
     assert materialize(own, BOTH).success
-    reconfigure(own, kind="STREAM")
+    own.reconfigure("shop", kind="STREAM")
     append(log, ("users", 2))
     assert materialize(own, USERS).success
     refused = failure_of(materialize(own, BOTH))
@@ -304,15 +283,6 @@ def test_partitions_are_refused_at_load_for_streams_that_are_read_together(own: 
     connection(own, partitions={"type": "daily", "start": "2026-01-01", "bind": {"start": "from"}})
     with pytest.raises(ConfigError, match=r"users.*partitions.*read together"):
         build_connection_assets(own.root / "defs" / "shop")
-
-
-def test_a_wrong_record_count_advances_no_stream(own: Project) -> None:
-    log = connection(own, config={"count": 1})
-    append(log, ("users", 1), ("orders", 10))
-    assert "reports 3 records before its state, but 2 were received" in failure_of(
-        materialize(own, BOTH)
-    )
-    assert fetch_materializations(own, "shop", "users") == {}
 
 
 def test_a_stream_without_messages_gets_the_shared_state(own: Project) -> None:

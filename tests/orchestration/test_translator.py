@@ -19,9 +19,9 @@ from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
 from tests.lake.staging import INTEGER, stream
-from tests.orchestration.running import fetch_materializations, materialize, observations
 from tests.programs.windowed_source import calls, windowed
 from tests.support.project import REPOSITORY, Project
+from tests.support.runs import fetch_materializations, materialize, observations
 
 READINGS = dg.AssetKey(["weather", "readings"])
 KEYED: Any = {"destination_sync_mode": "append_dedup", "sync_mode": "incremental"}

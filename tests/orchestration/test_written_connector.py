@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.orchestration.running import fetch_materializations, materialize
 from tests.orchestration.ticking import execute, tick
 from tests.programs.json_api import JsonApi
 from tests.programs.written_source import SECRETS, order, program, store_api
 from tests.support.project import Project
+from tests.support.runs import fetch_materializations, materialize
 
 KEY = 'key:"shop/orders"'
 

@@ -11,8 +11,8 @@ import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from elt_assets.definitions import build
-from tests.orchestration.running import END, START
 from tests.support.project import Project
+from tests.support.runs import END, START
 
 
 @contextlib.contextmanager

@@ -9,24 +9,29 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from connectors.sdk import Checkpoint, Stream, run
-from connectors.sdk.items import Item
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
-from tests.programs.simple_source import SimpleSource
+from tests.programs.plain_source import (
+    Json,
+    Message,
+    PlainStream,
+    catalog_of,
+    checkpoint,
+    record,
+    run,
+)
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
     from tests.support.project import Project
 
 IDS = 40
+INCREMENTAL, FULL_REFRESH = "incremental", "full_refresh"
 MODES = {
-    APPEND: INCREMENTAL,
-    APPEND_DEDUP: INCREMENTAL,
-    OVERWRITE: FULL_REFRESH,
-    OVERWRITE_DEDUP: FULL_REFRESH,
+    "append": INCREMENTAL,
+    "append_dedup": INCREMENTAL,
+    "overwrite": FULL_REFRESH,
+    "overwrite_dedup": FULL_REFRESH,
 }
 
 
@@ -37,7 +42,7 @@ def counting(project: Project, name: str, **config: Any) -> None:
         for policy, mode in MODES.items()
     ]
     for stream in streams:
-        if stream["name"] == APPEND_DEDUP:
+        if stream["name"] == "append_dedup":
             stream["history"] = True
     folder = project.connection(
         name,
@@ -48,51 +53,38 @@ def counting(project: Project, name: str, **config: Any) -> None:
         streams=streams,
         checkpoint={"rows": 2 * int(config["every"])},
     )
-    catalog = {"streams": [json.loads(each.describe().to_json()) for each in _streams({})]}
-    (folder / "catalog.json").write_text(json.dumps(catalog))
+    (folder / "catalog.json").write_text(json.dumps(catalog_of(STREAMS)))
 
 
 def expected(policy: str, last: int) -> list[int]:
     """The numbers that its table must have in the end."""
     numbers = range(1, last + 1)
-    if policy in (APPEND, OVERWRITE):
+    if policy in ("append", "overwrite"):
         return list(numbers)
     return sorted({number % IDS: number for number in numbers}.values())
 
 
-class Numbers(Stream):
-    json_schema = {  # noqa: RUF012 - as the SDK has it
-        "type": "object",
-        "properties": {"n": {"type": "integer"}, "id": {"type": "integer"}},
-    }
-    primary_key = (("id",),)
-    cursor_field = ("n",)
-    source_defined_cursor = True
-    supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
-
-    def __init__(self, name: str, config: dict[str, Any]):
-        self.name = name
-        self._config = config
-
-    def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
-        first = 1 if state is None else int(state["n"]) + 1
-        for number in range(first, self._config["last"] + 1):
-            yield {"n": number, "id": number % IDS}
-            if number % self._config["every"] == 0:
-                yield Checkpoint({"n": number})
-                time.sleep(self._config["delay"])
+def _read(config: Json, state: Json | None) -> Iterator[Message]:
+    first = 1 if state is None else int(state["n"]) + 1
+    for number in range(first, config["last"] + 1):
+        yield record({"n": number, "id": number % IDS})
+        if number % config["every"] == 0:
+            yield checkpoint({"n": number})
+            time.sleep(config["delay"])
 
 
-def _streams(config: dict[str, Any]) -> list[Stream]:
-    return [Numbers(policy, config) for policy in MODES]
-
-
-class Counter(SimpleSource):
-    name = "counter"
-
-    def streams(self, config: dict[str, Any]) -> Sequence[Stream]:
-        return _streams(config)
+INTEGER = {"type": "integer"}
+STREAMS = [
+    PlainStream(
+        policy,
+        _read,
+        json_schema={"type": "object", "properties": {"n": INTEGER, "id": INTEGER}},
+        source_defined_primary_key=[["id"]],
+        default_cursor_field=["n"],
+    )
+    for policy in MODES
+]
 
 
 if __name__ == "__main__":
-    sys.exit(run(Counter(), sys.argv[1:]))
+    sys.exit(run(STREAMS, sys.argv[1:]))

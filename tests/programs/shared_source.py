@@ -5,10 +5,9 @@ Usage: `python -m tests.programs.shared_source VERB …`.
 Its config: `log`, a file with a line `stream id` for each change; `kind`: of its states: GLOBAL (one
 position, and which streams were read before), LEGACY (a position for each stream), OPAQUE (LEGACY, one
 position), STREAM (which takes LEGACY's too), MIXED (GLOBAL for `users`, STREAM for the others); `fail`: a
-stream that fails at its first change, or "all"; `recovers`: it fails in the first read only, with a transient
+stream that fails at its first change; `recovers`: it fails in the first read only, with a transient
 error; `every`: changes between states; `dies_at`: the change at which it ends with exit code 1; `mute`: it
-tells no status; `count`: what its states say too much. It writes what it was given to `<log>.given`, a line
-for each read.
+tells no status. It writes what it was given to `<log>.given`, a line for each read.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def _begin(config: Mapping[str, Any], state: Any, streams: Sequence[str]) -> dic
 
 
 def _states(config: Mapping[str, Any], streams: Sequence[str], at: int, sent: int) -> None:
-    stats = {"sourceStats": {"recordCount": float(sent + config.get("count", 0))}}
+    stats = {"sourceStats": {"recordCount": float(sent)}}
     kind = config["kind"]
     descriptors = [{"name": name} for name in streams]
     if kind == "GLOBAL":
@@ -150,11 +149,10 @@ def _read(config: Mapping[str, Any], streams: Sequence[str], state: Any) -> None
             sys.exit(1)
         if name not in streams or number <= begin[name] or name in failed:
             continue
-        if failing in (name, "all"):
+        if failing == name:
             failed.add(name)
             error: dict[str, Any] = {"message": "no such table", "failure_type": failure_type}
-            if failing == name:
-                error["stream_descriptor"] = {"name": name}
+            error["stream_descriptor"] = {"name": name}
             _say("TRACE", trace={"type": "ERROR", "emitted_at": 1.0, "error": error})
             continue
         data = {"id": int(text), "at": number}

@@ -13,17 +13,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from connectors.sdk import Checkpoint, Stream, run
-from connectors.sdk.items import Estimate, Item
-from elt_assets.errors import TransientError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
-from tests.programs.simple_source import SimpleSource
+from tests.programs import plain_source as plain
 
 if TYPE_CHECKING:  # a program that tests start hundreds of times
     from tests.support.project import Project
@@ -51,8 +45,7 @@ def windowed(
         },
         streams=[{"name": stream, "destination_sync_mode": "append", **how}],
     )
-    catalog = {"streams": [json.loads(each.describe().to_json()) for each in _streams({})]}
-    (folder / "catalog.json").write_text(json.dumps(catalog))
+    (folder / "catalog.json").write_text(json.dumps(plain.catalog_of(STREAMS)))
     return calls
 
 
@@ -60,69 +53,32 @@ def calls(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def reconfigure(project: Project, name: str, **config: Any) -> None:
-    """Change some of the source's config."""
-    path = project.root / "defs" / name / "defs.yaml"
-    document = yaml.safe_load(path.read_text())
-    document["attributes"]["source"]["config"].update(config)
-    path.write_text(yaml.safe_dump(document))
+def _read_readings(config: plain.Json, state: plain.Json | None) -> Iterator[plain.Message]:
+    if "calls" in config:
+        with Path(config["calls"]).open("a") as file:
+            call = {"config": config, "state": state, "pid": os.getpid()}
+            file.write(json.dumps(call) + "\n")
+    at, end = _moment(config.get("from", OPENED)), _moment(config.get("to", NOW))
+    if state is not None:
+        at = max(at, _moment(state["at"]) + dt.timedelta(hours=1))
+    stations = [config["station"]] if "station" in config else STATIONS
+    yield plain.estimate(len(stations) * int((end - at) / dt.timedelta(hours=1)))
+    while at < end:
+        if config.get("fails_at") == at.isoformat():
+            raise plain.SourceError("the line is dead")
+        while config.get("hangs_at") == at.isoformat():
+            sys.stdout.flush()
+            time.sleep(1)
+        value = at.hour * config.get("factor", 1)
+        for station in stations:
+            yield plain.record({"station": station, "at": at.isoformat(), "value": value})
+        at += dt.timedelta(hours=1)
+        if at.hour == 0:
+            yield plain.checkpoint({"at": (at - dt.timedelta(hours=1)).isoformat()})
 
 
-class Readings(Stream):
-    name = "readings"
-    json_schema = {  # noqa: RUF012 - as the SDK has it
-        "type": "object",
-        "description": "What the stations measured.",
-        "properties": {
-            "station": {**_TEXT, "description": "Where it was measured."},
-            "at": {**_TEXT, "format": "date-time"},
-            "value": {"type": "integer"},
-        },
-    }
-    primary_key = (("station",), ("at",))
-    cursor_field = ("at",)
-    source_defined_cursor = True
-    supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
-
-    def __init__(self, config: dict[str, Any]):
-        self._config = config
-
-    def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
-        config = self._config
-        if "calls" in config:
-            with Path(config["calls"]).open("a") as file:
-                call = {"config": config, "state": state, "pid": os.getpid()}
-                file.write(json.dumps(call) + "\n")
-        at, end = _moment(config.get("from", OPENED)), _moment(config.get("to", NOW))
-        if state is not None:
-            at = max(at, _moment(state["at"]) + dt.timedelta(hours=1))
-        stations = [config["station"]] if "station" in config else STATIONS
-        yield Estimate(len(stations) * int((end - at) / dt.timedelta(hours=1)))
-        while at < end:
-            if config.get("fails_at") == at.isoformat():
-                raise TransientError("the line is dead")
-            while config.get("hangs_at") == at.isoformat():
-                time.sleep(1)
-            value = at.hour * config.get("factor", 1)
-            yield from ({"station": s, "at": at.isoformat(), "value": value} for s in stations)
-            at += dt.timedelta(hours=1)
-            if at.hour == 0:
-                yield Checkpoint({"at": (at - dt.timedelta(hours=1)).isoformat()})
-
-
-class Stations(Stream):
-    name = "stations"
-    json_schema = {  # noqa: RUF012 - as the SDK has it
-        "type": "object",
-        "properties": {"id": _TEXT},
-    }
-    primary_key = (("id",),)
-
-    def __init__(self, config: dict[str, Any]):
-        self._names = config.get("stations", STATIONS)
-
-    def read(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Item]:
-        yield from ({"id": name} for name in self._names)
+def _read_stations(config: plain.Json, _: plain.Json | None) -> Iterator[plain.Message]:
+    yield from (plain.record({"id": name}) for name in config.get("stations", STATIONS))
 
 
 def _moment(text: str) -> dt.datetime:
@@ -130,16 +86,30 @@ def _moment(text: str) -> dt.datetime:
     return found if found.tzinfo else found.replace(tzinfo=dt.timezone.utc)
 
 
-def _streams(config: dict[str, Any]) -> list[Stream]:
-    return [Readings(config), Stations(config)]
-
-
-class Weather(SimpleSource):
-    name = "weather"
-
-    def streams(self, config: dict[str, Any]) -> Sequence[Stream]:
-        return _streams(config)
+STREAMS = [
+    plain.PlainStream(
+        "readings",
+        _read_readings,
+        json_schema={
+            "type": "object",
+            "description": "What the stations measured.",
+            "properties": {
+                "station": {**_TEXT, "description": "Where it was measured."},
+                "at": {**_TEXT, "format": "date-time"},
+                "value": {"type": "integer"},
+            },
+        },
+        source_defined_primary_key=[["station"], ["at"]],
+        default_cursor_field=["at"],
+    ),
+    plain.PlainStream(
+        "stations",
+        _read_stations,
+        json_schema={"type": "object", "properties": {"id": _TEXT}},
+        source_defined_primary_key=[["id"]],
+    ),
+]
 
 
 if __name__ == "__main__":
-    sys.exit(run(Weather(), sys.argv[1:]))
+    sys.exit(plain.run(STREAMS, sys.argv[1:]))

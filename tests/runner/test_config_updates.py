@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received
+from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.runner.config.updates import ConfigStore, apply_changes, differences, merge_values
 from elt_assets.runner.config.updates import change as stored_change
 from elt_assets.runner.connector import Connector
 from tests.programs.hostile_source import gone, hostile_source
+from tests.support.source import read_source
 
 SPECIFICATION = {
     "type": "object",
@@ -33,9 +33,6 @@ SPECIFICATION = {
         "auth": {"type": "object", "properties": {"refresh": {}}},
     },
 }
-CATALOG = ConfiguredCatalog(
-    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
-)
 CONFIG = {
     "token": "first",
     "start_date": "2026-01-01",
@@ -60,41 +57,32 @@ def source(
     return hostile_source(folder, script, config, SPECIFICATION, store=path)
 
 
-def read(connector: Connector) -> list[Received]:
-    return list(connector.read(CATALOG))
-
-
-def seen(messages: list[Received]) -> list[Any]:
-    """The configs that a source was given."""
-    return [json.loads(bytes(one.data)) for one in messages if isinstance(one, RawRecord)]
-
-
 def test_an_update_is_merged_and_passed_to_the_next_process(tmp_path: Path) -> None:
     auth = {"refresh": "re-1", "kind": "oauth"}
-    read(source(tmp_path, change(token="second", auth=auth)))
-    [config] = seen(read(source(tmp_path, SHOW)))
+    read_source(source(tmp_path, change(token="second", auth=auth)))
+    [config] = read_source(source(tmp_path, SHOW)).records
     assert config == {**CONFIG, "token": "second", "auth": auth}
 
 
 @pytest.mark.spec("protocol.163")
 def test_only_updated_properties_are_replaced(tmp_path: Path) -> None:
-    read(source(tmp_path, change(auth={"token": "t"})))
+    read_source(source(tmp_path, change(auth={"token": "t"})))
     assert source(tmp_path, "").config == {**CONFIG, "auth": {"token": "t"}}
-    read(source(tmp_path, change(auth={})))
+    read_source(source(tmp_path, change(auth={})))
     assert source(tmp_path, "").config == {**CONFIG, "auth": {}}
 
 
 @pytest.mark.parametrize("mask", ["**********", "****", "***"])
 def test_a_mask_is_not_stored(mask: str, tmp_path: Path) -> None:
-    read(source(tmp_path, change(token="second")))
+    read_source(source(tmp_path, change(token="second")))
     for update in ({"token": mask}, {"auth": {"refresh": mask, "kind": "oauth"}}):
         with pytest.raises(SystemFailure, match=r"to a mask, and the credential") as caught:
-            read(source(tmp_path, change(**update)))
+            read_source(source(tmp_path, change(**update)))
         assert "the stored config is unchanged" in (caught.value.guidance or "")
     assert source(tmp_path, "").config == {**CONFIG, "token": "second"}
     same = {**CONFIG, "token": mask}  # a credential that looks like one, and is the user's own
     store = tmp_path / "own.json"
-    read(source(tmp_path, change(token=mask, start_date="2027-01-01"), same, store=store))
+    read_source(source(tmp_path, change(token=mask, start_date="2027-01-01"), same, store=store))
     assert source(tmp_path, "", same, store=store).config == {**same, "start_date": "2027-01-01"}
 
 
@@ -117,10 +105,10 @@ def test_a_connector_may_change_the_form_of_its_credentials(tmp_path: Path) -> N
         config = {"credentials": {"key": "k"}}
         return hostile_source(tmp_path, script, config, FORMS, store=tmp_path / "shop.json")
 
-    read(connector(change(credentials={"token": "t"})))
+    read_source(connector(change(credentials={"token": "t"})))
     assert connector("").config == {"credentials": {"token": "t"}}
     with pytest.raises(SystemFailure, match="changed its config to one that violates"):
-        read(connector(change(credentials={"key": "k", "token": "t"})))
+        read_source(connector(change(credentials={"key": "k", "token": "t"})))
     assert connector("").config == {"credentials": {"token": "t"}}
 
 
@@ -136,7 +124,7 @@ def test_unchanged_values_stay_references_to_variables(
     monkeypatch.setenv("SHOP_SECRET", "sec-1")
     sent = {"refresh": "re-1", "secret": "sec-1"}
     accounts = [{"key": "sec-1", "at": 2}]
-    read(source(tmp_path, change(token="tok-1", auth=sent, accounts=accounts), config))
+    read_source(source(tmp_path, change(token="tok-1", auth=sent, accounts=accounts), config))
     stored = (tmp_path / "home" / "config" / "shop.json").read_text()
     assert "re-1" in stored and "sec-1" not in stored and "tok-1" not in stored
     monkeypatch.setenv("SHOP_SECRET", "sec-2")
@@ -151,7 +139,7 @@ def test_an_update_cannot_refer_to_an_environment_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_SECRET", "sec-1")
-    read(
+    read_source(
         source(
             tmp_path,
             change(auth={"refresh": {"env": "SHOP_SECRET"}}),
@@ -176,18 +164,19 @@ if verb == "discover": say("CATALOG", catalog={"streams": []})
 
 
 def test_repeated_updates_are_combined(tmp_path: Path) -> None:
-    read(source(tmp_path, change(token="b", auth={"refresh": "re-1"}) + change(token="c")))
-    read(source(tmp_path, change(auth={"refresh": "re-1", "new": {"deep": 1}})))
-    read(source(tmp_path, change(auth={"refresh": "re-1", "new": {"deep": 2}}, pin=5)))
+    read_source(source(tmp_path, change(token="b", auth={"refresh": "re-1"}) + change(token="c")))
+    read_source(source(tmp_path, change(auth={"refresh": "re-1", "new": {"deep": 1}})))
+    read_source(source(tmp_path, change(auth={"refresh": "re-1", "new": {"deep": 2}}, pin=5)))
     auth = {"refresh": "re-1", "new": {"deep": 2}}
     assert source(tmp_path, "").config == {**CONFIG, "token": "c", "auth": auth, "pin": 5}
 
 
 KILLED = """
 import os, pathlib
-from tests.runner.test_config_updates import CATALOG, SHOW, change, source
+from tests.runner.test_config_updates import SHOW, change, source
+from tests.support.source import USERS
 script = change(token="rotated") + "time.sleep(60)"
-for message in source(pathlib.Path({folder!r}), script).read(CATALOG):
+for message in source(pathlib.Path({folder!r}), script).read(USERS):
     os.kill(os.getpid(), 9)
 """
 
@@ -195,11 +184,11 @@ for message in source(pathlib.Path({folder!r}), script).read(CATALOG):
 @pytest.mark.spec("protocol.160")
 def test_a_rotated_credential_survives_an_immediate_crash(tmp_path: Path) -> None:
     with pytest.raises(SystemFailure, match="SIGKILL"):
-        read(source(tmp_path, change(token="once") + "os.kill(os.getpid(), 9)"))
+        read_source(source(tmp_path, change(token="once") + "os.kill(os.getpid(), 9)"))
     assert source(tmp_path, "").config["token"] == "once"
     done = subprocess.run([sys.executable, "-c", KILLED.format(folder=str(tmp_path))], check=False)
     assert done.returncode == -9
-    assert seen(read(source(tmp_path, SHOW)))[0]["token"] == "rotated"
+    assert read_source(source(tmp_path, SHOW)).records[0]["token"] == "rotated"
 
 
 @pytest.mark.spec("protocol.162")
@@ -210,7 +199,7 @@ def test_an_update_that_violates_the_specification_fails_the_sync(tmp_path: Path
     )
     connector = source(tmp_path, script)
     with pytest.raises(SystemFailure, match="changed its config to one that violates") as failure:
-        read(connector)
+        read_source(connector)
     text = str(failure.value)
     assert 'config.token: is not of type "string"' in text
     assert 'config.pin: is not of type "integer"' in text
@@ -221,10 +210,10 @@ def test_an_update_that_violates_the_specification_fails_the_sync(tmp_path: Path
 
 def test_a_value_that_the_user_edits_takes_precedence_over_its_update(tmp_path: Path) -> None:
     auth = {"refresh": "re-1", "kind": "oauth"}
-    read(source(tmp_path, change(token="second", auth=auth)))
+    read_source(source(tmp_path, change(token="second", auth=auth)))
     edited = {**CONFIG, "token": "mine"}
     assert source(tmp_path, "", edited).config == {**edited, "auth": auth}
-    read(source(tmp_path, change(token="third"), edited))
+    read_source(source(tmp_path, change(token="third"), edited))
     assert source(tmp_path, "", edited).config["token"] == "third"
     plain = {"token": "mine", "auth": "none"}  # not even a place for it any more
     with pytest.raises(ConfigError, match=r"config\.auth"):
@@ -236,7 +225,7 @@ def test_a_changed_environment_variable_takes_precedence(
 ) -> None:
     config = {"token": {"env": "SHOP_TOKEN"}}
     monkeypatch.setenv("SHOP_TOKEN", "first")
-    read(source(tmp_path, change(token="second"), config))
+    read_source(source(tmp_path, change(token="second"), config))
     assert source(tmp_path, "", config).config == {"token": "second"}
     monkeypatch.setenv("SHOP_TOKEN", "renewed")
     assert source(tmp_path, "", config).config == {"token": "renewed"}
@@ -245,15 +234,15 @@ def test_a_changed_environment_variable_takes_precedence(
 def test_fields_that_each_read_sets_are_not_stored(tmp_path: Path) -> None:
     """A connector may send all of its config; a window's or a partition's bounds are not its change."""
     whole = SHOW + CONTROL.format('{**json.load(open(files["--config"])), "token": "second"}')
-    read(source(tmp_path, whole, {**CONFIG, "start_date": "2026-05-05"}))
-    [config] = seen(read(source(tmp_path, SHOW, {**CONFIG, "start_date": "2026-06-06"})))
+    read_source(source(tmp_path, whole, {**CONFIG, "start_date": "2026-05-05"}))
+    [config] = read_source(source(tmp_path, SHOW, {**CONFIG, "start_date": "2026-06-06"})).records
     assert (config["token"], config["start_date"]) == ("second", "2026-06-06")
 
 
 @pytest.mark.usefixtures("any_umask")
 def test_the_file_is_private_and_has_only_updated_values(tmp_path: Path) -> None:
     (tmp_path / "home" / "config").mkdir(parents=True)  # open to others, if the umask is 0
-    read(source(tmp_path, change(token="second"), {**CONFIG, "pin": 918273}))
+    read_source(source(tmp_path, change(token="second"), {**CONFIG, "pin": 918273}))
     folder = tmp_path / "home" / "config"
     path = folder / "shop.json"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -265,7 +254,7 @@ def test_the_file_is_private_and_has_only_updated_values(tmp_path: Path) -> None
 
 
 def test_no_file_is_written_without_an_update(tmp_path: Path) -> None:
-    read(source(tmp_path, change() + change(token="first")))
+    read_source(source(tmp_path, change() + change(token="first")))
     assert not (tmp_path / "home").exists()
 
 
@@ -273,14 +262,14 @@ def test_updated_values_are_masked(tmp_path: Path) -> None:
     script = change(token="tok-2", auth={"refresh": "re-2"}, pin=424242) + (
         "print(json.load(open(files['--config']))['token'], 'tok-2 re-2 424242')\n"
     )
-    [control, log] = read(source(tmp_path, script))
+    [control, log] = read_source(source(tmp_path, script))
     assert isinstance(control, Message) and isinstance(log, Message)
     assert control.type == "CONTROL" and control.control is not None
     assert json.loads(control.to_json())["control"]["connectorConfig"] == {"config": {}}
     shown = control.to_json().decode() + log.to_json().decode()
     for secret in ("tok-2", "re-2", "424242", "S3CRET", "first"):
         assert secret not in shown
-    later = read(source(tmp_path, "print('tok-2 re-2 424242')"))
+    later = read_source(source(tmp_path, "print('tok-2 re-2 424242')"))
     assert isinstance(later[0], Message) and later[0].log
     assert later[0].log.message == "**** **** ****"
 
@@ -288,7 +277,7 @@ def test_updated_values_are_masked(tmp_path: Path) -> None:
 @pytest.mark.spec("protocol.164")
 def test_an_unknown_kind_of_control_message_is_logged_and_not_passed_on(tmp_path: Path) -> None:
     script = 'say("CONTROL", control={"type": "NEWER", "emitted_at": 1, "token": "tok-2"})'
-    [message] = read(source(tmp_path, script))
+    [message] = read_source(source(tmp_path, script))
     assert isinstance(message, Message) and message.log
     assert "ignored a control message of the unknown type 'NEWER'" in message.log.message
     assert "tok-2" not in message.to_json().decode()
@@ -297,12 +286,12 @@ def test_an_unknown_kind_of_control_message_is_logged_and_not_passed_on(tmp_path
 def test_an_update_without_a_config_is_an_error(tmp_path: Path) -> None:
     script = 'say("CONTROL", control={"type": "CONNECTOR_CONFIG", "emitted_at": 1})'
     with pytest.raises(SystemFailure, match="sent a CONNECTOR_CONFIG message without a config"):
-        read(source(tmp_path, script))
+        read_source(source(tmp_path, script))
 
 
 def test_without_a_store_an_update_is_kept_in_memory(tmp_path: Path) -> None:
     connector = hostile_source(tmp_path, change(token="second"), CONFIG, SPECIFICATION)
-    read(connector)
+    read_source(connector)
     assert connector.config["token"] == "second"
     again = hostile_source(tmp_path, "", CONFIG, SPECIFICATION)
     assert again.config["token"] == "first"
@@ -312,11 +301,11 @@ def test_an_update_that_cannot_be_stored_fails_the_sync(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     connector = source(tmp_path, change(token="second"), store=tmp_path / "file" / "shop.json")
     with pytest.raises(ConfigError, match="cannot be read"):
-        read(connector)
+        read_source(connector)
     (tmp_path / "shop.lock").mkdir()
     connector = source(tmp_path, change(token="tok-2"), store=tmp_path / "shop.json")
     with pytest.raises(SystemFailure, match="cannot be stored in") as failure:
-        read(connector)
+        read_source(connector)
     assert "tok-2" not in str(failure.value) and failure.value.guidance
 
 

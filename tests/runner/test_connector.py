@@ -14,12 +14,12 @@ from typing import Any, cast
 import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received, State
+from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process import child
 from elt_assets.runner.process.argument_files import private_files
 from tests.programs.hostile_source import alive, gone, hostile_source
+from tests.support.source import USERS, fail_to_read, read_source
 
 SECRET = "hunter2/ß"
 SPECIFICATION = {
@@ -36,19 +36,6 @@ SPECIFICATION = {
         "depth": {"properties": {"start": {"pattern": "^[0-9]+$"}}},
     },
 }
-CATALOG = ConfiguredCatalog(
-    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
-)
-
-
-def read(connector: Connector, *states: State) -> list[Received]:
-    return list(connector.read(CATALOG, states))
-
-
-def failure_of(connector: Connector) -> EltError:
-    with pytest.raises(EltError) as failure:
-        read(connector)
-    return failure.value
 
 
 def left_behind(folder: Path) -> list[Path]:
@@ -68,8 +55,7 @@ print("bye")
     assert connector.specification.connectionSpecification == SPECIFICATION
     assert connector.check().succeeded
     assert [stream.name for stream in connector.discover().streams] == ["users"]
-    kinds = [m.type if isinstance(m, Message) else m.stream for m in read(connector)]
-    assert kinds == ["LOG", "users", "STATE", "LOG"]
+    assert read_source(connector).kinds == ["LOG", "users", "STATE", "LOG"]
 
 
 SHOW_FILES = """
@@ -80,11 +66,6 @@ record({"argv": sys.argv, "files": seen, "modes": modes,
 """
 
 
-def shown(found: list[Received]) -> dict[str, Any]:
-    [record] = [message for message in found if isinstance(message, RawRecord)]
-    return dict(json.loads(bytes(record.data)))
-
-
 @pytest.mark.spec("protocol.13", "airbyte.25")
 @pytest.mark.usefixtures("any_umask")
 def test_argument_files_are_private_and_removed_afterwards(tmp_path: Path) -> None:
@@ -93,9 +74,9 @@ def test_argument_files_are_private_and_removed_afterwards(tmp_path: Path) -> No
         '{"stream":{"stream_descriptor":{"name":"users"},"stream_state":{"n":1.0}},"type":"STREAM"}'
     )
     connector = hostile_source(tmp_path, SHOW_FILES, config, SPECIFICATION)
-    seen = shown(read(connector, State.from_json(blob)))
+    [seen] = read_source(connector, State.from_json(blob)).records
     assert seen["files"]["--config"] == config
-    assert seen["files"]["--catalog"] == json.loads(CATALOG.to_json())
+    assert seen["files"]["--catalog"] == json.loads(USERS.to_json())
     assert seen["files"]["--state"] == [json.loads(blob)]
     assert (seen["folder"], set(seen["modes"])) == ("700", {"600"})
     assert SECRET not in str(seen["argv"])
@@ -103,7 +84,7 @@ def test_argument_files_are_private_and_removed_afterwards(tmp_path: Path) -> No
 
 
 def test_no_state_file_is_written_without_a_state(tmp_path: Path) -> None:
-    seen = shown(read(hostile_source(tmp_path, SHOW_FILES, {"n": 1})))
+    [seen] = read_source(hostile_source(tmp_path, SHOW_FILES, {"n": 1})).records
     assert sorted(seen["files"]) == ["--catalog", "--config"]
 
 
@@ -127,7 +108,7 @@ def test_a_state_is_written_in_the_format_of_its_type(
     states: list[Any], file: Any, tmp_path: Path
 ) -> None:
     given = [State.from_json(json.dumps(state)) for state in states]
-    seen = shown(read(hostile_source(tmp_path, SHOW_FILES), *given))
+    [seen] = read_source(hostile_source(tmp_path, SHOW_FILES), *given).records
     assert seen["files"].get("--state") == file
 
 
@@ -135,7 +116,7 @@ def test_a_state_is_written_in_the_format_of_its_type(
     "script", ["exit(1)", "os.kill(os.getpid(), 9)", 'print(\'{"type":"RECORD"}\')']
 )
 def test_argument_files_are_removed_after_a_failure(script: str, tmp_path: Path) -> None:
-    failure_of(hostile_source(tmp_path, script))
+    fail_to_read(hostile_source(tmp_path, script))
     assert left_behind(tmp_path) == []
 
 
@@ -166,9 +147,9 @@ def test_environment_variables_are_resolved_in_the_config_file(
 ) -> None:
     connector = hostile_source(tmp_path, SHOW_FILES, {"host": {"env": "DB_HOST"}}, SPECIFICATION)
     with pytest.raises(ConfigError, match=r"config\.host .* DB_HOST, which is not set"):
-        read(connector)
+        read_source(connector)
     monkeypatch.setenv("DB_HOST", "db")
-    assert shown(read(connector))["files"]["--config"] == {"host": "db"}
+    assert read_source(connector).records[0]["files"]["--config"] == {"host": "db"}
 
 
 @pytest.mark.spec("protocol.22")
@@ -206,7 +187,7 @@ print('{{"type":"RECORD","record":{{"stream":"users","data":{{"id"', end="", flu
 print("last words", file=sys.stderr, flush=True)
 os.kill(os.getpid(), {number.value})
 """
-    messages = hostile_source(tmp_path, script).read(CATALOG)
+    messages = hostile_source(tmp_path, script).read(USERS)
     assert isinstance(next(messages), RawRecord)
     with pytest.raises(
         SystemFailure, match=rf"^`read` .* was terminated by {number.name}"
@@ -216,18 +197,18 @@ os.kill(os.getpid(), {number.value})
 
 
 def test_messages_before_a_failure_are_returned(tmp_path: Path) -> None:
-    messages = hostile_source(tmp_path, "record({'id': 1}); exit(3)").read(CATALOG)
+    messages = hostile_source(tmp_path, "record({'id': 1}); exit(3)").read(USERS)
     assert isinstance(next(messages), RawRecord)
     with pytest.raises(SystemFailure, match=r"ended with exit code 3$"):
         next(messages)
 
 
 def test_an_exit_code_of_a_shell_for_a_signal_is_explained(tmp_path: Path) -> None:
-    assert "137 (128 + SIGKILL)" in str(failure_of(hostile_source(tmp_path, "exit(137)")))
+    assert "137 (128 + SIGKILL)" in str(fail_to_read(hostile_source(tmp_path, "exit(137)"))[1])
 
 
 def test_a_truncated_line_with_exit_code_0_is_an_error(tmp_path: Path) -> None:
-    failure = failure_of(hostile_source(tmp_path, """print('{"type":"STATE","sta', end="")"""))
+    failure = fail_to_read(hostile_source(tmp_path, """print('{"type":"STATE","sta', end="")"""))[1]
     assert "malformed STATE" in failure.message
 
 
@@ -250,7 +231,7 @@ fail("no such user", internal_message="SQL 28000", stack_trace="at x", failure_t
 fail("some streams did not sync", failure_type="config_error")
 exit(2)
 """
-    failure = failure_of(hostile_source(tmp_path, script))
+    failure = fail_to_read(hostile_source(tmp_path, script))[1]
     assert type(failure) is kind
     assert failure.message == "no such user (`read` of connector hostile ended with exit code 2)"
     assert failure.detail == "SQL 28000\nat x"
@@ -264,7 +245,7 @@ fail("503", failure_type="transient_error", stream_descriptor={"name": "users"})
 fail("some streams did not sync", failure_type="config_error")
 exit(1)
 """
-    failure = failure_of(hostile_source(tmp_path, script))
+    failure = fail_to_read(hostile_source(tmp_path, script))[1]
     assert isinstance(failure, TransientError) and failure.message.startswith("503 (`read`")
 
 
@@ -310,7 +291,7 @@ def test_an_error_trace_explains_a_missing_result(tmp_path: Path) -> None:
 
 def test_only_the_last_lines_of_stderr_are_kept(tmp_path: Path) -> None:
     script = "for n in range(50_000): print('noise', n, '.' * 50, file=sys.stderr)\nexit(1)"
-    failure = failure_of(hostile_source(tmp_path, script))
+    failure = fail_to_read(hostile_source(tmp_path, script))[1]
     assert failure.detail and "noise 49999" in failure.detail
     assert len(failure.detail) < 10_000
 
@@ -321,7 +302,7 @@ def test_the_error_of_a_line_that_is_too_long_shows_the_limit_and_no_secret(
     monkeypatch.setattr(child, "MAX_LINE", 1 << 20)
     script = "record({'x': json.load(open(files['--config']))['password'] + 'x' * (2 << 20)})"
     connector = hostile_source(tmp_path, script, {"host": "h", "password": SECRET}, SPECIFICATION)
-    failure = failure_of(connector)
+    failure = fail_to_read(connector)[1]
     assert "longer than 1 MiB, of stream 'users'" in failure.message
     assert SECRET not in str(failure) and "hunter2" not in str(failure)
 
@@ -350,7 +331,7 @@ def spilling(folder: Path) -> Connector:
 
 def test_secrets_are_masked_in_messages_and_errors(tmp_path: Path) -> None:
     texts: list[str] = []
-    messages = (cast("Message", message).to_json() for message in spilling(tmp_path).read(CATALOG))
+    messages = (cast("Message", message).to_json() for message in spilling(tmp_path).read(USERS))
     with pytest.raises(EltError) as failure:
         texts.extend(map(bytes.decode, messages))
     output = "\n".join([*texts, str(failure.value)])
@@ -365,7 +346,7 @@ def test_secrets_are_masked_in_messages_and_errors(tmp_path: Path) -> None:
 def test_the_error_of_a_malformed_message_shows_no_secret(line: str, tmp_path: Path) -> None:
     script = f"print({line!r} % json.dumps(open(files['--config']).read()))"
     connector = hostile_source(tmp_path, script, {"host": "h", "password": SECRET}, SPECIFICATION)
-    assert "hunter2" not in str(failure_of(connector))
+    assert "hunter2" not in str(fail_to_read(connector)[1])
 
 
 def test_close_stops_the_process_and_its_children(tmp_path: Path) -> None:
@@ -378,7 +359,7 @@ child.stdout.readline()
 record({"pids": [os.getpid(), child.pid]})
 while True: record({})
 """
-    messages = hostile_source(tmp_path, script).read(CATALOG)
+    messages = hostile_source(tmp_path, script).read(USERS)
     first = next(messages)
     assert isinstance(first, RawRecord)
     pids = json.loads(bytes(first.data))["pids"]

@@ -12,8 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Log, Message, Received
+from elt_assets.protocol.airbyte.messages import Log, Message
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import (
@@ -24,12 +23,10 @@ from elt_assets.runner.connector_log import (
     level_of,
 )
 from tests.programs.hostile_source import hostile_source
+from tests.support.source import USERS, read_source
 
 SECRET = "hunter2/\u00df+correct horse"
 SPECIFICATION = {"properties": {"password": {"type": "string", "airbyte_secret": True}}}
-CATALOG = ConfiguredCatalog(
-    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
-)
 ANSWERS = """
 if verb == "check": say("CONNECTION_STATUS", connectionStatus={"status": "SUCCEEDED"})
 if verb == "discover": say("CATALOG", catalog={"streams": []})
@@ -45,10 +42,6 @@ def listening(folder: Path, script: str, **how: Any) -> tuple[Connector, Heard]:
         **how,
     )
     return connector, heard
-
-
-def logs(messages: list[Received]) -> list[Log]:
-    return [one.log for one in messages if isinstance(one, Message) and one.log is not None]
 
 
 @pytest.mark.spec("protocol.21")
@@ -100,7 +93,7 @@ say("TRACE", trace={"type": "ANALYTICS", "emitted_at": 1, "analytics": {"type": 
 @pytest.mark.spec("protocol.21")
 def test_the_stderr_of_a_successful_read_is_part_of_its_log(tmp_path: Path) -> None:
     script = "print('on stderr', file=sys.stderr, flush=True); record({'n': 1})"
-    found = logs(list(listening(tmp_path, script)[0].read(CATALOG)))
+    found = read_source(listening(tmp_path, script)[0]).logs
     assert [(log.level, log.message) for log in found] == [("DEBUG", "on stderr")]
 
 
@@ -135,14 +128,14 @@ for n in range(20_000):
 
 def test_too_many_lines_are_dropped_and_counted(tmp_path: Path) -> None:
     start = time.monotonic()
-    found = list(listening(tmp_path, NOISE)[0].read(CATALOG))
+    found = read_source(listening(tmp_path, NOISE)[0])
     minutes = (time.monotonic() - start) // 60 + 1
-    summaries = [log.message for log in logs(found) if "were dropped" in log.message]
+    summaries = [log.message for log in found.logs if "were dropped" in log.message]
     assert len(found) - len(summaries) <= 2 * MAX_LINES * minutes
     dropped = sum(int(text.split()[0].replace(",", "")) for text in summaries)
     assert dropped + len(found) - len(summaries) == 5 * 20_000
     assert any("warnings and errors" in text for text in summaries)
-    assert any("warning 0" in log.message for log in logs(found))
+    assert any("warning 0" in log.message for log in found.logs)
 
 
 @pytest.mark.spec("protocol.159")
@@ -160,7 +153,7 @@ exit(1)
 """
     connector, _ = listening(tmp_path, script)
     shown: list[str] = []
-    messages = (message for message in connector.read(CATALOG) if isinstance(message, Message))
+    messages = (message for message in connector.read(USERS) if isinstance(message, Message))
     with pytest.raises(SystemFailure) as failure:
         shown.extend(message.to_json().decode() for message in messages)
     output = "\n".join([*shown, str(failure.value)])
@@ -210,7 +203,7 @@ def test_a_password_in_a_url_is_masked_if_it_is_not_a_declared_secret(
 def test_escape_sequences_are_shown_as_text(tmp_path: Path) -> None:
     text = "\x1b[2J\x1b]0;title\x07 done\u202e\n  indented"
     script = f"say('LOG', log={{'level': 'INFO', 'message': {text!r}}})"
-    [log] = logs(list(listening(tmp_path, script)[0].read(CATALOG)))
+    [log] = read_source(listening(tmp_path, script)[0]).logs
     assert log.message == "\\x1b[2J\\x1b]0;title\\x07 done\\u202e\n  indented"
 
 
@@ -227,7 +220,7 @@ def test_an_unknown_level_becomes_a_level_of_the_protocol(level: str, shown: str
 def test_too_many_errors_fail_the_sync(tmp_path: Path) -> None:
     script = f"for n in range({MAX_ERRORS + 1}): fail(str(n))\ntime.sleep(600)"
     with pytest.raises(SystemFailure, match="more than 1,000 ERROR traces"):
-        list(listening(tmp_path, script)[0].read(CATALOG))
+        list(listening(tmp_path, script)[0].read(USERS))
 
 
 def test_the_text_of_a_message_is_truncated() -> None:

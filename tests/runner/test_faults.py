@@ -15,20 +15,14 @@ import psutil
 import pytest
 
 from elt_assets.errors import SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.events import Checkpoint, Committed
 from tests.programs.hostile_source import gone, hostile_source
+from tests.support.source import configure_streams
 from tests.sync.doubles import MemorySink, Sync
 
-CATALOG = ConfiguredCatalog(
-    streams=[
-        ConfiguredStream(
-            stream=AirbyteStream(name="users", json_schema={}), sync_mode="incremental"
-        )
-    ]
-)
+CATALOG = configure_streams("users", sync_mode="incremental")
 STATE = """
 def state(n):
     blob = {"stream_descriptor": {"name": "users"}, "stream_state": {"n": n}}

@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS
+from tests.support.source import configure_streams
 
 SPEC = '{"type":"SPEC","spec":{"connectionSpecification":{"type":"object"}}}'
-CATALOG = ConfiguredCatalog(
-    streams=[ConfiguredStream(stream=AirbyteStream(name="orders", json_schema={}))]
-)
+CATALOG = configure_streams("orders")
 RECORD = '{"type":"RECORD","record":{"stream":"orders","data":{},"emitted_at":1}}'
 BROKEN = '{"type":"PARTITION","partition":{"stream_descriptor":{"name":"orders"},"key":'
 ERROR = (

@@ -12,41 +12,36 @@ import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord, Received, State
+from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord, State
 from elt_assets.protocol.masking import MASK
 from elt_assets.runner import singer_tap as singer
 from elt_assets.runner.process import singer_batches
 from elt_assets.runner.singer_tap import SingerTap
 from tests.programs.singer_tap import SCHEMA, USERS, given, record, state, tap, written
+from tests.support.source import SourceOutput, fail_to_read, read_source
 
 SECRET = "hunter2/ß"
 
 
-def configured(connector: SingerTap, **more: Any) -> ConfiguredCatalog:
+def catalog_of(connector: SingerTap, **settings: Any) -> ConfiguredCatalog:
     streams = connector.discover().streams
-    return ConfiguredCatalog(streams=[ConfiguredStream(stream=each, **more) for each in streams])
+    return ConfiguredCatalog([ConfiguredStream(stream, **settings) for stream in streams])
 
 
-def read(connector: SingerTap, *states: State, **more: Any) -> list[Received]:
-    return list(connector.read(configured(connector), states, **more))
+def read_tap(connector: SingerTap, *states: State, **options: Any) -> SourceOutput:
+    return read_source(connector, *states, catalog=catalog_of(connector), **options)
 
 
-def kinds(found: list[Received]) -> list[str]:
-    return [each.type if isinstance(each, Message) else each.stream for each in found]
-
-
-def failure_of(connector: SingerTap) -> EltError:
-    with pytest.raises(EltError) as failure:
-        read(connector)
-    return failure.value
+def failure_of_tap(connector: SingerTap) -> EltError:
+    return fail_to_read(connector, catalog_of(connector))[1]
 
 
 def test_check_discover_and_read_return_their_results(tmp_path: Path) -> None:
     connector = tap(tmp_path, [SCHEMA, record(id=1), state(1)], {"host": "h"})
     assert connector.check().succeeded
     assert [each.name for each in connector.discover().streams] == ["db-users"]
-    found = read(connector)
-    assert kinds(found) == ["CATALOG", "db-users", "STATE", "TRACE"]
+    found = read_tap(connector)
+    assert found.kinds == ["CATALOG", "db-users", "STATE", "TRACE"]
     trace = found[-1].trace if isinstance(found[-1], Message) else None
     assert trace and trace.stream_status and trace.stream_status.status == "COMPLETE"
     assert trace.stream_status.stream_descriptor.name == "db-users"
@@ -56,7 +51,7 @@ def test_check_discover_and_read_return_their_results(tmp_path: Path) -> None:
 @pytest.mark.spec("singer.4", "singer.5", "singer.6")
 def test_a_tap_gets_its_config_catalog_and_state(tmp_path: Path) -> None:
     connector = tap(tmp_path, [], {"host": "h"})
-    catalog = configured(connector, sync_mode="incremental", cursor_field=["id"])
+    catalog = catalog_of(connector, sync_mode="incremental", cursor_field=["id"])
     asked = given(tmp_path)
     assert asked["files"] == {"--config": {"host": "h"}}
     assert asked["arguments"][-1] == "--discover"
@@ -73,12 +68,14 @@ def test_a_tap_gets_its_config_catalog_and_state(tmp_path: Path) -> None:
 
 def test_a_legacy_state_is_passed_byte_for_byte(tmp_path: Path) -> None:
     connector = tap(tmp_path)
-    read(connector, State.from_json('{"type":"LEGACY","data":{"currently_syncing":"x","n":1.0}}'))
+    read_tap(
+        connector, State.from_json('{"type":"LEGACY","data":{"currently_syncing":"x","n":1.0}}')
+    )
     assert given(tmp_path)["files"]["--state"] == {"currently_syncing": "x", "n": 1.0}
 
 
 def test_a_stream_without_messages_is_not_complete(tmp_path: Path) -> None:
-    assert kinds(read(tap(tmp_path, ["starting up"]))) == ["LOG"]
+    assert read_tap(tap(tmp_path, ["starting up"])).kinds == ["LOG"]
 
 
 @pytest.mark.spec("sdk.6")
@@ -87,13 +84,13 @@ def test_bookmarks_of_streams_that_are_not_read_are_passed_to_the_next_read(tmp_
     marks: Any = [{"bookmarks": {"parents": {"n": n}}} for n in range(2)]
     marks.append({"bookmarks": {"parents": {"n": 1}, "db-users": {"at": 1.50}}})
     connector = tap(tmp_path, [{"type": "STATE", "value": mark} for mark in marks])
-    found = [one.state for one in read(connector) if isinstance(one, Message) and one.state]
+    found = read_tap(connector).states
     kept = [State.from_json(one.to_json()) for one in found]
     blobs = [bytes(one.stream.stream_state or b"") for one in kept if one.stream]
     assert blobs == [b"{}", b"{}", b'{"at": 1.5}']
 
     for stored, given_back in zip(kept, marks, strict=True):
-        read(connector, stored)
+        read_tap(connector, stored)
         own = given_back["bookmarks"].get("db-users", {})
         expected = {"parents": given_back["bookmarks"]["parents"], "db-users": own}
         assert given(tmp_path)["files"]["--state"] == {"bookmarks": expected}
@@ -117,7 +114,7 @@ def test_old_taps_get_the_catalog_as_properties(
 ) -> None:
     connector = tap(tmp_path, [SCHEMA, record(id=1)])
     (tmp_path / "tap" / "help.txt").write_text(help_)
-    read(connector)
+    read_tap(connector)
     files = given(tmp_path)["files"]
     assert sorted(files.keys() - {"--config"}) == options
     for option in options:
@@ -129,12 +126,12 @@ def test_old_taps_get_the_catalog_as_properties(
 def test_streams_with_the_same_record_name_are_refused(tmp_path: Path) -> None:
     both = json.dumps({"streams": [USERS, {**USERS, "tap_stream_id": "crm-users"}]})
     connector = tap(tmp_path, [SCHEMA, record(id=1)], catalog=both)
-    failure = failure_of(connector)
+    failure = failure_of_tap(connector)
     assert isinstance(failure, ConfigError)
     assert "streams 'db-users', 'crm-users' under one name, 'users'" in str(failure)
 
-    one = ConfiguredCatalog(streams=configured(connector).streams[:1])
-    assert kinds(list(connector.read(one)))[:2] == ["CATALOG", "db-users"]
+    one = ConfiguredCatalog(streams=catalog_of(connector).streams[:1])
+    assert read_source(connector, catalog=one).kinds[:2] == ["CATALOG", "db-users"]
 
 
 def rewriting(folder: Path, *lines: Any) -> SingerTap:
@@ -153,7 +150,7 @@ def test_a_config_file_that_a_tap_rewrites_is_kept(
     monkeypatch.setenv("TAP_TOKEN", "first-token")
     renewed = json.dumps({"user": "reader", "refresh_token": "second-token"})
     connector = rewriting(tmp_path, SCHEMA, f"!config {renewed}", record(id=1), *ending)
-    catalog = configured(connector)
+    catalog = catalog_of(connector)
     with contextlib.suppress(SystemFailure):
         list(connector.read(catalog))
 
@@ -191,7 +188,7 @@ def test_a_tap_makes_its_config_no_way_to_other_files(
     monkeypatch.setenv("TAP_TOKEN", "first-token")
     secret = tmp_path / "secret"
     secret.write_text(json.dumps({"refresh_token": "of-another"}))
-    failure = failure_of(rewriting(tmp_path, f"!run {code.replace('SECRET', str(secret))}"))
+    failure = failure_of_tap(rewriting(tmp_path, f"!run {code.replace('SECRET', str(secret))}"))
     assert isinstance(failure, SystemFailure) and reason in str(failure)
     assert "the tap crm refers to the file" in str(failure) and "config.json" in str(failure)
     assert not (tmp_path / "store").exists()
@@ -206,7 +203,7 @@ def test_a_tap_that_replaces_the_folder_of_its_config_changes_nothing(
     other.mkdir()
     (other / "config.json").write_text(json.dumps({"refresh_token": "of-another"}))
     code = f"config.parent.rename({str(tmp_path / 'moved')!r}); config.parent.symlink_to({str(other)!r})"
-    assert kinds(read(rewriting(tmp_path, record(id=1), f"!run {code}"))) == ["db-users"]
+    assert read_tap(rewriting(tmp_path, record(id=1), f"!run {code}")).kinds == ["db-users"]
     assert not (tmp_path / "store").exists()
 
 
@@ -217,7 +214,7 @@ def test_a_config_file_that_is_no_object_is_reported(content: str, tmp_path: Pat
     connector = SingerTap(
         lambda: command, {}, tmp_path / "work", "crm", on_log=lambda _, text: logged.append(text)
     )
-    read(connector)
+    read_tap(connector)
     assert [line for line in logged if "not a JSON object: its changes are not kept" in line]
 
 
@@ -225,13 +222,13 @@ def test_a_config_file_that_is_removed_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAP_TOKEN", "first-token")
-    assert kinds(read(rewriting(tmp_path, record(id=1), "!run config.unlink()")))
+    assert read_tap(rewriting(tmp_path, record(id=1), "!run config.unlink()")).kinds
     assert not (tmp_path / "store").exists()
 
 
 def test_whole_records_are_messages(tmp_path: Path) -> None:
     timed = {**record(id=1.0), "time_extracted": "2026-01-02T03:04:05Z"}
-    first, second, *_ = read(tap(tmp_path, [timed, record(id=2)]), whole=True)
+    first, second, *_ = read_tap(tap(tmp_path, [timed, record(id=2)]), whole=True)
     assert isinstance(first, Message) and first.record is not None
     assert first.to_json() == (
         b'{"type":"RECORD","record":{"stream":"db-users","data":{"id": 1.0},"emitted_at":1767323045000}}'
@@ -245,7 +242,7 @@ def test_whole_records_are_messages(tmp_path: Path) -> None:
 
 def test_an_exit_code_is_a_failure_after_the_messages(tmp_path: Path) -> None:
     connector = tap(tmp_path, [SCHEMA, record(id=1), state(1), "!exit 1"])
-    messages = connector.read(configured(connector))
+    messages = connector.read(catalog_of(connector))
     assert [type(next(messages)) for _ in range(3)] == [Message, RawRecord, Message]
     with pytest.raises(SystemFailure, match="`read` of connector hostile ended with exit code 1"):
         next(messages)
@@ -264,18 +261,18 @@ def test_an_exit_code_is_a_failure_after_the_messages(tmp_path: Path) -> None:
     ],
 )
 def test_a_truncated_line_is_an_error(lines: list[str], expected: str, tmp_path: Path) -> None:
-    assert expected in str(failure_of(tap(tmp_path, lines)))
+    assert expected in str(failure_of_tap(tap(tmp_path, lines)))
 
 
 def test_lines_that_are_not_messages_do_not_stop_the_read(tmp_path: Path) -> None:
     lines = ["INFO hello", '{"type":"NEWER","stream":"users"}', record(id=1)]
-    found = read(tap(tmp_path, lines))
-    assert kinds(found) == ["LOG", "LOG", "db-users"]
+    found = read_tap(tap(tmp_path, lines))
+    assert found.kinds == ["LOG", "LOG", "db-users"]
     assert isinstance(found[0], PlainText) and not isinstance(found[1], PlainText)
 
 
 def test_withheld_lines_are_not_quoted(tmp_path: Path) -> None:
-    found = read(tap(tmp_path, ["S3CRET"]), withhold=True)
+    found = read_tap(tap(tmp_path, ["S3CRET"]), withhold=True)
     assert isinstance(found[0], Message) and found[0].log and "S3CRET" not in found[0].log.message
 
 
@@ -300,7 +297,7 @@ def test_a_missing_tap_is_a_config_error(tmp_path: Path) -> None:
 def test_unsupported_commands_start_no_process(tmp_path: Path) -> None:
     connector = tap(tmp_path)
     with pytest.raises(ConfigError, match="has no `probe`"):
-        connector.probe(configured(connector), seconds=5)
+        connector.probe(catalog_of(connector), seconds=5)
 
 
 # --- settings and secrets -------------------------------------------------------------------------
@@ -368,7 +365,7 @@ def test_secrets_are_recognized_by_the_settings_and_by_their_names(tmp_path: Pat
         config,
         about=json.dumps(ABOUT),
     )
-    found = read(connector)
+    found = read_tap(connector)
     assert isinstance(found[0], Message) and found[0].log is not None
     assert found[0].log.message == f"{' '.join([MASK] * 5)} 3600 shown {MASK}"
     assert isinstance(found[1], Message) and found[1].log is not None
@@ -378,7 +375,7 @@ def test_secrets_are_recognized_by_the_settings_and_by_their_names(tmp_path: Pat
 def test_secrets_are_masked_if_the_settings_are_not_a_valid_schema(tmp_path: Path) -> None:
     broken = {"type": "strin", "properties": {"pin": {"writeOnly": True}}}
     connector = tap(tmp_path, ["a p1nn"], {"pin": "p1nn"}, about=json.dumps({"settings": broken}))
-    found = read(connector)
+    found = read_tap(connector)
     assert isinstance(found[0], Message) and found[0].log and found[0].log.message == f"a {MASK}"
 
 
@@ -407,10 +404,10 @@ def test_a_batch_is_read_from_its_files(tmp_path: Path) -> None:
         batch(root / "2.json", compression="none"),
         state(3),
     ]
-    found = read(tap(tmp_path, lines, storage(root)))
+    found = read_tap(tap(tmp_path, lines, storage(root)))
     rows = [bytes(each.data) for each in found if isinstance(each, RawRecord)]
     assert rows == [b'{"id":1}', b'{"id": 2.0}', b'{"id":3}']
-    assert kinds(found)[-2:] == ["STATE", "TRACE"]
+    assert found.kinds[-2:] == ["STATE", "TRACE"]
 
 
 def test_a_batch_outside_the_folders_is_refused(tmp_path: Path) -> None:
@@ -418,7 +415,7 @@ def test_a_batch_outside_the_folders_is_refused(tmp_path: Path) -> None:
     root.mkdir()
     outside.write_text('{"id":1}')
     connector = tap(tmp_path, [batch(outside, compression="none")], storage(root))
-    failure = failure_of(connector)
+    failure = failure_of_tap(connector)
     assert isinstance(failure, ConfigError)
     assert str(outside) in str(failure) and str(root) in str(failure)
 
@@ -431,7 +428,7 @@ def test_a_tap_does_not_choose_the_folder_of_its_batches(tmp_path: Path) -> None
     lines = [f"!config {everything}", batch(outside, compression="none")]
     connector = tap(tmp_path, lines, storage(root))
     for _ in range(2):
-        assert "in none of the allowed folders" in str(failure_of(connector))
+        assert "in none of the allowed folders" in str(failure_of_tap(connector))
     assert connector.config == json.loads(everything)
 
 
@@ -450,7 +447,7 @@ def test_a_tap_does_not_replace_the_folder_of_its_batches(code: str, tmp_path: P
     name = "below/a.json" if "below" in code else "a.json"
     code = code.replace("ROOT", str(root)).replace("OTHER", str(other))
     lines = [f"!run {code}", batch(root / name, compression="none")]
-    failure = failure_of(tap(tmp_path, lines, storage(root)))
+    failure = failure_of_tap(tap(tmp_path, lines, storage(root)))
     assert "no such file" in str(failure) or "a part of it is a link" in str(failure)
 
 
@@ -458,14 +455,14 @@ def test_a_tap_does_not_replace_the_folder_of_its_batches(code: str, tmp_path: P
 def test_a_folder_of_batches_that_cannot_be_opened_is_an_error(root: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     path = Path(root.replace("FILE", str(tmp_path / "file")))
-    failure = failure_of(tap(tmp_path, [SCHEMA], storage(path)))
+    failure = failure_of_tap(tap(tmp_path, [SCHEMA], storage(path)))
     assert isinstance(failure, ConfigError)
     assert f"the folder of batch files, {path}, cannot be opened" in str(failure)
     assert "batch_config.storage.root" in str(failure)
 
 
 def test_a_batch_without_a_folder_is_refused(tmp_path: Path) -> None:
-    failure = failure_of(tap(tmp_path, [batch(tmp_path / "x.json")]))
+    failure = failure_of_tap(tap(tmp_path, [batch(tmp_path / "x.json")]))
     assert isinstance(failure, ConfigError) and "batch_config.storage.root" in str(failure)
 
 
@@ -475,5 +472,5 @@ def test_a_compression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     root = tmp_path / "root"
     root.mkdir()
     (root / "bomb.json.gz").write_bytes(gzip.compress(b"{}\n" * (4 << 20)))
-    failure = failure_of(tap(tmp_path, [batch(root / "bomb.json.gz")], storage(root)))
+    failure = failure_of_tap(tap(tmp_path, [batch(root / "bomb.json.gz")], storage(root)))
     assert isinstance(failure, SystemFailure) and "expands to more than 1 MiB" in str(failure)

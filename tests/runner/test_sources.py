@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.module_start import module_command
 from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.registry import KINDS, open_connector
 from elt_assets.runner.kinds.source_kind import Installed
 from elt_assets.runner.singer_tap import SingerTap
-from tests.plugin import plugin
+from tests.support.project import write_plugin
 
 
 def test_built_in_connectors_are_found_without_loading_them() -> None:
@@ -44,7 +45,7 @@ def test_a_package_registers_a_connector_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, entry in (("crm", "crm = crm"), ("fake", "faker = fake")):
-        source = plugin(tmp_path / module, module, "", "elt_assets.connectors", entry)
+        source = write_plugin(tmp_path / module, module, "", "elt_assets.connectors", entry)
         monkeypatch.syspath_prepend(source)
     command, name = KINDS["connector"].command("crm", Installed(tmp_path))
     assert (command(), name) == (module_command("crm"), "crm")
@@ -55,7 +56,9 @@ def test_two_packages_that_register_one_name_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("one", "two"):
-        source = plugin(tmp_path / module, module, "", "elt_assets.connectors", f"crm = {module}")
+        source = write_plugin(
+            tmp_path / module, module, "", "elt_assets.connectors", f"crm = {module}"
+        )
         monkeypatch.syspath_prepend(source)
     with pytest.raises(
         ConfigError, match=r"two packages register the connector 'crm': \w+ and \w+"
@@ -118,18 +121,19 @@ def test_a_package_adds_a_kind_of_source(tmp_path: Path) -> None:
     source, folder = tmp_path / "source.py", tmp_path / "defs" / "mine"
     folder.mkdir(parents=True)
     entry = "script = script_kind:Script"
-    added = plugin(tmp_path / "site", "script_kind", KIND, "elt_assets.source_kinds", entry)
+    added = write_plugin(tmp_path / "site", "script_kind", KIND, "elt_assets.source_kinds", entry)
     source.write_text(SOURCE)
     (folder / "defs.yaml").write_text(DEFINITION.replace("SOURCE", json.dumps(str(source))))
     places = {"ELT_DEFS": str(folder.parent), "DAGSTER_HOME": str(tmp_path / "home")}
-
-    def elt(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "elt_assets.cli", *words]
-        environment = {**os.environ, **places, **more}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-    done = elt("check", "mine", PYTHONPATH=added)
+    program = "from elt_assets.cli import main; assert main(['check', 'mine']) == main(['connectors']) == 0"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **places, "PYTHONPATH": added},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    assert "a script of Python" in elt("connectors", PYTHONPATH=added).stdout
-    refused = elt("check", "mine")
-    assert refused.returncode == 2 and "unknown key 'script'" in refused.stderr
+    assert "a script of Python" in done.stdout
+    with pytest.raises(ConfigError, match="unknown key 'script'"):
+        load_connection(folder)  # in this process there is no such package

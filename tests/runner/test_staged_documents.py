@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.file_references import STAGING
 from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
 from elt_assets.storage.staged_files import StagedFiles
+from tests.support.source import configure_streams
 
 PROGRAM = """#!/bin/sh
 if [ "$1" = spec ]; then
@@ -27,9 +27,6 @@ f="$AIRBYTE_STAGING_DIRECTORY"
 echo "{\\"type\\": \\"RECORD\\", \\"record\\": {\\"stream\\": \\"s\\", \\"data\\": {\\"id\\": 1},"\
  "\\"file_reference\\": {\\"staging_file_url\\": \\"$f/a\\"}}}"
 """
-CATALOG = ConfiguredCatalog(
-    streams=[ConfiguredStream(stream=AirbyteStream(name="s", json_schema={}))]
-)
 
 
 def open_program(folder: Path) -> Connector:
@@ -39,9 +36,13 @@ def open_program(folder: Path) -> Connector:
     return open_connector("command", [str(program)], {}, folder / "work", folder)
 
 
-def read(connector: Connector) -> tuple[dict[str, int], str]:
+def read_document(connector: Connector) -> tuple[dict[str, int], str]:
     """The record, and the path of its document."""
-    (record,) = [message for message in connector.read(CATALOG) if isinstance(message, RawRecord)]
+    (record,) = [
+        message
+        for message in connector.read(configure_streams("s"))
+        if isinstance(message, RawRecord)
+    ]
     reference = json.loads(bytes(record.file_reference))
     return json.loads(bytes(record.data)), str(reference["staging_file_url"])
 
@@ -49,12 +50,12 @@ def read(connector: Connector) -> tuple[dict[str, int], str]:
 def test_a_source_has_the_folder_within_the_context(tmp_path: Path) -> None:
     connector = open_program(tmp_path)
     with connector.stage_documents() as folder:
-        _, url = read(connector)
+        _, url = read_document(connector)
         with StagedFiles(folder).open(url) as document:
             assert document.read() == b"content\n"
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
-    assert read(connector)[1] == "/a"
+    assert read_document(connector)[1] == "/a"
 
 
 def test_the_folder_of_a_killed_run_is_removed_by_the_next(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_container_sees_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
     open_program(tmp_path)
     connector = open_connector("image", "test/source:1", {}, tmp_path / "work", tmp_path)
     with connector.stage_documents() as folder:
-        _, url = read(connector)
+        _, url = read_document(connector)
         with StagedFiles(folder).open(url) as document:
             assert document.read() == b"content\n"
     call = json.loads((tmp_path / "log").read_text().splitlines()[-1])

@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS, open_connector
 from tests.programs.hostile_source import hostile_source, program
+from tests.support.source import USERS
 
-CATALOG = ConfiguredCatalog(
-    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
-)
 SLICE: dict[str, Any] = {
     "stream_descriptor": {"name": "users"},
     "key": "1",
@@ -41,13 +38,13 @@ FORMS: dict[str, Any] = {
 CALLS: dict[str, Callable[[Connector], object]] = {
     "check": lambda connector: connector.check(),
     "discover": lambda connector: connector.discover(),
-    "read": lambda connector: list(connector.read(CATALOG)),
-    "read of runs": lambda connector: list(connector.read(CATALOG, runs=True)),
-    "read for a destination": lambda connector: list(connector.read(CATALOG, whole=True)),
-    "read of withheld fields": lambda connector: list(connector.read(CATALOG, withhold=True)),
-    "write": lambda connector: list(connector.write(CATALOG, [])),
-    "probe": lambda connector: connector.probe(CATALOG, seconds=60),
-    "partitions": lambda connector: list(connector.partitions(CATALOG)),
+    "read": lambda connector: list(connector.read(USERS)),
+    "read of runs": lambda connector: list(connector.read(USERS, runs=True)),
+    "read for a destination": lambda connector: list(connector.read(USERS, whole=True)),
+    "read of withheld fields": lambda connector: list(connector.read(USERS, withhold=True)),
+    "write": lambda connector: list(connector.write(USERS, [])),
+    "probe": lambda connector: connector.probe(USERS, seconds=60),
+    "partitions": lambda connector: list(connector.partitions(USERS)),
     "release": lambda connector: connector.release(seconds=60),
 }
 
@@ -87,7 +84,7 @@ def test_programs_of_each_kind_are_asked_for_no_slices(tmp_path: Path, kind: str
     command = [program(tmp_path, script)]
     connector = open_connector(kind, command, {}, tmp_path / "work", tmp_path)
     with pytest.raises(EltError):
-        list(connector.read(CATALOG))
+        list(connector.read(USERS))
     assert "evil" not in sys.modules
 
 

@@ -25,14 +25,8 @@ from elt_assets.runner.process.locks import exclusive
 from elt_assets.runner.process.marked_processes import MARK
 from elt_assets.runner.singer_tap import SingerTap
 from tests.programs.hostile_source import gone, hostile_source, program
+from tests.support.source import USERS
 
-CATALOG = ConfiguredCatalog(
-    streams=[
-        ConfiguredStream(
-            stream=AirbyteStream(name="users", json_schema={}), sync_mode="full_refresh"
-        )
-    ]
-)
 CLOSED = "os.close(1)\ntime.sleep(600)"
 DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.close(1)\nos.close(2)\ntime.sleep(600)"
 ENDED = "closed its output, but did not end within 1 seconds, and was stopped"
@@ -41,11 +35,11 @@ Verb = Callable[[Connector], Any]
 VERBS: dict[str, Verb] = {
     "check": lambda source: source.check(),
     "discover": lambda source: source.discover(),
-    "read": lambda source: list(source.read(CATALOG)),
-    "read whole": lambda source: list(source.read(CATALOG, whole=True)),
-    "read runs": lambda source: list(source.read(CATALOG, runs=True)),
-    "write": lambda source: list(source.write(CATALOG, [b"{}\n"])),
-    "partitions": lambda source: list(source.partitions(CATALOG)),
+    "read": lambda source: list(source.read(USERS)),
+    "read whole": lambda source: list(source.read(USERS, whole=True)),
+    "read runs": lambda source: list(source.read(USERS, runs=True)),
+    "write": lambda source: list(source.write(USERS, [b"{}\n"])),
+    "partitions": lambda source: list(source.partitions(USERS)),
 }
 
 
@@ -91,7 +85,7 @@ def test_a_cancel_ends_the_wait_for_the_exit(tmp_path: Path) -> None:
 
     def run() -> None:
         try:
-            for _ in source.read(CATALOG):
+            for _ in source.read(USERS):
                 read.set()
         except TransientError as error:
             failures.append(error)

@@ -6,16 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, PlainText
+from elt_assets.protocol.airbyte.messages import PlainText
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process import child
 from tests.programs.hostile_source import hostile_source
+from tests.support.source import fail_to_read, read_source
 
-CATALOG = ConfiguredCatalog(
-    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
-)
 UNREAD = [
     '"ssn":"S3CRET"}}',
     '{"ssn":"S3CRET"}',
@@ -28,24 +24,12 @@ def source(folder: Path, *lines: str) -> Connector:
     return hostile_source(folder, "\n".join(f"print({line!r})" for line in lines))
 
 
-def read(connector: Connector, *, withhold: bool) -> tuple[list[Message], str]:
-    """The messages that are no records, and the error text of a failure."""
-    found: list[Message] = []
-    try:
-        for message in connector.read(CATALOG, withhold=withhold):
-            assert isinstance(message, Message)
-            found.append(message)
-    except EltError as error:
-        return found, str(error)
-    return found, ""
-
-
 @pytest.mark.parametrize("withhold", [True, False])
 def test_unreadable_lines_are_reported_and_quoted_only_if_allowed(
     tmp_path: Path, withhold: bool
 ) -> None:
-    found, _ = read(source(tmp_path, *UNREAD), withhold=withhold)
-    texts = [message.log.message for message in found if message.log is not None]
+    found = read_source(source(tmp_path, *UNREAD), withhold=withhold)
+    texts = [log.message for log in found.logs]
     assert len(texts) == len(UNREAD)
     assert ["S3CRET" in text for text in texts] == [not withhold] * len(UNREAD)
     assert [isinstance(message, PlainText) for message in found] == [True, True, False, False]
@@ -67,12 +51,11 @@ def test_a_malformed_record_is_not_quoted(
     if line.startswith('{"ssn"'):
         monkeypatch.setattr(child, "MAX_LINE", 1000)
     connector = source(tmp_path, line, "bye")
-    messages, failure = read(connector, withhold=True)
-    assert failure
-    assert "S3CRET" not in failure + repr(messages)
+    messages, failure = fail_to_read(connector, withhold=True)
+    assert "S3CRET" not in str(failure) + repr(messages)
 
 
 def test_log_messages_of_the_connector_are_shown(tmp_path: Path) -> None:
     log = '{"type":"LOG","log":{"level":"INFO","message":"page 3"}}'
-    [message], _ = read(source(tmp_path, log), withhold=True)
-    assert message.log is not None and message.log.message == "page 3"
+    [shown] = read_source(source(tmp_path, log), withhold=True).logs
+    assert shown.message == "page 3"

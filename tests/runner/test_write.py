@@ -21,10 +21,8 @@ from elt_assets.protocol.airbyte.recovery.texts import repair
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
 from tests.programs.hostile_source import gone, hostile_source
+from tests.support.source import USERS
 
-CATALOG = ConfiguredCatalog(
-    streams=[ConfiguredStream(stream=AirbyteStream(name="users", json_schema={}))]
-)
 ECHO = """
 for line in sys.stdin:
     if json.loads(line)["type"] == "STATE": print(line, end="", flush=True)
@@ -42,14 +40,14 @@ def numbers(messages: list[Message]) -> list[int]:
 
 
 def write(connector: Connector, lines: Any, **how: Any) -> list[Message]:
-    return list(connector.write(CATALOG, lines, **how))
+    return list(connector.write(USERS, lines, **how))
 
 
 def collect(connector: Connector, lines: Any, **how: Any) -> tuple[list[Message], EltError]:
     """Return its answer, and the error that was raised."""
     answers: list[Message] = []
     with pytest.raises(EltError) as failure:
-        answers.extend(connector.write(CATALOG, lines, **how))
+        answers.extend(connector.write(USERS, lines, **how))
     return answers, failure.value
 
 
@@ -69,7 +67,7 @@ say("LOG", log={"level": "INFO", "message": json.dumps(seen)})
     assert [encode(message) for message in states] == [state(1), state(2)]
     assert noise.log and log.log
     seen = json.loads(log.log.message)
-    assert seen == {"--config": {"root": "/x"}, "--catalog": json.loads(CATALOG.to_json())}
+    assert seen == {"--config": {"root": "/x"}, "--catalog": json.loads(USERS.to_json())}
 
 
 def test_states_are_returned_while_lines_are_still_sent(tmp_path: Path) -> None:
@@ -80,7 +78,7 @@ def test_states_are_returned_while_lines_are_still_sent(tmp_path: Path) -> None:
         assert answered.wait(20)
         yield state(2)
 
-    messages = hostile_source(tmp_path, ECHO).write(CATALOG, lines())
+    messages = hostile_source(tmp_path, ECHO).write(USERS, lines())
     first = next(messages)
     answered.set()
     assert numbers([first, *messages]) == [1, 2]
@@ -101,7 +99,7 @@ print("up", flush=True)
 while not os.path.exists({str(go)!r}): time.sleep(0.01)
 print(len(sys.stdin.readlines()))
 """
-    messages = hostile_source(tmp_path, script).write(CATALOG, lines())
+    messages = hostile_source(tmp_path, script).write(USERS, lines())
     next(messages)
     time.sleep(0.5)
     before = made
@@ -150,7 +148,7 @@ say("STATE", state={"data": {"n": 7}}, id=3)
 """
     (tmp_path / "source").mkdir()
     source = hostile_source(tmp_path / "source", spoken)
-    sent = (one for one in source.read(CATALOG, whole=True) if isinstance(one, Message))
+    sent = (one for one in source.read(USERS, whole=True) if isinstance(one, Message))
     relayed = (repair(encode(one)) for one in sent)
     keep = tmp_path / "kept"
     script = f"open({str(keep)!r}, 'w').writelines(sys.stdin.readlines())"
@@ -171,11 +169,11 @@ def test_a_silent_source_is_stopped_with_the_destination(ending: str, tmp_path: 
         f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nrecord({})\ntime.sleep(600)",
     )
-    lines = (encode(one) for one in source.read(CATALOG, whole=True) if isinstance(one, Message))
+    lines = (encode(one) for one in source.read(USERS, whole=True) if isinstance(one, Message))
     destination = hostile_source(
         tmp_path, f"sys.stdin.readline()\nprint('up', flush=True)\n{ending}"
     )
-    messages = destination.write(CATALOG, lines, stop=source.cancel)
+    messages = destination.write(USERS, lines, stop=source.cancel)
     next(messages)
     began = time.monotonic()
     if ending == "time.sleep(60)":

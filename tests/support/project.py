@@ -62,6 +62,12 @@ class Project:
         document["attributes"].update(attributes)
         path.write_text(yaml.safe_dump(document))
 
+    def reconfigure(self, connection: str, **config: Any) -> None:
+        """Change some of the config of a connection's source."""
+        path = self.root / "defs" / connection / "defs.yaml"
+        source = yaml.safe_load(path.read_text())["attributes"]["source"]
+        self.amend(connection, source={**source, "config": {**source["config"], **config}})
+
     def elt(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self._run([str(BIN / "elt"), *arguments], self.environment)
 
@@ -187,6 +193,21 @@ class Project:
             timeout=600,
             check=False,
         )
+
+
+def write_plugin(site: Path, module: str, source: str, group: str, entry: str) -> str:
+    """Write a package into a folder; return the PYTHONPATH with which it is installed.
+
+    Args:
+        module: its name; `source`: its text.
+        group: of its entry point; `entry`: the entry point, as "name = module:attribute".
+    """
+    information = site / f"{module}-1.0.dist-info"
+    information.mkdir(parents=True)
+    (site / f"{module}.py").write_text(source)
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
+    return str(site)
 
 
 def find_program(name: str) -> str:

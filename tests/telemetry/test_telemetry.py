@@ -24,9 +24,9 @@ from elt_assets.telemetry.receivers import create_receivers
 from elt_assets.telemetry.report import StreamReport
 from tests.destination.running import Destination, records, stream
 from tests.destination.running import state as destination_state
-from tests.orchestration.running import materialize, read_log
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
+from tests.support.runs import materialize, read_log
 
 
 class Receiver(ThreadingHTTPServer):

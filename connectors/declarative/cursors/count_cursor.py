@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from connectors.declarative.cursors.cursor import (
-    Page,
-    State,
-    ValueCursor,
-    ValueProgress,
-    stream_state,
-    warn_of_missing_values,
-)
-from connectors.declarative.cursors.settings import Settings
-from connectors.declarative.cursors.slices import Option, Slice, injection, options_of
+from connectors.declarative.cursors.cursor import Page, State, ValueCursor, ValueProgress
+from connectors.declarative.cursors.slices import Slice, place_if_any
 from connectors.declarative.manifest import components
 from connectors.sdk.items import Context
 from elt_assets.errors import ConfigError
 
 
 class CountCursor(ValueCursor[int]):
-    """The cursor that an IncrementingCountCursor describes.
-
-    Args:
-        component: the component.
-        config: the config of the source.
-        cursor_field: the cursor field of the configured stream, where the component lets users choose it.
+    """The cursor that an IncrementingCountCursor describes. The arguments are those of `ValueCursor`.
 
     Raises:
         ConfigError: the component, or a value of the config that it uses, is not valid.
@@ -41,11 +27,8 @@ class CountCursor(ValueCursor[int]):
         config: Mapping[str, Any],
         cursor_field: str | None = None,
     ):
-        self._settings = Settings(component, config)
-        self.place = component.place
-        chosen_field = cursor_field if component.allow_catalog_defined_cursor_field else None
-        self.field = chosen_field or self._settings.require("cursor_field")
-        self._injections = {"start": injection(component.start_value_option, config)}
+        super().__init__(component, config, cursor_field)
+        self.places = {"start": place_if_any(component.start_value_option, config)}
 
     def bounds(self) -> int:
         text = self._settings.text("start_value") or "0"
@@ -60,8 +43,8 @@ class CountCursor(ValueCursor[int]):
     def begin_within(self, bounds: int, state: State) -> CountProgress:
         return CountProgress(self, bounds, state)
 
-    def state_of(self, value: int) -> dict[str, Any]:
-        return {self.field: value}
+    def write(self, value: int) -> int:
+        return value
 
     def value_in(self, state: State) -> int | None:
         saved = self._find_saved_value(state)
@@ -74,10 +57,6 @@ class CountCursor(ValueCursor[int]):
             )
         return number
 
-    def options(self, stream_slice: Slice) -> list[Option]:
-        """Return the option for the start of a slice."""
-        return list(options_of(self._injections, stream_slice.interval))
-
     def _find_saved_value(self, state: State) -> Any:
         """Return the value of a state as it is written there, in the form of either kind of cursor."""
         covered = state.get("slices") if "state_type" in state else None
@@ -89,15 +68,12 @@ class CountCursor(ValueCursor[int]):
 class CountProgress(ValueProgress):
     """One read of a stream or partition with a CountCursor."""
 
+    is_advanced = False
+
     def __init__(self, cursor: CountCursor, start: int, state: State):
-        super().__init__()
-        self._cursor = cursor
-        self._saved = stream_state(state)
-        saved = cursor.value_in(self._saved)
-        self._start = start if saved is None else max(start, saved)
-        self._highest = self._start
-        self._is_closed = False
-        self._lock = threading.Lock()
+        super().__init__(cursor, state)
+        self._before = cursor.value_in(self._saved)
+        self._start = start if self._before is None else max(start, self._before)
 
     def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
         if contexts is not None:
@@ -107,38 +83,20 @@ class CountProgress(ValueProgress):
             )
         yield Slice(interval={"start": self._start})
 
-    def options(self, stream_slice: Slice) -> list[Option]:
-        return self._cursor.options(stream_slice)
-
     def take(self, stream_slice: Slice, page: Page) -> Page:
         numbers = [count_of(record.get(self._cursor.field)) for record in page]
         counts = [count for count in numbers if count is not None]
-        with self._lock:
-            self.missing += len(numbers) - len(counts)
-            self._highest = max(self._highest, *counts) if counts else self._highest
+        self.see(max(counts, default=None), len(numbers) - len(counts))
         return page
 
     def close(self, stream_slice: Slice) -> None:
-        self._is_closed = True
-
-    def finish(self) -> None:
-        self.warnings.extend(warn_of_missing_values(self._cursor.field, self.missing))
+        self.is_advanced = True
 
     @property
     def value(self) -> int | None:
-        if not self._is_closed:
-            return self._cursor.value_in(self._saved)
-        return self._highest
-
-    def state(self) -> dict[str, Any]:
-        if not self._is_closed:
-            return dict(self._saved)
-        other_values = {
-            name: value
-            for name, value in self._saved.items()
-            if name not in ("slices", "state_type")
-        }
-        return {**other_values, **self._cursor.state_of(self._highest)}
+        if not self.is_advanced:
+            return self._before
+        return self._start if self._highest is None else max(self._start, self._highest)
 
 
 def count_of(value: Any) -> int | None:

@@ -19,6 +19,7 @@ another.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -26,8 +27,10 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Raw
 
-from connectors.declarative.cursors.slices import Option, Slice
+from connectors.declarative.cursors.settings import Settings
+from connectors.declarative.cursors.slices import Option, Slice, options_of
 from connectors.sdk.encoding import encode
+from connectors.sdk.http.places import Place
 from connectors.sdk.items import Context, Record
 from elt_assets.errors import ConfigError
 
@@ -41,6 +44,9 @@ PARENT_STATE = "parent_state"
 """Keys of the state of a stream whose partitions have a cursor each."""
 RESERVED = frozenset({NO_CURSOR, STATES, GLOBAL_STATE, USE_GLOBAL, LOOKBACK, PARENT_STATE})
 """Keys of a state that are no cursor fields."""
+
+_OF_INTERVALS = frozenset({"slices", "state_type", "legacy"})
+"""Keys of a state that lists the intervals that were read."""
 
 State = Mapping[str, Any]
 Page = list[Record]
@@ -138,33 +144,33 @@ Bounds = TypeVar("Bounds")
 """Type of what is the same for all partitions of one read."""
 
 
-class ValueProgress(Progress):
-    """A read of a stream, or of one of its partitions, whose state is one value.
-
-    Attributes:
-        value: the value of the state, comparable with that of another partition; None if there is none.
-        missing: the number of records so far that have no value of the cursor field.
-    """
-
-    missing = 0
-
-    @property
-    @abstractmethod
-    def value(self) -> Any: ...
-
-
 class ValueCursor(Cursor, Generic[Bounds]):
     """A cursor whose state is one value. Partitions can have one each.
+
+    Args:
+        component: the component.
+        config: the config of the source.
+        cursor_field: the cursor field of the configured stream, where the component lets users choose it.
 
     Attributes:
         field: the field of records that has the cursor's values.
         names: the names of the start and the end of an interval.
         place: the place of the cursor in the manifest.
+        places: the places in requests of these values, by name.
+
+    Raises:
+        ConfigError: there is no cursor field.
     """
 
-    field: str
     names: tuple[str, ...]
-    place: str
+    places: Mapping[str, Place | None]
+
+    def __init__(self, component: Any, config: Mapping[str, Any], cursor_field: str | None):
+        self._settings = Settings(component, config)
+        self._component = component
+        self.place: str = component.place
+        chosen_field = cursor_field if component.allow_catalog_defined_cursor_field else None
+        self.field = chosen_field or self._settings.require("cursor_field")
 
     @abstractmethod
     def bounds(self) -> Bounds:
@@ -187,13 +193,8 @@ class ValueCursor(Cursor, Generic[Bounds]):
         """
 
     @abstractmethod
-    def state_of(self, value: Any) -> dict[str, Any]:
-        """Return the state with a value of `ValueProgress.value`."""
-
-    def subtract(self, value: Any, seconds: int) -> Any:
-        """Return the value that is some seconds before another one; the same one if it is no time."""
-        del seconds
-        return value
+    def write(self, value: Any) -> Any:
+        """Return a value as it is in a state."""
 
     @abstractmethod
     def value_in(self, state: State) -> Any:
@@ -203,8 +204,67 @@ class ValueCursor(Cursor, Generic[Bounds]):
             ConfigError: the state cannot be used.
         """
 
+    def state_of(self, value: Any) -> dict[str, Any]:
+        """Return the state with a value of `ValueProgress.value`."""
+        return {self.field: self.write(value)}
+
+    def subtract(self, value: Any, seconds: int) -> Any:
+        """Return the value that is some seconds before another one; the same one if it is no time."""
+        del seconds
+        return value
+
     def begin(self, state: State) -> ValueProgress:
         return self.begin_within(self.bounds(), state)
+
+
+class ValueProgress(Progress):
+    """A read of a stream, or of one of its partitions, whose state is one value.
+
+    Args:
+        cursor: the cursor.
+        state: the state with which the read begins.
+
+    Attributes:
+        missing: the number of records so far that have no value of the cursor field.
+    """
+
+    def __init__(self, cursor: ValueCursor[Any], state: State):
+        super().__init__()
+        self.missing = 0
+        self._cursor = cursor
+        self._saved = stream_state(state)
+        self._highest: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    @abstractmethod
+    def value(self) -> Any:
+        """The value of the state, comparable with that of another partition; None if there is none."""
+
+    @property
+    @abstractmethod
+    def is_advanced(self) -> bool:
+        """Whether the value is another one than that of the state with which the read began."""
+
+    def options(self, stream_slice: Slice) -> list[Option]:
+        return list(options_of(self._cursor.places, stream_slice.interval))
+
+    def finish(self) -> None:
+        self.warnings.extend(warn_of_missing_values(self._cursor.field, self.missing))
+
+    def state(self) -> dict[str, Any]:
+        if not self.is_advanced:
+            return dict(self._saved)
+        others = {name: value for name, value in self._saved.items() if name not in _OF_INTERVALS}
+        return {**others, **self._cursor.state_of(self.value)}
+
+    def see(self, highest: Any, missing: int) -> None:
+        """Take notice of the highest value of some records, None if they have none, and of the number of
+        records without one."""
+        with self._lock:
+            self.missing += missing
+            if highest is not None and (self._highest is None or highest > self._highest):
+                self._highest = highest
 
 
 class WholeStream(Cursor):

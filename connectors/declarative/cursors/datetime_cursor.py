@@ -5,289 +5,35 @@ Spec: Incremental sync.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from connectors.declarative.cursors.cursor import (
     Page,
     State,
-    ValueCursor,
     ValueProgress,
-    stream_state,
-    warn_of_missing_values,
     warn_of_unused_state,
 )
-from connectors.declarative.cursors.settings import Length, Settings
-from connectors.declarative.cursors.slices import END_NAME, Option, Slice, injection, options_of
-from connectors.declarative.cursors.times.formats import DatetimeFormat, DatetimeFormats
+from connectors.declarative.cursors.datetime_rules import DatetimeRules, Period
+from connectors.declarative.cursors.slices import (
+    Slice,
+)
 from connectors.declarative.cursors.times.intervals import (
-    MAX_INTERVALS,
     Coverage,
     Interval,
-    Splitter,
-    clamp_of,
 )
-from connectors.declarative.manifest import clock, components
 from connectors.sdk.items import Context
 from elt_assets.errors import ConfigError
-
-_REFERENCE = datetime(2001, 1, 1)  # noqa: DTZ001 - durations are compared after this day
-_LATER = timedelta(days=3_661)
-"""Time after which the start of a stream is compared, to know whether it moves."""
-_SLICES = "slices"
-_STATE_TYPE = "state_type"
-_LEGACY = "legacy"
-
-
-@dataclass(frozen=True)
-class Period:
-    """The limits of one read.
-
-    Attributes:
-        start: the earliest time to read, as the manifest or the config has it.
-        end: the last time to read.
-        read_start: the time at which the read began.
-    """
-
-    start: datetime
-    end: datetime
-    read_start: datetime
-
-
-class DatetimeCursor(ValueCursor[Period]):
-    """The cursor that a DatetimeBasedCursor describes.
-
-    Args:
-        component: the component.
-        config: the config of the source.
-        cursor_field: the cursor field of the configured stream, where the component lets users choose it.
-        sync_start: the time when the sync began: no state is later. None for the time of each read.
-        sends_end: whether requests carry the end of the interval. Otherwise no state is later than the last
-            record.
-
-    Raises:
-        ConfigError: the component, or a value of the config that it uses, is not valid.
-    """
-
-    def __init__(
-        self,
-        component: components.DatetimeBasedCursor,
-        config: Mapping[str, Any],
-        cursor_field: str | None = None,
-        sync_start: datetime | None = None,
-        *,
-        sends_end: bool = True,
-    ):
-        self.sends_end = sends_end
-        self._settings = Settings(component, config)
-        self._component = component
-        self._sync_start = sync_start
-        self.place = component.place
-        chosen_field = cursor_field if component.allow_catalog_defined_cursor_field else None
-        self.field = chosen_field or self._settings.require("cursor_field")
-        format_text = self._settings.require("datetime_format")
-        self.format = DatetimeFormat(format_text)
-        formats = component.cursor_datetime_formats or ()
-        self.formats = DatetimeFormats([*formats, format_text])
-        self._written_formats = DatetimeFormats([format_text, *formats])
-        self._saved_format = self.format.make_state_format()
-        self._saved_formats = DatetimeFormats([self._saved_format, *formats])
-        self.names = (
-            self._settings.text("partition_field_start") or "start_time",
-            self._settings.text("partition_field_end") or END_NAME,
-        )
-        self.is_feed = bool(component.is_data_feed)
-        self.filters = self.is_feed or bool(component.is_client_side_incremental)
-        self.is_strict = bool(component.is_compare_strictly)
-        self.lookback = self._lookback()
-        self.clamp = clamp_of(component.clamping, config)
-        self.splitter = self._splitter()
-        places = (component.start_time_option, component.end_time_option)
-        self._injections = {
-            name: injection(place, config) for name, place in zip(self.names, places, strict=True)
-        }
-
-    def bounds(self) -> Period:
-        read_start = self._sync_start or clock.now()
-        start, end = self._start(), self._end(read_start)
-        if self.clamp is not None:
-            start = self.clamp.ceil(start)
-            end = self.clamp.floor(end) - (self.splitter.granularity or self.clamp.smallest)
-        return Period(start, end, read_start)
-
-    def begin_within(self, bounds: Period, state: State) -> DatetimeProgress:
-        return DatetimeProgress(self, bounds, state)
-
-    def state_of(self, value: datetime) -> dict[str, Any]:
-        return {self.field: self._saved_format.format(value)}
-
-    def subtract(self, value: datetime, seconds: int) -> datetime:
-        return value - timedelta(seconds=seconds)
-
-    def value_in(self, state: State) -> datetime | None:
-        covered = self.read_intervals(state)
-        if covered:
-            return covered[0].end
-        value = state.get(self.field)
-        return None if value is None or value == "" else self.parse_saved(value)
-
-    def lacks_overlap(self) -> bool:
-        """Return whether the state is the present time and the next read begins there, without an overlap."""
-        read_start = self._sync_start or clock.now()
-        is_end = self.sends_end and not self.is_feed and self.lookback is None
-        return is_end and self._end(read_start) >= self.format.parse(self.format.format(read_start))
-
-    def contexts(self) -> Iterator[Context] | None:
-        """Return the intervals, by their starts; None if the stream is not read in intervals.
-
-        They count from the start of the stream. If that moves with the clock, they count from a fixed time,
-        so that the same intervals are listed again; the first one then begins before the start.
-        """
-        if self.splitter.step is None or self.is_feed:
-            return None
-        period = self.bounds()
-        self.check_number([(period.start, period.end)])
-        split = (
-            self.splitter.list_fixed_starts if self._is_relative() else self.splitter.list_starts
-        )
-        starts = split(period.start, period.end)
-        return ({self.names[0]: self.format.format(start)} for start in starts)
-
-    def check_number(self, periods: Sequence[tuple[datetime, datetime]]) -> None:
-        """Check that some periods, each a start and an end, have no more intervals than can be read.
-
-        Raises:
-            ConfigError: they have more.
-        """
-        number = sum(self.splitter.count(*period) for period in periods)
-        if number > MAX_INTERVALS:
-            start, end = min(map(min, periods)), max(map(max, periods))
-            raise ConfigError(
-                f"{self._settings.place('step')} is {self._settings.text('step')!r}: from "
-                f"{start.isoformat()} to {end.isoformat()} that is {number:,} intervals, and a read has at "
-                f"most {MAX_INTERVALS:,}",
-                guidance="correct the start or the end, in most cases a date of the config, or write a "
-                "longer `step`",
-            )
-
-    def gap_after(self, interval: Interval, latest: datetime | None) -> str | None:
-        """Return a warning if a record with a value like a found one may be in no interval: after the end of
-        this one, and before the start of the next one. An end that has only a day is the whole day."""
-        granularity = self.splitter.granularity
-        if latest is None or not (isinstance(granularity, timedelta) and self.sends_end):
-            return None
-        request_start = self.format.moment(self.format.format(interval.start)) or interval.start
-        if (latest - request_start) % granularity == timedelta(0) or not self.format.has_time:
-            return None
-        return (
-            f"the cursor field {self.field!r} has values between two periods: {self.place} ends a period "
-            f"{self._settings.text('cursor_granularity')} before the next one begins, and a record in "
-            "between is read only if the API takes the end for the whole of that time. If it does not, write "
-            "`cursor_granularity: PT0S`, so that periods share their ends, and use `append_dedup`"
-        )
-
-    def options(self, stream_slice: Slice) -> list[Option]:
-        """Return the options for the start and the end of a slice's interval."""
-        return list(options_of(self._injections, stream_slice.interval))
-
-    def read_intervals(self, state: State) -> list[Interval]:
-        """Return the intervals that a state lists; none if it lists no intervals.
-
-        Raises:
-            ConfigError: an interval is not valid.
-        """
-        if _STATE_TYPE not in state:
-            return []
-        try:
-            return sorted(
-                Interval(self.parse_saved(interval["start"]), self.parse_saved(interval["end"]))
-                for interval in state.get(_SLICES) or []
-            )
-        except (KeyError, TypeError):
-            raise self._unusable(state.get(_SLICES)) from None
-
-    def parse_saved(self, value: Any) -> datetime:
-        """Return a value of a state.
-
-        Raises:
-            ConfigError: it is not a date-time.
-        """
-        try:
-            return self._saved_formats.parse(value)
-        except ValueError:
-            raise self._unusable(value) from None
-
-    def start_in(self, context: Context) -> datetime | None:
-        """Return the start of an interval as `contexts` lists it; None if the context is not one."""
-        if set(context) != {self.names[0]} or self.splitter.step is None:
-            return None
-        return self._written_formats.moment(context[self.names[0]])
-
-    def _start(self) -> datetime:
-        return self._settings.moment("start_datetime", self.format.text)
-
-    def _end(self, read_start: datetime) -> datetime:
-        has_end = self._component.end_datetime is not None
-        return self._settings.moment("end_datetime", self.format.text) if has_end else read_start
-
-    def _is_relative(self) -> bool:
-        """Return whether the start moves with the clock, now or later."""
-        read_start = clock.now()
-        with clock.frozen(read_start):
-            start = self._start()
-        with clock.frozen(read_start + _LATER):
-            return self._start() != start
-
-    def _unusable(self, value: Any) -> ConfigError:
-        return ConfigError(
-            f"the state of the cursor {self.field!r} has {value!r}, which does not have the format "
-            f"{self.formats} ({self.place})",
-            guidance="correct the state, or reset it to read the stream from the beginning",
-        )
-
-    def _splitter(self) -> Splitter:
-        step, granularity = (
-            self._settings.duration("step"),
-            self._settings.duration("cursor_granularity"),
-        )
-        has_both = (self._component.step is None) == (self._component.cursor_granularity is None)
-        if not has_both:
-            raise ConfigError(
-                f"{self.place} has only one of `step` and `cursor_granularity`",
-                guidance="set both to split the period into intervals, or none of them",
-            )
-        if step is None or self.is_feed:
-            return Splitter(clamp=self.clamp.ceil if self.clamp else None)
-        self._require("cursor_granularity", _is_within(timedelta(0), granularity))
-        self._require("step", step != timedelta(0) and _is_within(granularity, step))
-        granularity = None if granularity == timedelta(0) else granularity
-        return Splitter(step, granularity, self.clamp.ceil if self.clamp else None)
-
-    def _lookback(self) -> Length | None:
-        lookback = self._settings.duration("lookback_window")
-        self._require("lookback_window", lookback is None or _is_within(timedelta(0), lookback))
-        return lookback
-
-    def _require(self, name: str, is_long_enough: bool) -> None:
-        if not is_long_enough:
-            raise ConfigError(
-                f"{self._settings.place(name)} is {self._settings.text(name)!r}, which is too short",
-                guidance="the step must be longer than 0 and not shorter than `cursor_granularity`; no "
-                "length may be negative",
-            )
 
 
 class DatetimeProgress(ValueProgress):
     """One read of a stream or partition with a DatetimeCursor."""
 
-    def __init__(self, cursor: DatetimeCursor, period: Period, state: State):
-        super().__init__()
-        self._cursor = cursor
+    def __init__(self, cursor: DatetimeRules, period: Period, state: State):
+        super().__init__(cursor, state)
+        self._cursor: DatetimeRules = cursor
         self._period = period
-        self._saved = stream_state(state)
         self._before, self._floor = self._find_covered()
         self._start_of_new = self._first()
         # What is read again, the last time of the state included, is not covered yet.
@@ -295,16 +41,11 @@ class DatetimeProgress(ValueProgress):
             self._start_of_new
         )
         self._first_covered = self._coverage.intervals[0]
-        self._highest: datetime | None = None
         self._has_gap = False
-        self._lock = threading.Lock()
 
     def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
         intervals = self._intervals() if contexts is None else self._find_intervals(contexts)
         yield from map(self._slice, intervals)
-
-    def options(self, stream_slice: Slice) -> list[Option]:
-        return self._cursor.options(stream_slice)
 
     def take(self, stream_slice: Slice, page: Page) -> Page:
         values = [record.get(self._cursor.field) for record in page]
@@ -318,14 +59,8 @@ class DatetimeProgress(ValueProgress):
                     value for value, is_kept in zip(values, is_wanted, strict=True) if is_kept
                 ]
                 extremes = self._cursor.formats.extremes(values_within)
-        gap = self._gap_after(stream_slice.origin, extremes.latest)
-        with self._lock:
-            self.missing += extremes.missing
-            self.warnings.extend(gap)
-            if extremes.latest is not None and (
-                self._highest is None or extremes.latest > self._highest
-            ):
-                self._highest = extremes.latest
+        self.warnings.extend(self._gap_after(stream_slice.origin, extremes.latest))
+        self.see(extremes.latest, extremes.missing)
         return page
 
     def is_past(self, stream_slice: Slice, page: Page) -> bool:
@@ -340,14 +75,11 @@ class DatetimeProgress(ValueProgress):
     def close(self, stream_slice: Slice) -> None:
         self._coverage.add(stream_slice.origin)
 
-    def finish(self) -> None:
-        self.warnings.extend(warn_of_missing_values(self._cursor.field, self.missing))
-
     @property
     def value(self) -> datetime | None:
         """The time up to which everything was read. It is never later than the time of this read, unless the
         state of the read before was; and never later than the last record where requests carry no end."""
-        if not self._is_advanced:
+        if not self.is_advanced:
             return self._cursor.value_in(self._saved)
         is_complete = self._coverage.end >= self._period.end
         has_end = self._cursor.sends_end and not self._cursor.is_feed
@@ -357,19 +89,8 @@ class DatetimeProgress(ValueProgress):
             end_of_read = max(end_of_read, last)
         return max(self._floor, min(end_of_read, self._period.read_start))
 
-    def state(self) -> dict[str, Any]:
-        if not self._is_advanced:
-            return dict(self._saved)
-        other_values = {
-            name: value
-            for name, value in self._saved.items()
-            if name not in (_SLICES, _STATE_TYPE, _LEGACY)
-        }
-        assert self.value is not None
-        return {**other_values, **self._cursor.state_of(self.value)}
-
     @property
-    def _is_advanced(self) -> bool:
+    def is_advanced(self) -> bool:
         """Return whether one value can record what was read: it leaves no gap after the start."""
         has_grown = self._coverage.intervals[0] != self._first_covered
         return has_grown and self._coverage.reaches(self._period.start)
@@ -502,13 +223,8 @@ class DatetimeProgress(ValueProgress):
         return moment is None or low <= moment <= high
 
 
-def _is_within(length: Length | None, other: Length | None) -> bool:
-    """Return whether a length of time is not longer than another one; None is no time."""
-    try:
-        least = _REFERENCE + (length or timedelta(0))
-    except (OverflowError, ValueError):
-        return False
-    try:
-        return bool(least <= _REFERENCE + (other or timedelta(0)))
-    except (OverflowError, ValueError):
-        return True
+class DatetimeCursor(DatetimeRules):
+    """The cursor that a DatetimeBasedCursor describes."""
+
+    def begin_within(self, bounds: Period, state: State) -> DatetimeProgress:
+        return DatetimeProgress(self, bounds, state)

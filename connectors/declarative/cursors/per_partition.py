@@ -112,8 +112,8 @@ class _RoutedProgress(ProgressWithoutCursor):
     def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
         routing = self._router.begin(None)
         for item in _once(_items(self._router, routing, contexts)):
-            if isinstance(item, _Keyed):
-                yield Slice(item.partition.values, extra=item.partition.extra)
+            if isinstance(item, Partition):
+                yield Slice(item.values, extra=item.extra)
             else:
                 item()
         self.warnings.extend(routing.warnings)
@@ -203,7 +203,7 @@ class PartitionedProgress(Progress):
     def slices(self, contexts: Sequence[Context] | None = None) -> Iterator[Slice]:
         routing = self._routing if contexts is None else self._cursor.router.begin(None)
         for item in _once(_items(self._cursor.router, routing, contexts)):
-            if isinstance(item, _Keyed):
+            if isinstance(item, Partition):
                 yield from self._slices_of(item)
                 continue
             with self._lock:
@@ -285,14 +285,13 @@ class PartitionedProgress(Progress):
             state[PARENT_STATE] = parents
         return state
 
-    def _slices_of(self, keyed: _Keyed) -> Iterator[Slice]:
-        partition = keyed.partition
-        beginning = self._states.find_start(keyed.key, partition.values)
+    def _slices_of(self, partition: Partition) -> Iterator[Slice]:
+        beginning = self._states.find_start(partition.key, partition.values)
         progress = self._cursor.cursor.begin_within(self._bounds, beginning)
         with self._lock:
-            opened = _Open(keyed.key, progress, self._groups[-1])
+            opened = _Open(partition.key, progress, self._groups[-1])
             opened.group.unread += 1
-            self._open_partitions[keyed.key] = opened
+            self._open_partitions[partition.key] = opened
         for inner, is_last in _mark_last(progress.slices()):
             with self._lock:
                 opened.pending += 1
@@ -335,18 +334,10 @@ class PartitionedProgress(Progress):
                 self.warnings.append(text)
 
 
-@dataclass(frozen=True)
-class _Keyed:
-    """A partition and its identity."""
-
-    key: bytes
-    partition: Partition
-
-
 def _list_contexts(router: Router) -> Iterator[Context]:
     for item in _once(router.begin(None).items()):
-        if isinstance(item, _Keyed):
-            yield item.partition.context
+        if isinstance(item, Partition):
+            yield item.context
         else:
             item()
 
@@ -383,17 +374,15 @@ def _select(routing: Routing, contexts: Sequence[Context]) -> Iterator[Partition
         )
 
 
-def _once(items: Iterable[Partition | Action]) -> Iterator[_Keyed | Action]:
+def _once(items: Iterable[Partition | Action]) -> Iterator[Partition | Action]:
     """Yield each partition once: a parent stream may have several versions of a record."""
     seen: set[bytes] = set()
     for item in items:
         if not isinstance(item, Partition):
             yield item
-            continue
-        key = identity(dict(item.values))
-        if key not in seen:
-            seen.add(key)
-            yield _Keyed(key, item)
+        elif item.key not in seen:
+            seen.add(item.key)
+            yield item
 
 
 def _mark_last(slices: Iterator[Slice]) -> Iterator[tuple[Slice, bool]]:

@@ -9,11 +9,12 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from msgspec import Raw
 
+from connectors.declarative import paths
 from connectors.declarative.cursors.cursor import (
     GLOBAL_STATE,
     PARENT_STATE,
@@ -25,10 +26,11 @@ from connectors.declarative.cursors.cursor import (
     read_slice,
 )
 from connectors.declarative.cursors.settings import Settings, text_of
-from connectors.declarative.cursors.slices import Injection, Option, Slice, injection, options_of
+from connectors.declarative.cursors.slices import Option, Slice, options_of, place_if_any
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.sdk.items import Context, Record
+from connectors.sdk.state.partitions import identity
 from elt_assets.errors import ConfigError
 
 PARENT_SLICE = "parent_slice"
@@ -41,6 +43,11 @@ class Partition:
 
     values: Mapping[str, Any]
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> bytes:
+        """What tells the partition apart from others."""
+        return identity(dict(self.values))
 
     @property
     def context(self) -> Context:
@@ -148,7 +155,7 @@ class ListRouter(Router):
         self.place = component.place
         self.name = settings.require("cursor_field")
         self.names = [frozenset({self.name})]
-        self._injection: Injection | None = injection(component.request_option, config)
+        self._place = place_if_any(component.request_option, config)
         self._values = _list_values(component, config)
 
     def begin(self, state: State | None) -> Routing:
@@ -156,7 +163,7 @@ class ListRouter(Router):
         return FixedRouting([Partition({self.name: value}) for value in self._values])
 
     def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:
-        return options_of({self.name: self._injection}, partition)
+        return options_of({self.name: self._place}, partition)
 
 
 def _list_values(component: components.ListPartitionRouter, config: Mapping[str, Any]) -> list[Any]:
@@ -244,8 +251,6 @@ Choice = Callable[[Stream, State], tuple[Cursor, State]]
 CHILD_RESPONSE = "child_response"
 """Name of the extra value with the child's first page, where a parent record contains it."""
 
-_MISSING = object()
-
 
 class ParentRouter(Router):
     """The router that a SubstreamPartitionRouter describes.
@@ -287,7 +292,7 @@ class ParentRouter(Router):
         return _ParentRouting(self.parents, state, self._pages, self._choose)
 
     def options(self, partition: Mapping[str, Any]) -> Iterator[Option]:
-        return options_of({parent.field: parent.injection for parent in self.parents}, partition)
+        return options_of({parent.field: parent.place for parent in self.parents}, partition)
 
 
 class _Parent:
@@ -300,7 +305,7 @@ class _Parent:
         self._cursor_field = text_of(getattr(cursor, "cursor_field", None), config)
         self.is_incremental = component.incremental_dependency
         self.field = settings.require("partition_field")
-        self.injection = injection(component.request_option, config)
+        self.place = place_if_any(component.request_option, config)
         self._key = [part for part in settings.require("parent_key").split("/") if part]
         self._extra = [
             [text_of(part, config) for part in path] for path in component.extra_fields or ()
@@ -321,16 +326,12 @@ class _Parent:
         self, record: Record, stream_slice: Slice, *, has_state: bool
     ) -> Partition | None:
         """Return the partition for a record; None for a record without the key."""
-        key = _find_value(record, self._key)
-        if key is _MISSING or key is None:
+        key = _first_value(record, self._key)
+        if key is None:
             return None
-        extra = {
-            ".".join(path): None if (part := _find_value(record, path)) is _MISSING else part
-            for path in self._extra
-        }
+        extra = {".".join(path): _first_value(record, path) for path in self._extra}
         if self._pointer and not has_state:
-            response = _find_value(record, self._pointer)
-            extra[CHILD_RESPONSE] = [] if response is _MISSING else response
+            extra[CHILD_RESPONSE] = _first_value(record, self._pointer, [])
         return Partition({self.field: key, PARENT_SLICE: dict(stream_slice.partition)}, extra)
 
     def state_in(self, state: State) -> State:
@@ -407,23 +408,5 @@ def _now_or_later(action: Action, *, is_later: bool) -> Iterator[Action]:
         action()
 
 
-def _find_value(record: Any, path: Sequence[str]) -> Any:
-    """Return the value at a path of a record; `_MISSING` if there is none. `*` is the first of all fields or
-    items that has the rest of the path."""
-    for number, part in enumerate(path):
-        if part == "*":
-            below = record.values() if isinstance(record, Mapping) else record
-            rest = path[number + 1 :]
-            candidates = (
-                _find_value(part_below, rest) for part_below in below if isinstance(below, Iterable)
-            )
-            return next(
-                (candidate for candidate in candidates if candidate is not _MISSING), _MISSING
-            )
-        if isinstance(record, Mapping) and part in record:
-            record = record[part]
-        elif isinstance(record, list) and part.isdigit() and int(part) < len(record):
-            record = record[int(part)]
-        else:
-            return _MISSING
-    return record
+def _first_value(record: Record, path: Sequence[str], default: Any = None) -> Any:
+    return next(iter(paths.values_at(record, path)), default)

@@ -9,7 +9,7 @@ from typing import Any
 from connectors.declarative.cursors.times.formats import DatetimeFormats
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template, UndefinedValue
-from connectors.sdk.durations import Duration, parse_duration
+from connectors.sdk.times import Duration, parse_duration
 from elt_assets.errors import ConfigError
 
 _NO_DURATION = ("", "0", "False")

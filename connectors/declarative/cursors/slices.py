@@ -11,9 +11,17 @@ from typing import Any, NamedTuple
 
 from connectors.declarative.cursors.settings import text_of
 from connectors.declarative.manifest import components
+from connectors.sdk.http.places import Part, Place
 from elt_assets.errors import ConfigError
 
 BODY_JSON = "body_json"
+_PARTS: Mapping[str, Part] = {
+    "request_parameter": "params",
+    "header": "headers",
+    "body_data": "data",
+    BODY_JSON: "json",
+}
+"""The parts of a request by the names that manifests give them."""
 END_NAME = "end_time"
 """Default name of the end of an interval."""
 
@@ -68,62 +76,43 @@ class SliceValues(dict[str, Any]):
 
 
 class Option(NamedTuple):
-    """A value that a slice puts into each of its requests.
+    """A value that a slice puts into each of its requests, and its place."""
 
-    Attributes:
-        inject_into: `request_parameter`, `header`, `body_data` or `body_json`.
-        path: the name of the field; several names for a field within others, in `body_json` only.
-        value: the value.
-    """
-
-    inject_into: str
-    path: tuple[str, ...]
+    place: Place
     value: Any
 
 
-class Injection:
-    """A place in requests where a slice puts a value.
-
-    Args:
-        component: a RequestOption.
-        config: the config of the source.
+def place_of(component: components.RequestOption, config: Mapping[str, Any]) -> Place:
+    """Return the place in a request that a component describes.
 
     Raises:
         ConfigError: the component does not name one field, or a path outside of `body_json`.
     """
-
-    def __init__(self, component: components.RequestOption, config: Mapping[str, Any]):
-        name, path = component.field_name, component.field_path
-        if (not name) == (not path) or (path and component.inject_into != BODY_JSON):
-            raise ConfigError(
-                f"{component.place}: the place for the value is not clear",
-                guidance="write `field_name`, or for `body_json` alternatively `field_path`",
-            )
-        self._inject_into = str(component.inject_into)
-        self._path = tuple(text_of(part, config) for part in (path or [name]))
-
-    def option(self, injected: Any) -> Option:
-        """Return the option that puts a value there."""
-        return Option(self._inject_into, self._path, injected)
+    name, path = component.field_name, component.field_path
+    if (not name) == (not path) or (path and component.inject_into != BODY_JSON):
+        raise ConfigError(
+            f"{component.place}: the place for the value is not clear",
+            guidance="write `field_name`, or for `body_json` alternatively `field_path`",
+        )
+    names = tuple(text_of(part, config) for part in path or [name])
+    return Place(_PARTS[component.inject_into], names)
 
 
-def injection(
+def place_if_any(
     component: components.RequestOption | None, config: Mapping[str, Any]
-) -> Injection | None:
+) -> Place | None:
     """Return the place that a component describes; None if there is no component."""
-    return None if component is None else Injection(component, config)
+    return None if component is None else place_of(component, config)
 
 
-def options_of(
-    injections: Mapping[str, Injection | None], values: Mapping[str, Any]
-) -> Iterator[Option]:
+def options_of(places: Mapping[str, Place | None], values: Mapping[str, Any]) -> Iterator[Option]:
     """Yield the options for values by name; none for a name without a place or without a value."""
-    for name, place in injections.items():
-        injected = values.get(name)
-        if place is not None and injected is not None and injected != "":
-            yield place.option(injected)
+    for name, place in places.items():
+        value = values.get(name)
+        if place is not None and value is not None and value != "":
+            yield Option(place, value)
 
 
 def distinct(options: Iterable[Option]) -> list[Option]:
     """Return the last option for each place, in the order of their first ones."""
-    return list({(option.inject_into, option.path): option for option in options}.values())
+    return list({option.place: option for option in options}.values())

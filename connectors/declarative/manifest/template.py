@@ -272,15 +272,19 @@ class TemplateMap(Mapping[str, Any]):
         """The names of the variables that keys and values use."""
         return names_in((*self._keys, *self._items.values()))
 
-    def evaluate(self, variables: Variables) -> dict[str, Any]:
+    def evaluate(self, variables: Variables, types: Types = ()) -> dict[str, Any]:
         """Return the mapping with its keys and values evaluated. A value that is empty is left out.
+
+        Args:
+            variables: the variables by name.
+            types: the types that a value may have which is no text, as for `Template.value_of`.
 
         Raises:
             TemplateError: a template fails.
         """
         pairs = zip(self._keys, self._items.values(), strict=True)
         evaluated = (
-            (key.evaluate(variables, (str,)), value(part, variables)) for key, part in pairs
+            (key.evaluate(variables, (str,)), value(part, variables, types)) for key, part in pairs
         )
         return {key: part for key, part in evaluated if part is not None}
 
@@ -330,7 +334,7 @@ def templates(
     return content
 
 
-def value(content: Any, variables: Variables) -> Any:
+def value(content: Any, variables: Variables, types: Types = ()) -> Any:
     """Return a text, a template, or a mapping or list of these at any depth, with everything evaluated.
 
     A text stays a text, as for `Template.value_of`. An empty template is None; a value of a mapping that is
@@ -340,7 +344,7 @@ def value(content: Any, variables: Variables) -> Any:
         TemplateError: a template fails.
     """
     if isinstance(content, Template):
-        return value_or_none(content, variables)
+        return value_or_none(content, variables, types)
     if isinstance(content, TemplateMap):
         return content.evaluate(variables)
     if isinstance(content, (str, Mapping)):

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import partial, singledispatch
 from typing import Any
 
-from connectors.declarative.cursors.slices import Slice
+from connectors.declarative import paths
+from connectors.declarative.cursors.slices import Slice, place_of
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
-from connectors.declarative.requests.auth.oauth import OAuth
-from connectors.declarative.requests.auth.tokens import (
-    AUTHORIZATION,
-    Absent,
-    Credentials,
-    Fixed,
-    Place,
-    Session,
-    no_session_token,
-)
 from connectors.declarative.requests.decoding.decoders import decoder
 from connectors.declarative.requests.environment import Environment
-from connectors.declarative.requests.expressions import text
+from connectors.declarative.requests.expressions import fixed_seconds, text
 from connectors.declarative.requests.jobs.building import build_job_retriever
-from connectors.declarative.requests.options import HEADER
+from connectors.declarative.requests.oauth import OAuth
 from connectors.declarative.requests.pages import Paginator
-from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.selector import LoadSchema, Selector
 from connectors.declarative.requests.requester import Requester
 from connectors.declarative.requests.retriever import Retriever
-from connectors.sdk.durations import parse_duration
-from connectors.sdk.http.authenticators import basic, bearer
+from connectors.sdk.http import Authenticator, Basic, Bearer
+from connectors.sdk.http.authenticators import (
+    FixedCredentials,
+    Send,
+    Token,
+    TokenAuthenticator,
+    bearer,
+)
 from connectors.sdk.http.client import is_ignored
+from connectors.sdk.http.failures import place as name_request
+from connectors.sdk.http.places import AUTHORIZATION, Place
 from elt_assets.errors import ConfigError, SystemFailure
 
 _POSITION = frozenset({"place", "parameters"})
@@ -99,7 +97,7 @@ def build_requester(
 
 
 @singledispatch
-def build_credentials(component: Any, _environment: Environment) -> Credentials:
+def build_credentials(component: Any, _environment: Environment) -> Authenticator:
     """Return the credentials that a component describes; None stands for no authentication.
 
     Args:
@@ -110,70 +108,97 @@ def build_credentials(component: Any, _environment: Environment) -> Credentials:
         ConfigError: the authenticator lacks something.
     """
     if component is None or isinstance(component, components.NoAuth):
-        return Absent()
+        return FixedCredentials("", None)
     raise TypeError(component)
 
 
 @build_credentials.register
-def _(component: components.BearerAuthenticator, environment: Environment) -> Credentials:
-    token = text(component.api_token, {"config": environment.config})
-    return Fixed(bearer(token), secrets=[token])
+def _(component: components.BearerAuthenticator, environment: Environment) -> Authenticator:
+    return Bearer(text(component.api_token, {"config": environment.config}))
 
 
 @build_credentials.register
-def _(component: components.BasicHttpAuthenticator, environment: Environment) -> Credentials:
+def _(component: components.BasicHttpAuthenticator, environment: Environment) -> Authenticator:
     variables = {"config": environment.config}
-    user, password = text(component.username, variables), text(component.password, variables)
-    # A key stands in the place of the user where there is no password.
-    return Fixed(basic(user, password), secrets=[password or user])
+    return Basic(text(component.username, variables), text(component.password, variables))
 
 
 @build_credentials.register
-def _(component: components.ApiKeyAuthenticator, environment: Environment) -> Credentials:
-    if (component.header is None) == (component.inject_into is None):
+def _(component: components.ApiKeyAuthenticator, environment: Environment) -> Authenticator:
+    variables = {"config": environment.config}
+    if component.header is None and component.inject_into is not None:
+        place = place_of(component.inject_into, environment.config)
+    elif component.header is not None and component.inject_into is None:
+        place = Place("headers", (text(component.header, variables),))
+    else:
         raise ConfigError(
             f"{component.place} needs either `inject_into` or the older `header`",
             guidance="write `inject_into`",
         )
-    place = _place(component.inject_into, environment)
-    if component.header is not None:
-        place = Place(HEADER, (text(component.header, {"config": environment.config}),))
-    value = text(component.api_token, {"config": environment.config})
-    return Fixed(value, place, secrets=[value, value.rpartition(" ")[2]])
+    value = text(component.api_token, variables)
+    return FixedCredentials(value, place, secrets=[value.rpartition(" ")[2]])
 
 
 @build_credentials.register
-def _(component: components.OAuthAuthenticator, environment: Environment) -> Credentials:
+def _(component: components.OAuthAuthenticator, environment: Environment) -> Authenticator:
     return OAuth(component, environment)
 
 
-@build_credentials.register
-def _(component: components.SessionTokenAuthenticator, environment: Environment) -> Credentials:
-    sends = build_requester(component.login_requester, environment)
-    decodes = decoder(component.decoder)
-    path = component.session_token_path
+class SessionToken(TokenAuthenticator):
+    """Credentials with a session token. The login is repeated when the token expires or is refused.
 
-    def login() -> str:
-        response = sends.for_slice(Slice().variables()).send()
+    Args:
+        component: the component.
+        environment: what the requesters of the source share.
+    """
+
+    def __init__(self, component: components.SessionTokenAuthenticator, environment: Environment):
+        self._component = component
+        self._config = environment.config
+        self._requester = build_requester(component.login_requester, environment)
+        self._decoder = decoder(component.decoder)
+        life = component.expiration_duration
+        life_place = f"{component.place}.expiration_duration"
+        self._seconds = fixed_seconds(life, life_place, may_be_zero=True) if life else math.inf
+        self._template: Template | None = None
+        place, authentication = AUTHORIZATION, component.request_authentication
+        if isinstance(authentication, components.SessionTokenRequestApiKeyAuthenticator):
+            self._template = authentication.api_token
+            place = place_of(authentication.inject_into, environment.config)
+        super().__init__(place)
+
+    def fetch(self, send: Send) -> Token:
+        del send  # the manifest describes the whole request
+        path, place = self._component.session_token_path, self._component.place
+        response = self._requester.for_slice(Slice().variables()).send()
         if is_ignored(response):
             raise SystemFailure(
                 "the response to the login is ignored",
-                guidance=f"correct the error handler of {component.place}.login_requester",
+                guidance=f"correct the error handler of {place}.login_requester",
             )
-        token = paths.value_at(decodes.shown(response), path)
+        token = paths.value_at(self._decoder.shown(response), path)
         if not isinstance(token, str | int) or token == "":
-            raise no_session_token(response, ".".join(path))
-        return str(token)
+            raise SystemFailure(
+                f"the response of {name_request(response.request)} has no session token at "
+                f"{'.'.join(path)!r}",
+                guidance="check user name and password in the config, and the path of the token in the "
+                "manifest",
+            )
+        return Token(str(token), self._seconds)
 
-    authentication = component.request_authentication
-    place, template = AUTHORIZATION, None
-    if isinstance(authentication, components.SessionTokenRequestApiKeyAuthenticator):
-        place, template = _place(authentication.inject_into, environment), authentication.api_token
-    return Session(login, _seconds(component), template, place, environment.config)
+    def write(self, token: str) -> str:
+        if self._template is None:
+            return bearer(token)
+        return self._template.text_of({"config": self._config, "session_token": token})
 
 
 @build_credentials.register
-def _(component: components.SelectiveAuthenticator, environment: Environment) -> Credentials:
+def _(component: components.SessionTokenAuthenticator, environment: Environment) -> Authenticator:
+    return SessionToken(component, environment)
+
+
+@build_credentials.register
+def _(component: components.SelectiveAuthenticator, environment: Environment) -> Authenticator:
     path = component.authenticator_selection_path
     value = paths.value_at_names(environment.config, path)
     if value is paths.MISSING:
@@ -187,29 +212,6 @@ def _(component: components.SelectiveAuthenticator, environment: Environment) ->
             guidance=f"set it to one of {', '.join(map(repr, component.authenticators))}",
         )
     return build_credentials(component.authenticators[str(value)], environment)
-
-
-def _place(component: components.RequestOption | None, environment: Environment) -> Place:
-    if component is None:
-        return AUTHORIZATION
-    variables = {"config": environment.config}
-    path = component.field_path or (component.field_name,)
-    return Place(component.inject_into, tuple(text(part, variables) for part in path))
-
-
-def _seconds(component: components.SessionTokenAuthenticator) -> float:
-    if not component.expiration_duration:
-        return float("inf")
-    try:
-        duration = parse_duration(component.expiration_duration)
-    except ValueError:
-        duration = None
-    if not isinstance(duration, timedelta):
-        raise ConfigError(
-            f"{component.place}.expiration_duration is not a duration with a fixed length",
-            guidance="write a duration such as PT1H",
-        )
-    return duration.total_seconds()
 
 
 def _key(component: Any) -> str:

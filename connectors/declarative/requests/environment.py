@@ -16,13 +16,11 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any
 
-from connectors.declarative.requests.auth.tokens import Credentials
-from connectors.sdk.http import HttpClient
+from connectors.sdk.http import Authenticator
 from connectors.sdk.http.client import OnWait
 from connectors.sdk.http.connections import Connections
 from connectors.sdk.http.messages import Request, Response
 from connectors.sdk.http.rate_limit import Limiter
-from connectors.sdk.http.retry import Policy
 from connectors.sdk.reports import report_wait
 from connectors.sdk.stopping import pause
 from elt_assets.errors import EltError
@@ -134,26 +132,11 @@ class Environment:
     job_slots: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
     named_origins: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    _credentials: dict[str, Credentials] = field(default_factory=dict, repr=False)
+    _credentials: dict[str, Authenticator] = field(default_factory=dict, repr=False)
     _is_unsaved: bool = False
     _owner: int = field(default_factory=threading.get_ident)
 
-    def client(self, origin: str, credentials: Credentials, policy: Policy) -> HttpClient:
-        """Return a client whose credentials go to one origin, and to those that are trusted."""
-        return HttpClient(
-            origin,
-            authenticator=credentials,
-            headers={"Accept": "*/*"},
-            retry=policy,
-            rate_limit=self.budget,
-            trusted_origins=self.trusted_origins,
-            on_wait=self.on_wait,
-            sleep=self.sleep,
-            connections=self.connections,
-            is_named=origin in self.named_origins,
-        )
-
-    def shared(self, key: str, make: Callable[[], Credentials]) -> Credentials:
+    def shared(self, key: str, make: Callable[[], Authenticator]) -> Authenticator:
         """Return the credentials with a key, which streams share, so that one token serves all of them."""
         with self.lock:
             if key not in self._credentials:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from connectors.declarative.manifest.template import Template, TemplateMap, names_in
+from connectors.sdk.times import parse_duration
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.patterns import Pattern
 
 T = TypeVar("T")
 Variables = Mapping[str, Any]
@@ -49,8 +54,8 @@ def text(template: Any, variables: Variables) -> str:
     return "" if template is None else str(template)
 
 
-def whole_number(template: Any, config: Mapping[str, Any], place: str) -> int:
-    """Return a whole number, which may be a template.
+def read_number(template: Any, config: Mapping[str, Any], place: str) -> float:
+    """Return a number, which may be a template.
 
     Args:
         template: the number.
@@ -58,19 +63,65 @@ def whole_number(template: Any, config: Mapping[str, Any], place: str) -> int:
         place: its place in the manifest.
 
     Raises:
-        ConfigError: it is not a whole number of at least 1.
+        ConfigError: it is not a number.
     """
     result = template.evaluate({"config": config}) if isinstance(template, Template) else template
     try:
-        number = int(result)
+        number = float(result)
     except (TypeError, ValueError):
-        number = 0
-    if number < 1:
+        number = math.nan
+    if not math.isfinite(number):
         raise ConfigError(
-            f"{place} is not a whole number of at least 1",
+            f"{place} is not a number",
             guidance="correct it, or the value of the config that it uses",
         )
     return number
+
+
+def whole_number(template: Any, config: Mapping[str, Any], place: str, *, least: int = 1) -> int:
+    """Return a whole number, which may be a template; a fraction is cut off. The arguments are those of
+    `read_number`, and the least number that it may be.
+
+    Raises:
+        ConfigError: it is not such a number.
+    """
+    number = int(read_number(template, config, place))
+    if number < least:
+        raise ConfigError(
+            f"{place} is not a whole number of at least {least}",
+            guidance="correct it, or the value of the config that it uses",
+        )
+    return number
+
+
+def fixed_seconds(duration: str, place: str, *, may_be_zero: bool = False) -> float:
+    """Return the seconds of a duration.
+
+    Raises:
+        ConfigError: it is not a duration, has no fixed length, or is not longer than 0, unless it may be.
+    """
+    with suppress(ValueError):
+        interval = parse_duration(duration)
+        if isinstance(interval, timedelta) and (may_be_zero or interval > timedelta()):
+            return interval.total_seconds()
+    raise ConfigError(
+        f"{place} is {duration!r}, which is not a duration with a fixed length",
+        guidance="write a duration such as PT1M",
+    )
+
+
+def pattern_of(expression: str | None, place: str) -> Pattern | None:
+    """Return a regular expression of a manifest; None if it has none.
+
+    Raises:
+        ConfigError: it is not one.
+    """
+    try:
+        return Pattern(expression) if expression else None
+    except re.error as error:
+        raise ConfigError(
+            f"{place} is not a regular expression: {error}", guidance="correct it"
+        ) from None
 
 
 def _is_volatile(template: Any) -> bool:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
+from connectors.declarative import paths
 from connectors.declarative.cursors.slices import Option
 from connectors.declarative.manifest import components
-from connectors.declarative.manifest.template import Template, TemplateMap, value, value_or_none
+from connectors.declarative.manifest.template import Template, TemplateMap, value
 from connectors.declarative.requests.decoding.json_body import decode
 from connectors.declarative.requests.expressions import Variables
 from connectors.sdk.encoding import encode
+from connectors.sdk.http.places import Part, Place
 from elt_assets.errors import ConfigError
 
 
@@ -68,15 +70,13 @@ def _missing(parameter: Any, present: Sequence[str]) -> Sequence[str]:
     return [] if values == (present if is_list else present[:1]) else values
 
 
-PARAMETER, HEADER = "request_parameter", "header"
-DATA, JSON = "body_data", "body_json"
-
-_LABELS = {
-    PARAMETER: "the parameter {} of the query",
-    HEADER: "the header {}",
-    DATA: "the field {} of the form",
-    JSON: "the field {} of the JSON body",
+_LABELS: Mapping[Part, tuple[str, str]] = {
+    "params": ("the parameter {!r} of the query", "request_parameters"),
+    "headers": ("the header {!r}", "request_headers"),
+    "data": ("the field {!r} of the form", "request_body_data"),
+    "json": ("the field {!r} of the JSON body", "request_body_json"),
 }
+"""For each part of a request the text that names a field of it, and the field of a requester that sets it."""
 _NAMED = (str, list)
 """The types that a value of the query or of a form has; other literals are texts."""
 _HEADER = (str, type(None))
@@ -113,36 +113,27 @@ class Parts:
         Raises:
             ConfigError: another component has set another one.
         """
-        where, path, value = option
-        name = ".".join(path)
-        if where == JSON:
-            self._add_to_json(path, value, by)
+        place, value = option
+        if place.part == "json":
+            self._add_to_json(place, value, by)
         else:
             text = encode(value).decode() if isinstance(value, Mapping) else value
-            fields = self._fields(where, by)
-            present = [part for key, part in fields.items() if _is_same_name(where, key, name)]
+            present = self._values_at(place, by)
             if any(str(part) != str(text) for part in present):
-                raise self._conflict(where, name, by)
+                raise self._conflict(place, by)
             if not present:
-                fields[name] = str(text) if where == HEADER else text
-        self._set_by[where, name.lower() if where == HEADER else name] = by
+                fields = self._fields(place, by)
+                fields[place.name] = str(text) if place.part == "headers" else text
+        self._set_by[_key(place)] = by
 
-    def check(self, where: str, path: tuple[str, ...], by: str) -> None:
+    def check(self, place: Place, by: str) -> None:
         """Check that nothing has set a value that the authenticator will set.
 
         Raises:
             ConfigError: another component has set it.
         """
-        name = ".".join(path)
-        if where != JSON:
-            self._check(where, name, by)
-            return
-        node: Any = self.json
-        for part in path:
-            if not isinstance(node, Mapping) or part not in node:
-                return
-            node = node[part]
-        raise self._conflict(where, name, by)
+        if self._values_at(place, by):
+            raise self._conflict(place, by)
 
     def check_body(self) -> None:
         """Check that there is at most one body.
@@ -156,60 +147,50 @@ class Parts:
                 guidance="write one of them, and set `inject_into` of the request options accordingly",
             )
 
-    def _fields(self, where: str, by: str) -> dict[str, Any]:
-        if where == PARAMETER:
-            return self.params
-        if where == HEADER:
-            return self.headers
-        if where != DATA:
-            raise ConfigError(
-                f"{self.place}: {where!r} is not a part of a request",
-                guidance=f"set `inject_into` to one of {', '.join(_LABELS)}",
-            )
-        if isinstance(self.data, str):
+    def _values_at(self, place: Place, by: str) -> list[Any]:
+        """Return the values that are set at a place, at most one of them but for headers."""
+        if place.part != "json":
+            fields = self._fields(place, by)
+            return [part for name, part in fields.items() if _key(place, name) == _key(place)]
+        value = paths.value_at_names(self.json, place.path)
+        return [] if value is paths.MISSING else [value]
+
+    def _fields(self, place: Place, by: str) -> dict[str, Any]:
+        if isinstance(self.data, str) and place.part == "data":
             if self.data:
                 raise ConfigError(
                     f"{self.place}: {by} cannot add a field to a body that is a text",
                     guidance="write `request_body_data` as a mapping",
                 )
             self.data = {}
-        return self.data
+        fields: dict[str, Any] = getattr(self, place.part)
+        return fields
 
-    def _check(self, where: str, name: str, by: str) -> None:
-        if any(_is_same_name(where, key, name) for key in self._fields(where, by)):
-            raise self._conflict(where, name, by)
-
-    def _add_to_json(self, path: tuple[str, ...], value: Any, by: str) -> None:
+    def _add_to_json(self, place: Place, value: Any, by: str) -> None:
         if not self._owns_json:
             self.json, self._owns_json = deepcopy(self.json), True
         if not isinstance(self.json, dict):
             self.json = self.json or {}
-        node = self.json
-        for part in path[:-1]:
+        node, last = self.json, place.path[-1]
+        for part in place.path[:-1]:
             node = node.setdefault(part, {}) if isinstance(node, dict) else None
-        if not isinstance(node, dict) or node.get(path[-1], value) != value:
-            raise self._conflict(JSON, ".".join(path), by)
-        node[path[-1]] = value
+        if not isinstance(node, dict) or node.get(last, value) != value:
+            raise self._conflict(place, by)
+        node[last] = value
 
-    def _conflict(self, where: str, name: str, by: str) -> ConfigError:
-        key = (where, name.lower() if where == HEADER else name)
-        first = self._set_by.get(key, f"{self.place}.{_ENCODERS[where]}")
+    def _conflict(self, place: Place, by: str) -> ConfigError:
+        label, setter = _LABELS[place.part]
+        first = self._set_by.get(_key(place), f"{self.place}.{setter}")
         return ConfigError(
-            f"{_LABELS[where].format(repr(name))} is set by both {first} and {by}",
+            f"{label.format(place.name)} is set by both {first} and {by}",
             guidance="remove one of them from the manifest",
         )
 
 
-def _is_same_name(where: str, name: str, other: str) -> bool:
-    return name.lower() == other.lower() if where == HEADER else name == other
-
-
-_ENCODERS = {
-    PARAMETER: "request_parameters",
-    HEADER: "request_headers",
-    DATA: "request_body_data",
-    JSON: "request_body_json",
-}
+def _key(place: Place, name: str | None = None) -> tuple[str, str]:
+    """Return what tells a field of a part of a request apart from others; by default that of a place."""
+    name = place.name if name is None else name
+    return place.part, name.lower() if place.part == "headers" else name
 
 
 def parameters(template: Any, variables: Variables) -> dict[str, Any]:
@@ -280,31 +261,12 @@ def written_body(component: components.HttpRequester) -> tuple[Any, Any]:
     return requested.value, body
 
 
-def _mapping(template: Any, variables: Variables, types: tuple[type, ...] = ()) -> dict[str, Any]:
+def _mapping(
+    template: Template | TemplateMap | None, variables: Variables, types: tuple[type, ...] = ()
+) -> dict[str, Any]:
     """Return a mapping with its keys and values evaluated; an empty one for a text that is no mapping."""
-    if template is None:
-        return {}
-    if isinstance(template, Template):
-        evaluated_map = template.evaluate_or(None, variables)
-        pairs = evaluated_map.items() if isinstance(evaluated_map, Mapping) else ()
-        return {str(name): value for name, value in pairs if value is not None}
-    evaluated = {
-        _name(key, value, variables): _evaluated(value, variables, types)
-        for key, value in template.items()
-    }
-    return {name: value for name, value in evaluated.items() if value is not None}
-
-
-def _name(key: str, beside: Any, variables: Variables) -> str:
-    if "{" not in key:
-        return key
-    own_parameters = beside.parameters if isinstance(beside, Template) else None
-    return Template(key, parameters=own_parameters).text_of(variables)
-
-
-def _evaluated(template: Any, variables: Variables, types: tuple[type, ...]) -> Any:
-    if isinstance(template, Template):
-        return value_or_none(template, variables, types)
-    if isinstance(template, TemplateMap | list | tuple):
-        return value(template, variables)
-    return template
+    if isinstance(template, TemplateMap):
+        return template.evaluate(variables, types)
+    evaluated = None if template is None else template.evaluate_or(None, variables)
+    pairs = evaluated.items() if isinstance(evaluated, Mapping) else ()
+    return {str(name): value for name, value in pairs if value is not None}

@@ -10,14 +10,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.declarative.cursors.slices import Injection, Option, injection
+from connectors.declarative.cursors.slices import Option, place_if_any
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import Decoder
-from connectors.sdk.encoding import encode
+from connectors.declarative.requests.expressions import read_number
 from connectors.sdk.http import urls
 from connectors.sdk.http.messages import Response
-from connectors.sdk.http.paginators import EQUAL_PAGES, MAX_EQUAL_PAGES, PageTrail
+from connectors.sdk.http.paginators import LoopGuard, is_last_page
+from connectors.sdk.http.places import Place
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError
 
@@ -135,7 +136,7 @@ class Cursor(Strategy):
     """The token is a value of the response, until a condition holds or there is no value."""
 
     def __init__(self, component: components.CursorPagination, config: Mapping[str, Any]):
-        self.page_size = _size(component.page_size, config, component.place)
+        self.page_size = _size(component.page_size, {"config": config}, component)
         self._value = component.cursor_value
         self._stop = component.stop_condition
 
@@ -161,70 +162,37 @@ class Cursor(Strategy):
         return self._stop is not None and bool(self._stop.text) and self._stop.is_true(variables)
 
 
-class Offset(Strategy):
-    """The token is the number of the records before the page. The last page has no records, or fewer than the
-    page size."""
+class Counted(Strategy):
+    """The token is the number of the page, or of the records before it. The last page has no records, or
+    fewer than the page size."""
 
     is_counted = True
 
-    def __init__(self, component: components.OffsetIncrement, config: Mapping[str, Any]):
-        self.initial = 0 if component.inject_on_first_request else None
-        self._written = component.page_size
-        self._depends = isinstance(self._written, Template) and bool(
-            self._written.names & _RESPONSE
-        )
-        if not self._depends:
-            self.page_size = _size(self._written, config, component.place)
-        self._place = component.place
+    def __init__(
+        self,
+        component: components.OffsetIncrement | components.PageIncrement,
+        config: Mapping[str, Any],
+    ):
+        self._first = getattr(component, "start_from_page", 0)
+        self._counts_pages = isinstance(component, components.PageIncrement)
+        self.initial = self._first if component.inject_on_first_request else None
+        self._component, size = component, component.page_size
+        self._limit = size if isinstance(size, Template) and size.names & _RESPONSE else None
+        if self._limit is None:
+            self.page_size = _size(size, {"config": config}, component)
 
     def plan(self, view: View) -> Later:
         limit = self.page_size
-        if self._depends and isinstance(self._written, Template):
-            limit = _number(self._written.evaluate(view.variables(_RESPONSE)), self._place)
+        if self._limit is not None:
+            limit = _size(self._limit, view.variables(_RESPONSE), self._component)
 
         def token(page: View) -> int | None:
-            return None if _is_last(page, limit) else (page.token or 0) + page.extracted
-
-        return token
-
-
-class Page(Strategy):
-    """The token is the number of the page. The last page has no records, or fewer than the page size."""
-
-    is_counted = True
-
-    def __init__(self, component: components.PageIncrement, config: Mapping[str, Any]):
-        self._first = component.start_from_page
-        self.initial = self._first if component.inject_on_first_request else None
-        self.page_size = _size(component.page_size, config, component.place)
-
-    def plan(self, view: View) -> Later:
-        def token(page: View) -> int | None:
-            if _is_last(page, self.page_size):
+            if is_last_page(page.extracted, limit):
                 return None
-            return int(self._first if page.token is None else page.token) + 1
+            present = self._first if page.token is None else page.token
+            return int(present) + (1 if self._counts_pages else page.extracted)
 
         return token
-
-
-def _is_last(page: View, limit: int | None) -> bool:
-    return page.extracted == 0 or (limit is not None and page.extracted < limit)
-
-
-_STRATEGIES: Mapping[type, Callable[[Any, Mapping[str, Any]], Strategy]] = {
-    components.CursorPagination: Cursor,
-    components.OffsetIncrement: Offset,
-    components.PageIncrement: Page,
-}
-
-
-def strategy(component: components.Component, config: Mapping[str, Any]) -> Strategy:
-    """Return the strategy that a component describes.
-
-    Raises:
-        ConfigError: its page size is not a number.
-    """
-    return _STRATEGIES[type(component)](component, config)
 
 
 def _evaluated(
@@ -252,21 +220,14 @@ def _raising(error: Exception) -> Later:
     return fail
 
 
-def _size(template: Any, config: Mapping[str, Any], place: str) -> int | None:
-    if template is None:
+def _size(
+    template: Any, variables: Mapping[str, Any], component: components.Component
+) -> int | None:
+    """Return a page size; None if the manifest does not have it."""
+    size = template.evaluate(variables) if isinstance(template, Template) else template
+    if size in (None, ""):
         return None
-    number = template.evaluate({"config": config}) if isinstance(template, Template) else template
-    return _number(number, place) if number != "" else None
-
-
-def _number(value: Any, place: str) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"{place}.page_size is not a number",
-            guidance="write a whole number, or correct the config",
-        ) from None
+    return int(read_number(size, {}, f"{component.place}.page_size"))
 
 
 class Paginator:
@@ -289,20 +250,24 @@ class Paginator:
         config: Mapping[str, Any],
     ):
         self.strategy: Strategy = Single()
-        self._token: Injection | None = None
+        self._token: Place | None = None
         self._size: tuple[Option, str] | None = None
         self._is_path = False
         self._place = ""
         if component is None or isinstance(component, components.NoPagination):
             return
         self._place = component.place
-        self.strategy = strategy(component.pagination_strategy, config)
+        written = component.pagination_strategy
+        if isinstance(written, components.CursorPagination):
+            self.strategy = Cursor(written, config)
+        else:
+            self.strategy = Counted(written, config)
         token_option = component.page_token_option
         if isinstance(token_option, components.RequestPath):
             self._is_path = True
         else:
-            self._token = injection(token_option, config)
-        size = injection(component.page_size_option, config)
+            self._token = place_if_any(token_option, config)
+        size = place_if_any(component.page_size_option, config)
         if size is not None:
             self._size = self._sized(size)
 
@@ -310,74 +275,27 @@ class Paginator:
         """Return what the request for a page gets, and the component that adds it."""
         options = [] if self._size is None else [self._size]
         if self._token is not None and token is not None:
-            options.append((self._token.option(token), f"{self._place}.page_token_option"))
+            options.append((Option(self._token, token), f"{self._place}.page_token_option"))
         return options
 
     def path(self, token: Any) -> str | None:
         """Return the URL or path of a page; None for the path of the requester."""
         return str(token) if self._is_path and token else None
 
-    def _sized(self, size: Injection) -> tuple[Option, str]:
+    def guard(self) -> LoopGuard:
+        """Return what raises an error if the pages of a slice do not end."""
+        return LoopGuard(
+            self.strategy.initial,
+            is_counted=self.strategy.is_counted,
+            guidance="check the paginator in the manifest: the API may not know its parameter, or the "
+            "condition to stop may never hold",
+        )
+
+    def _sized(self, size: Place) -> tuple[Option, str]:
         number = self.strategy.page_size
         if not number:
             raise ConfigError(
                 f"{self._place}.page_size_option needs a page size",
                 guidance="write `page_size` in the pagination strategy, or remove `page_size_option`",
             )
-        return size.option(number), f"{self._place}.page_size_option"
-
-
-class LoopGuard(PageTrail):
-    """Raises an error if the pages of an API do not end.
-
-    The position of a page is its token. A token that stays the same is no error while the pages differ,
-    because some APIs move on by themselves: the records are then a part of the position. A new token that the
-    API gives shows that the pages move on, even if many of them are equal.
-
-    Args:
-        first: the token of the first page.
-        is_counted: whether this side counts the tokens.
-    """
-
-    guidance = (
-        "check the paginator in the manifest: the API may not know its parameter, or the condition to stop "
-        "may never hold"
-    )
-
-    def __init__(self, first: Any, *, is_counted: bool = False) -> None:
-        super().__init__(first)
-        self._token = first
-        self._is_counted = is_counted
-        self._ends = b""
-        self._content: int | None = None
-
-    def check(self, response: Response, records: list[Record], following: Any) -> Any:
-        """Check the token of the page that follows, and return it.
-
-        Args:
-            response: the response of the present page.
-            records: the records of the present page.
-            following: the token of the next page; nothing is checked if there is none.
-
-        Raises:
-            SystemFailure: the pages do not end.
-        """
-        if not following:
-            return following
-        is_same = following == self._token
-        self._token = following
-        position = (following, hash(encode(records))) if is_same else following
-        self.step(response, position)
-        is_ignored = self._is_counted and bool(records)
-        limit = EQUAL_PAGES if is_ignored else MAX_EQUAL_PAGES
-        self.count(response, is_equal=self._is_like_the_last(records), limit=limit)
-        return following
-
-    def _is_like_the_last(self, records: list[Record]) -> bool:
-        """Return whether the page before had these records. All records of a page are compared only if the
-        first one, the last one and the number are equal."""
-        ends = encode((len(records), records[:1], records[-1:]))
-        content = hash(encode(records)) if ends == self._ends else None
-        is_equal = content is not None and self._content in (None, content)
-        self._ends, self._content = ends, content
-        return is_equal
+        return Option(size, number), f"{self._place}.page_size_option"

@@ -12,7 +12,6 @@ from typing import Any
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.requests import options
-from connectors.declarative.requests.auth.tokens import Absent, Credentials
 from connectors.declarative.requests.environment import TIMEOUT_SECONDS, Environment
 from connectors.declarative.requests.expressions import Bound, Variables, bound, text
 from connectors.declarative.requests.failures.policy import (
@@ -22,7 +21,7 @@ from connectors.declarative.requests.failures.policy import (
 )
 from connectors.declarative.requests.options import joined, origin_of, with_query
 from connectors.sdk.encoding import encode
-from connectors.sdk.http import HttpClient
+from connectors.sdk.http import Authenticator, HttpClient
 from connectors.sdk.http.connections import timeouts
 from connectors.sdk.http.messages import Request, Response
 from connectors.sdk.http.urls import is_within, origin, parsed
@@ -57,7 +56,7 @@ class Requester:
         self,
         component: components.HttpRequester,
         environment: Environment,
-        credentials: Credentials,
+        credentials: Authenticator,
         credentials_key: str = "",
         *,
         uses_cache: bool = False,
@@ -111,7 +110,7 @@ class Requester:
             return self._send(self._client(target_origin, self.credentials), url, parts)
         self._require_plain(target_origin, parts, is_link=is_link)
         own = next(iter(self._own_origins), None)
-        client = self._client(own or target_origin, self.credentials if own else Absent())
+        client = self._client(own or target_origin, self.credentials if own else None)
         return client.request("GET", url, timeout=self._timeout)
 
     def _send(self, client: HttpClient, url: str, parts: options.Parts) -> Response:
@@ -193,10 +192,22 @@ class Requester:
             )
         return url_origin
 
-    def _client(self, url_origin: str, credentials: Credentials) -> HttpClient:
-        client = self._clients.get(url_origin)
+    def _client(self, url_origin: str, credentials: Authenticator | None) -> HttpClient:
+        """Return a client whose credentials go to one origin, and to those that are trusted."""
+        client, environment = self._clients.get(url_origin), self.environment
         if client is None:
-            client = self.environment.client(url_origin, credentials, self._policy)
+            client = HttpClient(
+                url_origin,
+                authenticator=credentials,
+                headers={"Accept": "*/*"},
+                retry=self._policy,
+                rate_limit=environment.budget,
+                trusted_origins=environment.trusted_origins,
+                on_wait=environment.on_wait,
+                sleep=environment.sleep,
+                connections=environment.connections,
+                is_named=url_origin in environment.named_origins,
+            )
             if len(self._clients) >= MAX_CLIENTS:
                 self._clients.clear()
             self._clients[url_origin] = client
@@ -257,7 +268,7 @@ class SliceRequests:
             parts.add(option, by)
         place = self._requester.credentials.place
         if place is not None:
-            parts.check(place.inject_into, place.path, f"{parts.place}.authenticator")
+            parts.check(place, f"{parts.place}.authenticator")
         parts.check_body()
         return parts
 

@@ -12,11 +12,12 @@ from connectors.declarative.cursors.slices import Option, Slice, distinct
 from connectors.declarative.requests.decoding.decoders import Decoder
 from connectors.declarative.requests.environment import name_stream
 from connectors.declarative.requests.failures.policy import may_lack_records
-from connectors.declarative.requests.pages import LoopGuard, Paginator, View
+from connectors.declarative.requests.pages import Paginator, View
 from connectors.declarative.requests.records.selector import Selector
 from connectors.declarative.requests.requester import Added, Requester, SliceRequests
 from connectors.sdk.http.client import is_ignored
 from connectors.sdk.http.messages import Response
+from connectors.sdk.http.paginators import LoopGuard
 from connectors.sdk.items import Record
 from elt_assets.errors import EltError
 
@@ -76,7 +77,7 @@ class Retriever:
         variables = {"config": config, **stream_slice.variables(), **stream_slice.extra}
         requests = self._requester.for_slice(variables)
         token = self._paginator.strategy.initial
-        guard = LoopGuard(token, is_counted=self._paginator.strategy.is_counted)
+        guard = self._paginator.guard()
         while True:
             page_options = () if self._ignores_slice_on_pages and token is not None else options
             added = [(option, _SLICE) for option in page_options]
@@ -106,7 +107,9 @@ class Retriever:
             if page_records is not None:
                 yield page_records
             page_records = self._select(records, {**variables, **page}, view)
-        following = guard.check(response, page_records or [], later(view))
+        following = later(view)
+        if following:
+            guard.check(response, page_records or [], following)
         del response, view, later  # the records are enough
         yield page_records or []
         return following

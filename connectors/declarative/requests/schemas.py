@@ -13,13 +13,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from connectors.declarative import paths
 from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.building import build_retriever
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import text
-from connectors.declarative.requests.records import paths
+from connectors.declarative.requests.records.normalization import find_definition
 from connectors.declarative.requests.records.selector import record_filter
 from connectors.declarative.requests.records.transformations import transformation
 from connectors.sdk.reports import report_warning
@@ -275,9 +276,7 @@ def _resolved(value: Any, whole: Schema, root: Path, depth: int, parts: Iterator
     name, _, pointer = reference.partition("#")
     if name:
         whole = _other(name, root)
-    target: Any = whole
-    for part in filter(None, pointer.split("/")):
-        target = target.get(part) if isinstance(target, dict) else None
+    target = find_definition(whole, f"#{pointer}")
     if target is None:
         raise ConfigError(
             f"the reference {reference!r} of a schema file leads nowhere",

@@ -21,21 +21,21 @@ import pyarrow as pa
 
 from connectors.cdc.changes import ChangeFiles, RowFiles
 from connectors.cdc.texts import RESET, RESET_ALL
-from connectors.mysql import kinds
-from connectors.mysql.convert import make_batch
+from connectors.mysql.dialect import quote_name
 from connectors.mysql.log import fields
 from connectors.mysql.log.events import Rows, Statement
 from connectors.mysql.log.fields import Field
 from connectors.mysql.log.forms import Row, TableForm
 from connectors.mysql.log.texts import TextConverter
 from connectors.mysql.log.tokens import TokenReader, split_tokens
-from connectors.mysql.sql import quote_name
+from connectors.mysql.rows import convert_batch
 from connectors.mysql.stream import LogStream
 from connectors.mysql.tables import Column
+from connectors.sdk.columns.types import TIMESTAMP, TIMESTAMP_UTC
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import StreamId
 
-_TIMES = {fields.TIMESTAMP: kinds.UTC_MOMENT, fields.DATETIME: kinds.MOMENT}
+_TIMES = {fields.TIMESTAMP: TIMESTAMP_UTC, fields.DATETIME: TIMESTAMP}
 
 
 Numbers = dict[StreamId, int]
@@ -180,7 +180,7 @@ class RowWriter:
             _require_time(stream, column, described)
             values = pa.array([row[place] for row in rows], pa.binary())
             texts.append(self._texts.convert(described, column, values))
-        return make_batch([column.name for column in columns], [c.kind for c in columns], texts)
+        return convert_batch(columns, texts)
 
 
 def _require_time(stream: StreamId, column: Column, described: Field) -> None:
@@ -189,8 +189,8 @@ def _require_time(stream: StreamId, column: Column, described: Field) -> None:
     Raises:
         ConfigError: the type of the column was changed after it was written.
     """
-    form = _TIMES.get(described.type)
-    if form is not None and {form, column.kind.form} == set(_TIMES.values()):
+    former = _TIMES.get(described.type)
+    if former is not None and {former, column.type} == set(_TIMES.values()):
         raise ConfigError(
             f"stream {stream}: the type of the column {column.name!r} was changed between DATETIME and "
             "TIMESTAMP after rows of the log were written",

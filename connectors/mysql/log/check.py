@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from connectors.mysql.config import MySqlConfig
+from connectors.mysql.dialect import quote_texts
 from connectors.mysql.log.dump import read_events, read_server
 from connectors.mysql.session import Session
-from connectors.mysql.sql import quote_texts
 from connectors.mysql.tables import Table
 from elt_assets.errors import ConfigError
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from connectors.mysql.config import MySqlConfig
+from connectors.mysql.dialect import quote_text
 from connectors.mysql.errors import RefusedLog
 from connectors.mysql.log.position import MySqlPosition, Position, parse_position
 from connectors.mysql.log.state import Place, compute_digest
 from connectors.mysql.session import Session, open_session
-from connectors.mysql.sql import quote_text
 
 _DUMP, _DUMP_GTID = 0x12, 0x1E
 ROTATE, FORMAT = 4, 15

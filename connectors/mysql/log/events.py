@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from connectors.cdc.texts import RESET, RESET_ALL
+from connectors.mysql.dialect import quote_name
 from connectors.mysql.log.dump import FORMAT, ROTATE
 from connectors.mysql.log.fields import Reader
 from connectors.mysql.log.forms import (
@@ -29,7 +30,6 @@ from connectors.mysql.log.forms import (
     read_number,
 )
 from connectors.mysql.log.position import Gtid
-from connectors.mysql.sql import quote_name
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"

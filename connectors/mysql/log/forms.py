@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from connectors.cdc.texts import RESET
+from connectors.mysql.dialect import quote_name
 from connectors.mysql.log import fields
 from connectors.mysql.log.fields import Field, make_reader
-from connectors.mysql.sql import quote_name
 from elt_assets.errors import ConfigError
 
 _SIGNS, _CHARSET, _CHARSETS, _NAMES, _SETS, _ENUMS, _MEMBER_CHARSET, _MEMBER_CHARSETS = (

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from connectors.cdc.changes import ChangeFiles, add_log_fields
 from connectors.cdc.reader import ReadScope
 from connectors.cdc.texts import RESET
-from connectors.postgres.arrow_values import Converted
 from connectors.postgres.catalog import LSN, Column
+from connectors.postgres.dialect import quote_name
 from connectors.postgres.log.forms import TableForm
 from connectors.postgres.log.messages import (
     DELETE,
@@ -37,9 +37,9 @@ from connectors.postgres.log.messages import (
 from connectors.postgres.log.snapshots import number_changes
 from connectors.postgres.log.state import SlotState
 from connectors.postgres.log.values import ConvertByServer, convert_texts
-from connectors.postgres.sql import quote_name
 from connectors.postgres.stream import LogStream
 from connectors.sdk.arrow_records import list_changes, report_changes
+from connectors.sdk.columns.conversion import Converted
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte import messages
 from elt_assets.protocol.airbyte.catalog import StreamId

@@ -9,9 +9,9 @@ from typing import Any
 
 from connectors.postgres.catalog import PARTITIONED, TABLE, Relation, Table
 from connectors.postgres.config import PostgresConfig
+from connectors.postgres.dialect import quote_name, quote_text
 from connectors.postgres.log.slot import find_slot
 from connectors.postgres.session import Session
-from connectors.postgres.sql import quote_name, quote_text
 from elt_assets.errors import ConfigError, Problems
 
 COLUMN_LISTS = 150000
@@ -60,7 +60,7 @@ class PublishedTable:
         return replace(
             table,
             columns=tuple(columns),
-            key=table.key if names.issuperset(table.key) else (),
+            primary_key=table.primary_key if names.issuperset(table.primary_key) else (),
             condition=self.condition,
             is_alone=table.relation.kind == TABLE,
         )

@@ -26,8 +26,8 @@ from typing import Any
 
 from connectors.cdc.texts import RESET
 from connectors.postgres.catalog import Relation
+from connectors.postgres.dialect import quote_name, quote_text
 from connectors.postgres.session import Session
-from connectors.postgres.sql import quote_name, quote_text
 from elt_assets.errors import ConfigError
 
 SCHEMA_MEMBERS = 150000

@@ -13,9 +13,9 @@ from typing import Any
 
 from connectors.cdc.texts import RESET_ALL
 from connectors.postgres.config import PostgresConfig
+from connectors.postgres.dialect import quote_name, quote_text
 from connectors.postgres.log.waits import LOCK_TIMEOUT, WRITERS_OF_SERVER, describe_wait
 from connectors.postgres.session import Session, open_session, open_watch
-from connectors.postgres.sql import quote_name, quote_text
 from connectors.sdk.items import Measure
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 

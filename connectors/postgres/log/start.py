@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from connectors.cdc.reader import Snapshot
 from connectors.postgres.config import PostgresConfig
+from connectors.postgres.dialect import quote_name
 from connectors.postgres.log.forms import CatalogTable, TableForm, compare
 from connectors.postgres.log.state import TableState
 from connectors.postgres.log.waits import Writers
 from connectors.postgres.reading import TableRead, can_resume
 from connectors.postgres.session import Session
-from connectors.postgres.sql import quote_name
 from connectors.postgres.stream import LogStream
 from connectors.sdk.items import Warn
 from connectors.sdk.slices import Part

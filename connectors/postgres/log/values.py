@@ -9,24 +9,16 @@ else it is an error, not a null.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.postgres.arrow_values import Converted, convert_values, null_where
 from connectors.postgres.catalog import Column
-from connectors.postgres.sql import quote_text
-from connectors.postgres.types import (
-    DATE,
-    DECIMAL,
-    DOUBLE,
-    INTEGER,
-    REAL,
-    TIMESTAMP,
-    ColumnType,
-)
+from connectors.postgres.dialect import NOT_FINITE, quote_text
+from connectors.sdk.columns.conversion import Converted, convert
+from connectors.sdk.columns.types import ARRAY, BINARY, BOOL, JSON, OBJECT
 from elt_assets.errors import EltError, SystemFailure, TransientError
 
 ConvertByServer = Callable[[str], "list[dict[str, Any]]"]
@@ -51,43 +43,20 @@ def convert_texts(
         ValueError: a text is none of the column's type.
         TransientError: the server cannot be asked.
     """
-    kind = column.kind
-    declared = kind.schema.get("type")
-    is_nested = declared in ("array", "object")
-    if is_nested or (declared is None and server_type not in _JSON_TYPES):
+    kind = column.type
+    if kind in (ARRAY, OBJECT) or (kind == JSON and server_type not in _JSON_TYPES):
         return _convert_by_server(texts, column, ask), None
-    if kind.conversion in _DRIVER_TYPES:
-        return convert_values(texts.cast(_DRIVER_TYPES[kind.conversion]), kind)
-    if kind.conversion in (DATE, TIMESTAMP):
-        return _convert_time(texts, kind)
-    if kind.schema.get("contentEncoding"):
+    if kind == BOOL:
+        return _convert_flags(texts), None
+    if kind == BINARY:
         return _convert_bytes(texts), None
-    if declared == "integer":
-        return texts.cast(pa.int64()), None
-    return (_convert_flags(texts) if declared == "boolean" else texts), None
-
-
-_DRIVER_TYPES: Mapping[str, pa.DataType] = {
-    INTEGER: pa.string(),
-    DECIMAL: pa.string(),
-    DOUBLE: pa.float64(),
-    REAL: pa.float32(),
-}
-"""The types in which the driver gives numbers."""
-
-
-def _convert_time(texts: pa.StringArray, kind: ColumnType) -> Converted:
-    """Return dates or times; those that are infinite, or not between the years 1 and 9999, become null."""
-    if kind.conversion == DATE:
-        target: pa.DataType = pa.date32()
-    else:
-        has_zone = kind.schema.get("airbyte_type") == "timestamp_with_timezone"
-        target = pa.timestamp("us", "UTC" if has_zone else None)
-    try:
-        return texts.cast(target), None
-    except pa.ArrowInvalid:
-        mask = pc.fill_null(pc.match_substring_regex(texts, _OUT_OF_RANGE), False)
-        return null_where(texts, mask).cast(target), mask
+    special = _OUT_OF_RANGE if kind.is_time else NOT_FINITE
+    values, is_nulled = convert(texts, kind, special)
+    if is_nulled is not None:
+        is_special = pc.match_substring_regex(texts.filter(is_nulled), special)
+        if not pc.all(is_special).as_py():
+            raise ValueError(f"no {column.declared}")
+    return values, is_nulled
 
 
 def _convert_flags(texts: pa.StringArray) -> pa.Array:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.log.snapshots import TableSnapshot
 from connectors.postgres.session import Session, open_watch
 from elt_assets.errors import TransientError
+
+if TYPE_CHECKING:  # numpy and pyarrow are slow to import
+    from connectors.postgres.log.snapshots import TableSnapshot
 
 LOCK_TIMEOUT = "55P03"
 """SQLSTATE of a wait that the server has ended after `wait_seconds`."""

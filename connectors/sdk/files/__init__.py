@@ -3,7 +3,7 @@
 `FilesSource` needs one method, `file_system`, which returns a file system of `pyarrow.fs` or of fsspec.
 """
 
-from connectors.sdk.files.formats.record_format import RecordFormat
+from connectors.sdk.files.formats.file_format import RecordFormat
 from connectors.sdk.files.options import FilesSourceConfig, FileStreamConfig
 from connectors.sdk.files.source import FilesSource
 

@@ -10,11 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from connectors.sdk import Checkpoint, Document, Stream
+from connectors.sdk.columns.types import INT64, STRING, TIMESTAMP_UTC
 from connectors.sdk.files.listing import FileListing
 from connectors.sdk.files.options import DocumentOptions, FileStreamConfig
 from connectors.sdk.files.read_files import FileVersion
 from connectors.sdk.files.rows import describe_time
-from connectors.sdk.files.schema import TYPES
 from connectors.sdk.files.storage import Storage
 from connectors.sdk.items import Estimate, Item, Page
 from elt_assets.errors import ConfigError
@@ -29,11 +29,11 @@ _FILES_PER_STATE, _BYTES_PER_STATE = 100, 256 << 20
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
-        "path": {**TYPES["string"], "description": "path below the location"},
-        "name": {**TYPES["string"], "description": "name of the file"},
-        "bytes": {**TYPES["integer"], "description": "size of the file"},
-        "modified_at": {**TYPES["timestamp"], "description": "time of modification"},
-        "content_type": {**TYPES["string"], "description": "MIME type by the ending of the name"},
+        "path": STRING.describe("path below the location"),
+        "name": STRING.describe("name of the file"),
+        "bytes": INT64.describe("size of the file"),
+        "modified_at": TIMESTAMP_UTC.describe("time of modification"),
+        "content_type": STRING.describe("MIME type by the ending of the name"),
     },
 }
 

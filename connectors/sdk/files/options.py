@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -45,6 +45,7 @@ class Options(BaseModel):
 class CsvOptions(Options):
     """How the files of a stream are to be read as CSV."""
 
+    section: ClassVar[str] = "csv"
     delimiter: Character = Field(",", description="The character between two values.")
     quote: Character | None = Field('"', description="The character around a value; null: none.")
     escape: Character | None = Field(None, description="The character before a special one.")
@@ -69,6 +70,7 @@ class JsonLinesOptions(Options):
 class ExcelOptions(Options):
     """How the files of a stream are to be read as workbooks."""
 
+    section: ClassVar[str] = "excel"
     sheet: str | int = Field(0, description="The name of the sheet, or its number from 0 on.")
     header: bool = Field(True, description="Whether the first row has the names of the columns.")
     columns: list[Text] | None = Field(

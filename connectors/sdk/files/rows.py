@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from connectors.sdk.arrow_records import make_json_rows
 from connectors.sdk.encoding import encode
+from connectors.sdk.files.options import CsvOptions, ExcelOptions
 from connectors.sdk.files.read_files import FileVersion
 from connectors.sdk.files.schema import MODIFIED, PATH
 from elt_assets.errors import ConfigError, EltError
@@ -122,6 +123,30 @@ def refuse_doubles(file: FileVersion, columns: Iterable[str], guidance: str) -> 
     if doubles:
         names = ", ".join(doubles)[:_MAX_NAMES]
         raise make_file_error(file, f"it has a column twice: {names}", guidance)
+
+
+def name_columns(
+    file: FileVersion, first: Sequence[str], options: CsvOptions | ExcelOptions, *, is_counted: bool
+) -> list[str]:
+    """Return the names of the columns of a table: those of the config, or of the first row, or numbers.
+
+    Args:
+        is_counted: whether the first row has all columns.
+
+    Raises:
+        ConfigError: the config names fewer or more columns, or two have one name.
+    """
+    section, names = options.section, options.columns
+    if names is None:
+        texts = first if options.header else [""] * len(first)
+        names = [text or f"column_{number}" for number, text in enumerate(texts, 1)]
+    elif is_counted and len(names) != len(first):
+        why = f"its first row has {len(first)} columns, and `columns` {len(names)}"
+        hint = ", or `csv.delimiter`" if section == "csv" else ""
+        raise make_file_error(file, why, f"correct `{section}.columns`{hint}")
+    guidance = f"name the columns with `{section}.columns`; without a header, set `{section}.header: false`"
+    refuse_doubles(file, names, guidance)
+    return names
 
 
 def describe_time(file: FileVersion) -> str:

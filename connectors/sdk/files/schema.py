@@ -6,31 +6,44 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from connectors.sdk.columns.types import (
+    ARRAY,
+    BIG_DECIMAL,
+    BIG_INTEGER,
+    BINARY,
+    BOOL,
+    DATE32,
+    DOUBLE,
+    INT64,
+    JSON,
+    OBJECT,
+    STRING,
+    TIME64,
+    TIMESTAMP,
+    TIMESTAMP_UTC,
+    ColumnType,
+)
+
 Json = dict[str, Any]
 PATH, MODIFIED = "_file_path", "_file_modified_at"
 """The columns with the path of a row's file, and its time of modification."""
-_TEXT = {"type": ["string", "null"]}
-TYPES: Mapping[str, Json] = {
-    "string": _TEXT,
-    "integer": {"type": ["integer", "null"]},
-    "big_integer": {"type": ["integer", "null"], "airbyte_type": "big_integer"},
-    "number": {"type": ["number", "null"]},
-    "decimal": {"type": ["number", "null"], "airbyte_type": "big_number"},
-    "boolean": {"type": ["boolean", "null"]},
-    "date": {**_TEXT, "format": "date"},
-    "timestamp": {**_TEXT, "format": "date-time", "airbyte_type": "timestamp_with_timezone"},
-    "timestamp_without_timezone": {
-        **_TEXT,
-        "format": "date-time",
-        "airbyte_type": "timestamp_without_timezone",
-    },
-    "time": {**_TEXT, "format": "time", "airbyte_type": "time_without_timezone"},
-    "binary": {**_TEXT, "contentEncoding": "base64"},
-    "json": {},
-    "object": {"type": ["object", "null"]},
-    "array": {"type": ["array", "null"]},
+TYPES: Mapping[str, ColumnType] = {
+    "string": STRING,
+    "integer": INT64,
+    "big_integer": BIG_INTEGER,
+    "number": DOUBLE,
+    "decimal": BIG_DECIMAL,
+    "boolean": BOOL,
+    "date": DATE32,
+    "timestamp": TIMESTAMP_UTC,
+    "timestamp_without_timezone": TIMESTAMP,
+    "time": TIME64,
+    "binary": BINARY,
+    "json": JSON,
+    "object": OBJECT,
+    "array": ARRAY,
 }
-"""The schemas of the types, by their names in a config."""
+"""The types by their names in a config."""
 _WIDER = {
     frozenset(("integer", "number")): "number",
     frozenset(("integer", "decimal")): "decimal",
@@ -80,9 +93,9 @@ class ColumnShape:
             if pair <= kinds:
                 kinds = kinds - pair | {wider}
         if len(kinds) > 1:
-            return TYPES[mixed]
+            return TYPES[mixed].describe()
         kind = next(iter(kinds), "string")
-        schema = dict(TYPES[kind])
+        schema = TYPES[kind].describe()
         if kind == "object" and self.fields:
             schema["properties"] = {name: own.to_schema() for name, own in self.fields.items()}
         if kind == "array" and self.items is not None and self.items.kinds:
@@ -122,9 +135,9 @@ def make_schema(
         file_columns: whether rows have the columns of their file.
     """
     properties = {name: shape.to_schema(mixed=mixed) for name, shape in shapes.items()}
-    properties |= {name: dict(TYPES[kind]) for name, kind in overrides.items()}
+    properties |= {name: TYPES[kind].describe() for name, kind in overrides.items()}
     if file_columns:
-        properties |= {PATH: dict(TYPES["string"]), MODIFIED: dict(TYPES["timestamp"])}
+        properties |= {PATH: STRING.describe(), MODIFIED: TIMESTAMP_UTC.describe()}
     return {"type": "object", "properties": properties}
 
 
@@ -133,7 +146,7 @@ def kind_of_schema(schema: Any) -> str:
     if not isinstance(schema, Mapping):
         return "json"
     for name, own in TYPES.items():
-        if _core(schema) == _core(own):
+        if _core(schema) == _core(own.schema):
             return name
     return "string" if _core(schema)[0] == {"string"} else "json"
 

@@ -14,9 +14,8 @@ from typing import Any, BinaryIO, Protocol
 import pyarrow as pa
 from pyarrow import fs
 
-from connectors.sdk.files.fsspec_files import wrap_file_system
+from connectors.sdk.files.file_systems import list_paths, wrap_file_system
 from connectors.sdk.files.globs import Glob
-from connectors.sdk.files.local_folders import list_paths
 from connectors.sdk.files.memory import MEMORY_MEGABYTES, limit_memory_growth
 from connectors.sdk.files.read_files import FileVersion
 from elt_assets.errors import ConfigError, EltError, TransientError

@@ -22,6 +22,7 @@ from connectors.sdk.http.failures import (
     note_credentials,
     place,
 )
+from connectors.sdk.http.places import FORM_TYPE, JSON_TYPE
 from connectors.sdk.http.rate_limit import Limiter
 from connectors.sdk.http.retry import Fail, Ignore, Policy, Retry, RetryPolicy
 from connectors.sdk.reports import RATE_LIMITED, report_wait
@@ -350,7 +351,7 @@ def _body(
         return content.encode(), ""
     if data is not None:
         form = str(httpx.QueryParams(dict(data)))
-        return form.encode(), "application/x-www-form-urlencoded"
+        return form.encode(), FORM_TYPE
     if json is not None:
-        return encode(json), "application/json"
+        return encode(json), JSON_TYPE
     return None, ""

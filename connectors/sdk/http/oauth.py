@@ -5,36 +5,31 @@ Spec: RFC 6749, sections 4.4 (client credentials), 6 (refresh token) and 5.2 (er
 
 from __future__ import annotations
 
-import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import httpx
 
 from connectors.sdk.http.authenticators import (
-    Authenticator,
     CredentialsRequest,
     Send,
+    Token,
+    TokenAuthenticator,
     basic,
-    bearer,
-    set_header,
 )
 from connectors.sdk.http.body import decoded
 from connectors.sdk.http.failures import excerpt, place
 from connectors.sdk.saved_config import latest_secret, replace_secret
 from elt_assets.errors import ConfigError, SystemFailure
 
-MARGIN_SECONDS = 60.0
-"""A token is replaced this long before it expires, or after nine tenths of a shorter life."""
 REFUSED_STATUSES = (400, 401, 403)
 """Statuses by which a token endpoint refuses the credentials (RFC 6749, section 5.2)."""
 
 
-class OAuth2(Authenticator):
-    """The base class of authenticators with an access token. It is fetched when it is first needed, when it
-    is about to expire, and once for a request that is refused with status 401.
+class OAuth2(TokenAuthenticator):
+    """The base class of authenticators with an access token.
 
     Args:
         token_url: the absolute URL of the token endpoint.
@@ -45,8 +40,6 @@ class OAuth2(Authenticator):
         client_in: the part of the request for a token that has ID and secret: the body, or a header (Basic).
         clock: returns a time in seconds that never goes back.
     """
-
-    renewed_statuses: Collection[int] = (401,)
 
     def __init__(
         self,
@@ -59,6 +52,7 @@ class OAuth2(Authenticator):
         client_in: Literal["body", "header"] = "body",
         clock: Callable[[], float] = time.monotonic,
     ):
+        super().__init__(clock=clock)
         self._token_url = token_url
         self._client_id = client_id
         self._client_secret = client_secret
@@ -66,10 +60,6 @@ class OAuth2(Authenticator):
         if scopes:
             self._extra["scope"] = " ".join(scopes)
         self._client_in = client_in
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._token: str | None = None
-        self._expires_at = 0.0
 
     @abstractmethod
     def grant(self) -> Mapping[str, str]:
@@ -79,27 +69,10 @@ class OAuth2(Authenticator):
         """Take notice of the answer to a request for a token."""
         del answer
 
-    def authenticate(self, request: httpx.Request, send: Send) -> None:
-        # Threads wait for each other here, so that only one of them requests a token.
-        with self._lock:
-            if self._token is None or self._clock() >= self._expires_at:
-                self._fetch(send)
-            token = str(self._token)
-        set_header(request, "Authorization", bearer(token), secrets=[token])
-
-    def renew(self, request: httpx.Request, send: Send) -> bool:
-        with self._lock:
-            if request.headers.get("Authorization") == bearer(str(self._token)):
-                self._fetch(send)
-        return True
-
-    def _fetch(self, send: Send) -> None:
-        began = self._clock()
-        response = send(self._request())
-        answer = _answer(response)
+    def fetch(self, send: Send) -> Token:
+        answer = _answer(send(self._request()))
         self.accept(answer)
-        self._token = answer["access_token"]
-        self._expires_at = began + usable_seconds(_seconds(answer.get("expires_in")))
+        return Token(answer["access_token"], _seconds(answer.get("expires_in")))
 
     def _request(self) -> CredentialsRequest:
         form = {**self.grant(), **self._extra}
@@ -157,11 +130,6 @@ class OAuth2RefreshToken(OAuth2):
         if isinstance(issued, str) and issued and issued != self._refresh_token:
             replace_secret(self._refresh_token, issued)
             self._refresh_token = issued
-
-
-def usable_seconds(life: float) -> float:
-    """Return the time after which a token with a life in seconds is replaced."""
-    return max(life - MARGIN_SECONDS, 0.9 * life)
 
 
 def _answer(response: httpx.Response) -> dict[str, Any]:

@@ -5,12 +5,13 @@ one object serves all partitions and threads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import httpx
 
+from connectors.sdk.encoding import encode
 from connectors.sdk.http.body import Path, decoded, steps, value_at
 from connectors.sdk.http.failures import place
 from connectors.sdk.http.urls import link, resolve_link, text
@@ -89,7 +90,43 @@ class SinglePage(Paginator):
 
 
 @dataclass(frozen=True)
-class Offset(Paginator):
+class _Counted(Paginator):
+    """Pages by a number that this side counts, from `start` on."""
+
+    is_counted: ClassVar[bool] = True
+
+    limit: int | None = None
+    _: KW_ONLY
+    parameter: str
+    limit_parameter: str | None = None
+    start: int = 0
+    ends_at_short_page: bool = True
+    sent_in: In = "params"
+
+    def first(self) -> PageRequest:
+        return self._at(self.start)
+
+    def _after(self, page: Page, step: int, number: int | None) -> PageRequest | None:
+        """Return the request for the page after another one.
+
+        Args:
+            step: what is added to the number of the page.
+            number: how far the numbers go from `start` on; None if the API does not say it.
+        """
+        following = page.request.position + step
+        is_short = is_last_page(page.records, self.limit) and self.ends_at_short_page
+        is_last = is_short if number is None else following >= self.start + number
+        return None if is_last or page.records == 0 else self._at(following)
+
+    def _at(self, number: int) -> PageRequest:
+        parameters: dict[str | None, Any] = {self.parameter: number}
+        if self.limit is not None:
+            parameters = {self.limit_parameter: self.limit, **parameters}
+        return _request(parameters, self.sent_in, number)
+
+
+@dataclass(frozen=True)
+class Offset(_Counted):
     """Pages by the number of the records before them. The last page is an empty one, one with fewer records
     than the limit, or the one that reaches the total.
 
@@ -107,39 +144,19 @@ class Offset(Paginator):
         sent_in: the part of the request that has the parameters.
     """
 
-    is_counted: ClassVar[bool] = True
-
     limit: int
     _: KW_ONLY
     parameter: str = "offset"
     limit_parameter: str | None = "limit"
     start: int = 0
     total: Path | None = None
-    ends_at_short_page: bool = True
-    sent_in: In = "params"
-
-    def first(self) -> PageRequest:
-        return self._at(0)
 
     def following(self, page: Page) -> PageRequest | None:
-        reached = page.request.position + page.records
-        total = None if self.total is None else _number(value_at(page.body, self.total))
-        if page.records == 0:
-            return None
-        if total is not None:
-            return self._at(reached) if reached < total else None
-        is_last = self.ends_at_short_page and page.records < self.limit
-        return None if is_last else self._at(reached)
-
-    def _at(self, skipped: int) -> PageRequest:
-        offset = self.start + skipped
-        return _request(
-            {self.limit_parameter: self.limit, self.parameter: offset}, self.sent_in, skipped
-        )
+        return self._after(page, page.records, _number_at(page, self.total))
 
 
 @dataclass(frozen=True)
-class PageNumber(Paginator):
+class PageNumber(_Counted):
     """Pages by their number. The last page is an empty one, one with fewer records than the limit, or the
     last one of the number of pages. For an API with a lower limit of its own, see `Offset`.
 
@@ -154,35 +171,13 @@ class PageNumber(Paginator):
         sent_in: the part of the request that has the parameters.
     """
 
-    is_counted: ClassVar[bool] = True
-
-    limit: int | None = None
-    _: KW_ONLY
     parameter: str = "page"
     limit_parameter: str | None = "per_page"
     start: int = 1
     pages: Path | None = None
-    ends_at_short_page: bool = True
-    sent_in: In = "params"
-
-    def first(self) -> PageRequest:
-        return self._at(self.start)
 
     def following(self, page: Page) -> PageRequest | None:
-        number = page.request.position + 1
-        pages = None if self.pages is None else _number(value_at(page.body, self.pages))
-        if page.records == 0:
-            return None
-        if pages is not None:
-            return self._at(number) if number < self.start + pages else None
-        is_short = self.limit is not None and page.records < self.limit
-        return None if is_short and self.ends_at_short_page else self._at(number)
-
-    def _at(self, number: int) -> PageRequest:
-        limit: dict[str | None, Any] = {}
-        if self.limit is not None:
-            limit = {self.limit_parameter: self.limit}
-        return _request({**limit, self.parameter: number}, self.sent_in, number)
+        return self._after(page, 1, _number_at(page, self.pages))
 
 
 @dataclass(frozen=True)
@@ -258,31 +253,60 @@ class LinkHeader(Paginator):
         return find_link(page, link(links, self.relation))
 
 
-class PageTrail:
+def is_last_page(records: int, limit: int | None) -> bool:
+    """Return whether a page with so many records is the last one, if each page has up to a limit of them."""
+    return records == 0 or (limit is not None and records < limit)
+
+
+class LoopGuard:
     """Raises an error if the pages of an API do not end: a position returns, or many pages in succession are
-    equal although this side has counted on. It keeps two positions, however many pages there are (Brent's
-    algorithm).
+    equal. It keeps two positions, however many pages there are (Brent's algorithm).
+
+    A position that stays the same is no error while the pages differ, because some APIs move on by
+    themselves: the records are then a part of the position. A new position that the API gives shows that the
+    pages move on, even if many of them are equal.
 
     Args:
         first: the position of the first page.
-
-    Attributes:
+        is_counted: whether this side counts the positions.
         guidance: the guidance of the error.
     """
 
-    guidance = "check the arguments of the paginator: the API may not know one of its parameters"
-
-    def __init__(self, first: Any) -> None:
-        self._saved = self._last = first
+    def __init__(
+        self,
+        first: Any,
+        *,
+        is_counted: bool = False,
+        guidance: str = "check the arguments of the paginator: the API may not know one of its parameters",
+    ) -> None:
+        self._is_counted = is_counted
+        self._guidance = guidance
+        self._position = self._saved = self._last = first
         self._steps, self._limit = 0, 1
-        self._equal = 1
+        self._equal_pages = 1
+        self._ends = b""
+        self._content: int | None = None
 
-    def step(self, response: httpx.Response, position: Any) -> None:
-        """Take notice of the position of the page that follows a response.
+    def check(self, response: httpx.Response, records: Sequence[Any], following: Any) -> None:
+        """Check the position of the page that follows another one.
+
+        Args:
+            response: the response of the present page.
+            records: the records of the present page.
+            following: the position of the next page.
 
         Raises:
-            SystemFailure: the position returns.
+            SystemFailure: the pages do not end.
         """
+        stays = following == self._position
+        self._position = following
+        self._step(response, (following, hash(encode(records))) if stays else following)
+        self._equal_pages = self._equal_pages + 1 if self._is_like_the_last(records) else 1
+        limit = EQUAL_PAGES if self._is_counted and records else MAX_EQUAL_PAGES
+        if self._equal_pages == limit:
+            raise self._endless(response, f"{limit} pages in succession are equal")
+
+    def _step(self, response: httpx.Response, position: Any) -> None:
         if position in (self._saved, self._last):
             raise self._endless(response, "the page that follows it was already read")
         self._last = position
@@ -290,49 +314,20 @@ class PageTrail:
         if self._steps == self._limit:
             self._saved, self._steps, self._limit = position, 0, 2 * self._limit
 
-    def count(self, response: httpx.Response, *, is_equal: bool, limit: int = EQUAL_PAGES) -> None:
-        """Take notice whether a page is equal to the page before it.
-
-        Raises:
-            SystemFailure: as many pages as the limit are equal.
-        """
-        self._equal = self._equal + 1 if is_equal else 1
-        if self._equal == limit:
-            raise self._endless(response, f"{limit} pages in succession are equal")
+    def _is_like_the_last(self, records: Sequence[Any]) -> bool:
+        """Return whether the page before had these records. All records of a page are compared only if the
+        first one, the last one and the number are equal."""
+        ends = encode((len(records), records[:1], records[-1:]))
+        content = hash(encode(records)) if ends == self._ends else None
+        is_equal = content is not None and self._content in (None, content)
+        self._ends, self._content = ends, content
+        return is_equal
 
     def _endless(self, response: httpx.Response, why: str) -> SystemFailure:
         return SystemFailure(
             f"the pages of the API do not end: after {place(response.request)}, {why}",
-            guidance=self.guidance,
+            guidance=self._guidance,
         )
-
-
-class LoopGuard(PageTrail):
-    """Raises an error if the pages of an API do not end. The position of a page is its request.
-
-    Args:
-        first: the request for the first page.
-        is_counted: whether the paginator counts the pages.
-    """
-
-    _content = 0
-
-    def __init__(self, first: PageRequest, *, is_counted: bool) -> None:
-        super().__init__(first)
-        self._is_counted = is_counted
-
-    def check(self, page: Page, following: PageRequest) -> None:
-        """Check the request that follows a page.
-
-        Raises:
-            SystemFailure: the pages do not end.
-        """
-        self.step(page.response, following)
-        content = hash(page.response.content)
-        is_equal = page.records > 0 and content == self._content
-        self._content = content
-        limit = EQUAL_PAGES if self._is_counted else MAX_EQUAL_PAGES
-        self.count(page.response, is_equal=is_equal, limit=limit)
 
 
 def find_link(page: Page, target: Any) -> PageRequest | None:
@@ -369,9 +364,9 @@ def _request(parameters: Mapping[str | None, Any], sent_in: In, position: Any) -
     return PageRequest(json=nested, position=position)
 
 
-def _number(value: Any) -> int | None:
-    """Return a number of the body, which may be a text; None if it is not one."""
+def _number_at(page: Page, path: Path | None) -> int | None:
+    """Return a number of the body, which may be a text; None if there is none."""
     try:
-        return int(value)
+        return None if path is None else int(value_at(page.body, path))
     except (TypeError, ValueError):
         return None

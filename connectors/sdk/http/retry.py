@@ -9,7 +9,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timezone
 from email.utils import parsedate_to_datetime
@@ -60,6 +60,10 @@ class Fail:
 
 Action = Accept | Ignore | Retry | Fail
 
+Wait = Callable[[Outcome, int], float | None]
+"""Returns the seconds to wait after the outcome of an attempt, the first of which is 1; None or 0 if it does
+not know a time. It raises TransientError if the API asks for too long a wait."""
+
 
 class Policy(Protocol):
     """Decides what follows from the outcome of an attempt. One object serves all threads."""
@@ -92,6 +96,9 @@ class RetryPolicy:
         accepted_statuses: further statuses of a successful response.
         clock: returns the time in seconds since 1970.
         chance: returns a random number between 0 and 1.
+        waits: say how long to wait, one after the other, before `Retry-After` and the growing waits: for an
+            API that has the time in another header or in the body.
+        remedy_for_long_waits: what to change so that a wait may be longer, for the error.
     """
 
     attempts: int = 6
@@ -102,6 +109,8 @@ class RetryPolicy:
     accepted_statuses: Collection[int] = ()
     clock: Callable[[], float] = time.time
     chance: Callable[[], float] = random.random
+    waits: Sequence[Wait] = ()
+    remedy_for_long_waits: str = "raise `max_wait_seconds`"
 
     def decide(self, outcome: Outcome, attempt: int) -> Action:
         if isinstance(outcome, httpx.Response):
@@ -114,21 +123,43 @@ class RetryPolicy:
         else:
             is_retried = not is_permanent(outcome)
         if is_retried and attempt < self.attempts:
-            return self._retry(outcome, attempt)
+            return self.repeat(outcome, attempt, self.waits)
         return Fail(failure(outcome, attempt))
 
-    def _retry(self, outcome: Outcome, attempt: int) -> Action:
-        seconds, reason = None, FAILED
+    def repeat(
+        self,
+        outcome: Outcome,
+        attempt: int,
+        waits: Sequence[Wait] = (),
+        *,
+        is_rate_limited: bool = False,
+    ) -> Action:
+        """Return how long to wait before a request is repeated; or that it fails, if the API asks for too
+        long a wait.
+
+        Args:
+            outcome: the response, or the error that prevented one.
+            attempt: the number of attempts so far.
+            waits: asked one after the other, before `Retry-After`.
+            is_rate_limited: whether the outcome means that, whatever its status is.
+        """
+        seconds: float | None = None
+        try:
+            asked = (wait(outcome, attempt) for wait in waits)
+            seconds = next((answer for answer in asked if answer), None)
+        except TransientError as error:
+            return Fail(error)
         if isinstance(outcome, httpx.Response):
-            seconds = retry_after(outcome.headers, self.clock())
-            if outcome.status_code == RATE_LIMITED_STATUS:
-                reason = RATE_LIMITED
+            is_rate_limited |= outcome.status_code == RATE_LIMITED_STATUS
+            if seconds is None:
+                seconds = retry_after(outcome.headers, self.clock())
+                if seconds is not None and seconds > self.max_wait_seconds:
+                    most, remedy = self.max_wait_seconds, self.remedy_for_long_waits
+                    return Fail(describe_long_wait(outcome, seconds, most, remedy))
         if seconds is None:
             longest = min(self.max_wait_seconds, self.factor * 2 ** (attempt - 1))
             seconds = longest * self.chance()
-        if seconds > self.max_wait_seconds:
-            return Fail(_too_long(outcome, seconds, self.max_wait_seconds))
-        return Retry(seconds, reason)
+        return Retry(seconds, RATE_LIMITED if is_rate_limited else FAILED)
 
 
 def retry_after(headers: httpx.Headers, current: float) -> float | None:
@@ -159,10 +190,17 @@ def _time(header: str) -> float | None:
     return moment.replace(tzinfo=zone).timestamp()
 
 
-def _too_long(outcome: Outcome, seconds: float, maximum: float) -> TransientError:
+def describe_long_wait(
+    outcome: Outcome, seconds: float, maximum: float, remedy: str
+) -> TransientError:
+    """Return the error for a wait that is longer than one may be.
+
+    Args:
+        remedy: what to change so that it may be longer.
+    """
     status = f" ({outcome.status_code})" if isinstance(outcome, httpx.Response) else ""
     return TransientError(
         f"the API asks to wait {seconds:.0f} s before {place(outcome.request)} is repeated{status}; the "
         f"maximum is {maximum:.0f} s",
-        guidance=f"run the sync again after {math.ceil(seconds / 60)} min, or raise `max_wait_seconds`",
+        guidance=f"run the sync again after {math.ceil(seconds / 60)} min, or {remedy}",
     )

@@ -96,7 +96,7 @@ class HttpStream(Stream):
             # Before the records are yielded: their consumer may change them, and so the decoded body.
             request = paginator.following(page)
             if request is not None:
-                guard.check(page, request)
+                guard.check(response, records, request)
             del response, page  # the records are enough
             yield records
 

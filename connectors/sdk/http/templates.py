@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from connectors.sdk.http.urls import text
 from connectors.sdk.items import Window
-from connectors.sdk.state.replication_key import moment
+from connectors.sdk.times import moment
 from elt_assets.errors import SystemFailure
 
 MISSING = object()

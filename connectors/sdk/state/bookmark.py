@@ -11,16 +11,9 @@ from decimal import Decimal
 from typing import Any
 
 from connectors.sdk.items import Context, Record
-from connectors.sdk.state.lengths import Length, add_length
-from connectors.sdk.state.replication_key import (
-    DATE,
-    DATE_TIME,
-    NUMBER,
-    ReplicationKey,
-    is_instant,
-    iso,
-)
+from connectors.sdk.state.replication_key import DATE, DATE_TIME, NUMBER, ReplicationKey
 from connectors.sdk.state.sent_records import SentRecords
+from connectors.sdk.times import Length, add_length, is_instant, iso
 from elt_assets.errors import SystemFailure
 
 REPLICATION_KEY = "replication_key"

@@ -5,30 +5,17 @@ Spec: SDK Implementation Details - Stream State, "Replication Key is Singular".
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from connectors.sdk.times import finite_number, instant, is_instant, is_number, iso, moment
 from elt_assets.errors import SystemFailure
 
 DATE_TIME = "date-time"
 DATE = "date"
 NUMBER = "number"
 TEXT = "text"
-
-_ISO = re.compile(
-    r"(\d{4})-(\d\d?)-(\d\d?)"
-    r"(?:[Tt ](\d\d?):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?)?"
-    r"\s*(?:(Z|z|UTC)|([+-])(\d\d):?(\d\d)?)?",
-    re.ASCII,
-)
-_EPOCH = dt.date(1970, 1, 1).toordinal()
-_FIRST_SECOND, _LAST_SECOND = 946_684_800, 4_102_444_800
-_PRECISION = 12
-"""Decimals of a second that are compared."""
 
 
 class ReplicationKey:
@@ -60,7 +47,7 @@ class ReplicationKey:
                 self.kind = self._kind_of_first(value)
                 self._is_known = True
             if self.kind == NUMBER:
-                return _finite(value if is_number(value) else Decimal(value))
+                return finite_number(value if is_number(value) else Decimal(value))
             if self.kind in (DATE_TIME, DATE):
                 return instant(iso(value))
             return _text(value)
@@ -110,91 +97,10 @@ def find_declared_key(field: str | None, schema: Mapping[str, Any]) -> Replicati
     return ReplicationKey(field, declared if isinstance(declared, Mapping) else {})
 
 
-def iso(value: Any) -> Any:
-    """Return a date or date-time object as text; any other value unchanged."""
-    if isinstance(value, dt.datetime) and value.tzinfo is not None:
-        value = value.astimezone(dt.timezone.utc)
-    return value.isoformat() if isinstance(value, dt.datetime | dt.date) else value
-
-
-def moment(value: Any) -> int | None:
-    """Return the time that a value is, as `instant`; None if it is none.
-
-    A number is a time if it is one of 2000 to 2099 in seconds or milliseconds since 1970. Smaller numbers are
-    identifiers, and larger ones may be.
-    """
-    if not is_number(value):
-        return instant(iso(value)) if is_instant(value) else None
-    try:
-        number = _finite(value)
-    except ValueError:
-        return None
-    for unit in (1, 1_000):
-        if _FIRST_SECOND * unit <= number < _LAST_SECOND * unit:
-            return int(number * 10**_PRECISION) // unit
-    return None
-
-
-def is_instant(value: Any) -> bool:
-    """Return whether a value is a date or date-time."""
-    try:
-        instant(iso(value))
-    except (ValueError, TypeError):
-        return False
-    return True
-
-
-def instant(text: str) -> int:
-    """Return a date or date-time as picoseconds since 1970 in UTC; a text without a zone is in UTC.
-
-    Raises:
-        ValueError: it is not a date or date-time.
-        TypeError: it is not a text.
-    """
-    match = _ISO.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a date-time")
-    year, month, day, hour, minute, second, fraction, _, sign, hours, minutes = match.groups()
-    days = dt.date(int(year), int(month), int(day)).toordinal() - _EPOCH
-    if int(hour or 0) > 24 or int(minute or 0) > 59 or int(second or 0) > 60:
-        raise ValueError(f"{text!r} is not a date-time")
-    seconds = days * 86_400 + int(hour or 0) * 3_600 + int(minute or 0) * 60 + int(second or 0)
-    if sign is not None:
-        offset = int(hours) * 3_600 + int(minutes or 0) * 60
-        seconds += -offset if sign == "+" else offset
-    parts = (fraction or "")[:_PRECISION].ljust(_PRECISION, "0")
-    picoseconds: int = 10**_PRECISION
-    return seconds * picoseconds + int(parts)
-
-
-def match_instant(text: str) -> re.Match[str] | None:
-    """Return the parts of a date or date-time: year, month, day, hour, minute, second, its decimals, and the
-    zone; None if it is none."""
-    return _ISO.fullmatch(text)
-
-
-def _finite(value: Any) -> Any:
-    """Return a number that has a place among the others. A float is the decimal number that it is written as,
-    since a decimal number of a record is a float in the state.
-
-    Raises:
-        ValueError: it is not a number, or infinite.
-    """
-    is_finite = value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
-    if not is_finite:
-        raise ValueError(value)
-    return Decimal(repr(value)) if isinstance(value, float) else value
-
-
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise TypeError(value)
     return value
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a value is a number."""
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

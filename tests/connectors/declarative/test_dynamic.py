@@ -15,7 +15,7 @@ from connectors.declarative.dynamic import make_streams, warn_of_mappings
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.components import DeclarativeStream
 from connectors.declarative.manifest.loader import Manifest, Refusal, load
-from connectors.declarative.requests import Environment
+from connectors.declarative.requests.environment import Environment
 from connectors.declarative.stream import Readers
 from connectors.sdk.http.connections import Connections
 from elt_assets.errors import ConfigError, EltError, SystemFailure

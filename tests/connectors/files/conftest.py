@@ -4,10 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.orchestration.conftest import own
 from tests.support.object_store import s3_server
-
-__all__ = ["own"]
 
 
 @pytest.fixture(scope="package")

@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from pydantic import BaseModel
 
 from connectors.sdk.files import FilesSource, FilesSourceConfig, FileStreamConfig, RecordFormat
-from connectors.sdk.files.fsspec_files import _find_time, wrap_file_system
+from connectors.sdk.files.file_systems import _find_time, wrap_file_system
 from connectors.testing import Kit
 from elt_assets.errors import EltError, SystemFailure, TransientError
 from tests.connectors.files.support import last_state

@@ -12,8 +12,8 @@ import pytest
 
 from connectors.files import Files
 from tests.connectors.support import call
-from tests.orchestration.running import failure_of, materialize
 from tests.support.project import Project
+from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark")
 

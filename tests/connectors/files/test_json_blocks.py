@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from connectors.sdk.files.formats.json_blocks import join_objects
+from connectors.sdk.files.formats.json_lines import join_objects
 
 HEADS = st.sampled_from(
     [b"{", b'{"_file_path":"a\\n{b","_file_modified_at":"2026-01-01T00:00:00Z",']

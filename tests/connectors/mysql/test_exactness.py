@@ -22,12 +22,9 @@ from tests.connectors.mysql.exact_types import (
     server_texts,
 )
 from tests.connectors.mysql.reads import configure, messages, open_stream
-from tests.orchestration.conftest import own
-from tests.orchestration.running import materialize
 from tests.support.mariadb import MariaDb
 from tests.support.project import Project
-
-__all__ = ["own"]
+from tests.support.runs import materialize
 
 pytestmark = pytest.mark.external
 

@@ -10,12 +10,9 @@ import pytest
 
 from connectors.testing import Kit, KitOptions
 from tests.connectors.mysql.reads import configure, open_stream
-from tests.orchestration.conftest import own
-from tests.orchestration.running import materialize
 from tests.support.mariadb import MariaDb
 from tests.support.project import Project
-
-__all__ = ["own"]
+from tests.support.runs import materialize
 
 pytestmark = pytest.mark.external
 

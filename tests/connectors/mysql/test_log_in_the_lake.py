@@ -16,12 +16,9 @@ from tests.connectors.logged import Failing
 from tests.connectors.mysql.audit import AUDIT, list_audited, list_events, text_of
 from tests.connectors.mysql.logs import run_logged
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload
-from tests.orchestration.conftest import own
-from tests.orchestration.running import materialize
 from tests.support.mariadb import MariaDb
 from tests.support.project import Project
-
-__all__ = ["own"]
+from tests.support.runs import materialize
 
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
 

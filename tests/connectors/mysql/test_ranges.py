@@ -21,6 +21,10 @@ KEYS = {
     "large": ("k bigint unsigned", "CAST(18446744073709551615 AS DECIMAL(20)) - seq * 1000003"),
     "text": ("k varchar(20)", "CONCAT(CHAR(IF(seq % 2, 65, 97) + seq), '\\'\\\\_%ä😀 ', seq)"),
     "latin": ("k varchar(20) character set latin1", "CONCAT('ÿ', seq % 7, 'é', seq)"),
+    "older": (
+        "k varchar(20) character set utf8mb3",
+        "CONCAT(ELT(seq % 3 + 1, 'é', '日', 'Z'), seq)",
+    ),
     "bytes": ("k varbinary(8)", "UNHEX(LPAD(HEX(seq * 1000000007), 10, '0'))"),
     "day": ("k date", "'0000-00-00' + INTERVAL seq DAY"),
     "moment": ("k datetime(6)", "'1999-12-31 23:59:59.5' + INTERVAL seq MICROSECOND"),
@@ -151,3 +155,11 @@ def test_a_table_that_changes_during_the_read(shop: MariaDb, tmp_path: Path, cha
     assert error["failure_type"] == "config_error"
     assert "created again since the read that was interrupted" in error["message"]
     assert not records(output)
+
+
+def test_a_table_without_a_key_is_read_at_once_and_has_no_state(
+    shop: MariaDb, tmp_path: Path
+) -> None:
+    shop.execute("CREATE TABLE plain (n int); INSERT INTO plain VALUES (1), (1), (NULL)")
+    output = messages(shop, tmp_path, "plain", slice_rows=1)
+    assert [row["n"] for row in records(output)] == [1, 1, None] and states(output) == []

@@ -15,12 +15,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from connectors.mysql import kinds
-from connectors.mysql.convert import make_batch
-from connectors.mysql.kinds import Kind
-from connectors.mysql.rows import WireType, read_columns
+from connectors.mysql.rows import WireType, convert_column, read_columns
 from connectors.mysql.wire import Cut, Packets, RefusedRead
 from connectors.sdk.arrow_records import changes_of
+from connectors.sdk.columns.conversion import make_batch
+from connectors.sdk.columns.types import DATE32, DOUBLE, INT64, STRING, TIMESTAMP, ColumnType
 
 UNSIGNED = 32
 END, REFUSAL = b"\xfe\0\0\2\0", b"\xff\x15\x04#08S01gone"
@@ -36,7 +35,7 @@ class Field:
     """A column. `values`: its values, each with its bytes and as the batch has it; None for a null."""
 
     type: WireType
-    kind: Kind
+    kind: ColumnType
     values: st.SearchStrategy[tuple[bytes, Any] | None]
 
 
@@ -55,7 +54,7 @@ def integers(code: int, flags: int) -> Field:
     least, most = (0, (1 << bits) - 1) if flags else (-(1 << bits - 1), (1 << bits - 1) - 1)
     values = st.integers(least, most).map(lambda n: (struct.pack(f"<{letter}", n), n))
     is_wide = flags and code == 8
-    kind = Kind(kinds.DECIMAL, {}, digits=20) if is_wide else Kind(kinds.INTEGER, {})
+    kind = ColumnType("decimal128", {}, 20) if is_wide else INT64
     return Field(WireType(code, flags), kind, values)
 
 
@@ -89,14 +88,14 @@ TEXTS = (st.text(max_size=40) | SIZES_OF_TEXTS.map(lambda n: "x" * n)).map(
 DOUBLES = st.floats(allow_nan=False).map(lambda n: (struct.pack("<d", n), n))
 FIELDS = [
     *(integers(code, flags) for code in INTEGERS for flags in (0, UNSIGNED)),
-    Field(WireType(5, 0), Kind(kinds.DOUBLE, {}), DOUBLES),
-    Field(WireType(DATE, 0), Kind(kinds.DATE, {}), DAYS.map(encode_date)),
+    Field(WireType(5, 0), DOUBLE, DOUBLES),
+    Field(WireType(DATE, 0), DATE32, DAYS.map(encode_date)),
     Field(
         WireType(DATETIME, 0),
-        Kind(kinds.MOMENT, {}),
+        TIMESTAMP,
         st.tuples(DAYS, CLOCKS).map(lambda v: encode_moment(*v)),
     ),
-    Field(WireType(TEXT, 0), Kind(kinds.TEXT, {}), TEXTS),
+    Field(WireType(TEXT, 0), STRING, TEXTS),
 ]
 Row = tuple["tuple[bytes, Any] | None", ...]
 
@@ -135,7 +134,7 @@ def read(
     types = [column.type for column in columns]
     names, forms = [str(n) for n in range(len(columns))], [column.kind for column in columns]
     for rows in Packets(data[:first], read_into, block).blocks():
-        yield make_batch(names, forms, read_columns(rows, types))
+        yield make_batch(names, map(convert_column, read_columns(rows, types), forms))
 
 
 SIZES = st.lists(st.integers(1, 5_000), min_size=1, max_size=5)

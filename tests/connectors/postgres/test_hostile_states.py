@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from connectors.postgres.dialect import quote_text
 from connectors.postgres.position import build_new_rows_condition, load_position
 from connectors.postgres.snapshot import Snapshot
-from connectors.postgres.sql import quote_text
 from elt_assets.errors import ConfigError
 
 SQL = "0)'::tid OR pg_sleep(9) IS NULL --"

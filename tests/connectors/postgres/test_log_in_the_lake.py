@@ -13,15 +13,12 @@ import pytest
 
 from connectors.postgres import Postgres as Source
 from elt_assets.failpoints import armed
-from tests.cli.running import Elt
 from tests.connectors.logged import Failing
 from tests.connectors.postgres.support import Database
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
-from tests.orchestration.conftest import own
-from tests.orchestration.running import materialize
+from tests.support.elt import Elt
 from tests.support.project import Project
-
-__all__ = ["own"]
+from tests.support.runs import materialize
 
 Versions = dict[int, list[dict[str, Any]]]
 

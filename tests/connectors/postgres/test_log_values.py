@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from connectors.postgres.sql import quote_text
+from connectors.postgres.dialect import quote_text
 from elt_assets.errors import ConfigError
 from tests.connectors.postgres.decoding import Event, open_log
 from tests.connectors.postgres.support import FULL, Database
@@ -101,6 +101,8 @@ CHANGED_TYPES = [
     ("text", "'abc'", "numeric(12,2)", "1"),
     ("numeric(30,0)", "1e29", "bigint", "1"),
     ("text", "'abc'", "jsonb", "to_jsonb(v)"),
+    ("text", "'0x1F'", "bigint", "31"),
+    ("numeric", str(2**128 + 5), "numeric(12,2)", "5"),
 ]
 """Types of a column, before and after: the log has a value that is none of the later type."""
 

@@ -317,7 +317,7 @@ def test_a_state_of_another_time_or_server(database: Database, change: Json, mes
 @pytest.mark.parametrize("name", ["tags", "nope", ""])
 def test_a_column_that_cannot_be_a_cursor(database: Database, name: str) -> None:
     database.execute("CREATE TABLE t (id int, tags text[])")
-    with pytest.raises(ConfigError, match="choose one of these columns: id"):
+    with pytest.raises(ConfigError, match="a column that grows, of: id"):
         database.reader("t", use_cursor(name) if name else use_cursor(None)).read()
 
 

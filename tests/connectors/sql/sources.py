@@ -11,8 +11,8 @@ import psycopg2
 import psycopg2.extras
 from pydantic import BaseModel
 
-from connectors.sdk.sql import SqlDialect, SqliteDialect, SqlSource
-from connectors.sdk.sql.kinds import SINGLE
+from connectors.sdk.columns.types import FLOAT
+from connectors.sql import SqlDialect, SqliteDialect, SqlSource
 
 
 class FileConfig(BaseModel):
@@ -45,7 +45,7 @@ class Sqlite(FileSource):
 
 
 class DuckDbDialect(SqlDialect):
-    types = MappingProxyType({**SqlDialect.types, "float": SINGLE})
+    types = MappingProxyType({**SqlDialect.types, "float": FLOAT})
 
 
 class DuckDb(FileSource):

@@ -22,13 +22,10 @@ from tests.connectors.pages import write_source
 from tests.connectors.sql.sources import DuckDb, Postgres, Sqlite
 from tests.connectors.sql.test_reads import configure
 from tests.connectors.support import call, records
-from tests.orchestration.conftest import own
-from tests.orchestration.running import materialize
 from tests.support.postgres import Postgres as Server
 from tests.support.postgres import run_postgres
 from tests.support.project import Project
-
-__all__ = ["own"]
+from tests.support.runs import materialize
 
 Json = dict[str, Any]
 DUCKDB = {

@@ -18,11 +18,11 @@ from connectors.sdk.arrow_records import (
     report_changes,
     split_changes,
 )
+from connectors.sdk.columns.conversion import make_batch
+from connectors.sdk.columns.types import BINARY, INT64, STRING
 from connectors.sdk.encoding import encode
 from connectors.sdk.slice_files import put_changes_last, read_slice_file
-from connectors.sdk.sql import Column
-from connectors.sdk.sql.kinds import BYTES, INTEGER, TEXT
-from connectors.sdk.sql.values import make_batch
+from connectors.sql.values import convert_values
 from tests.connectors.sql.test_reads import Database
 
 NAMES = ["_elt_changes", "_ELT_CHANGES", "_elt_record", "_Elt_Record", "record", "elt.mark"]
@@ -30,7 +30,7 @@ NAMES = ["_elt_changes", "_ELT_CHANGES", "_elt_record", "_Elt_Record", "record",
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_column_is_data_whatever_its_name_is(name: str) -> None:
-    batch = make_batch([Column(name, BYTES, name)], [[b'{"id":1}', None]])
+    batch = make_batch([name], [convert_values([b'{"id":1}', None], BINARY)])
     assert not has_json_rows(batch) and split_changes(batch)[1] is None
     encoded = base64.b64encode(b'{"id":1}').decode()
     assert page_of(batch, {}).records == [{name: encoded}, {name: None}]
@@ -38,8 +38,8 @@ def test_a_column_is_data_whatever_its_name_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_changes_stand_beside_a_column_of_any_name(name: str) -> None:
-    columns = [Column(name, TEXT, name), Column("n", INTEGER, "n")]
-    batch = make_batch(columns, [["a", "b"], [1, "x"]])
+    columns = [convert_values(["a", "b"], STRING), convert_values([1, "x"], INT64)]
+    batch = make_batch([name, "n"], columns)
     page = page_of(batch, {})
     assert page.records == [{name: "a", "n": 1}, {name: "b", "n": None}]
     assert [change["field"] for change in page.changes[1]] == ["n"] and 0 not in page.changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -91,6 +92,9 @@ KEYS = {
     "id INTEGER PRIMARY KEY": st.tuples(st.integers(-(1 << 63), (1 << 63) - 1), st.none()),
     "a TEXT NOT NULL, b INT NOT NULL, PRIMARY KEY (a, b)": st.tuples(
         st.text(st.characters(codec="utf-8", exclude_characters="\0")), st.integers(-9, 9)
+    ),
+    "a TEXT, b INT, PRIMARY KEY (a, b)": st.tuples(
+        st.none() | st.text("ab", max_size=2), st.none() | st.integers(-2, 2)
     ),
     "a TEXT PRIMARY KEY": st.tuples(st.one_of(st.none(), st.text(max_size=3)), st.none()),
     "a TEXT COLLATE NOCASE NOT NULL PRIMARY KEY": st.tuples(
@@ -211,3 +215,28 @@ def test_names_of_any_form(make: Callable[[str], Database]) -> None:
     database = make('CREATE TABLE "a b""%s?" ("x y" INTEGER PRIMARY KEY, "%d" TEXT, "?" TEXT)')
     database.execute('INSERT INTO "a b""%s?" VALUES (?, ?, ?)', [(n, "p", "q") for n in range(9)])
     assert len(database.read('a b"%s?')) == 9
+
+
+def test_states_have_the_form_that_is_stored(make: Callable[[str], Database]) -> None:
+    database = make(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, n INT);"
+        "INSERT INTO t VALUES (1, NULL), (2, 10), (3, 10), (4, 20)"
+    )
+    stream = database.open("t", lookback=4)
+    assert list_states(stream, None, None) == [{"after": [3]}, {"is_complete": True}]
+    read = {"cursor": "n", "low": None, "from": None, "high": 20, "rows": 1, "is_closed": False}
+    end = {"cursor": "n", "value": 20, "rows": 1}
+    assert list_states(stream, "n", None) == [{**read, "after": [3]}, end]
+    assert list_states(stream, "n", {**read, "after": [3]}) == [end]
+    assert list_states(stream, "n", end) == [end]
+
+
+def list_states(stream: Any, cursor: str | None, state: Any) -> list[Any]:
+    """The states of a read, of which each slice can be read."""
+    states = []
+    for part in stream.slices(configure(stream, cursor), state):
+        if isinstance(part, Checkpoint):
+            states.append(json.loads(json.dumps(part.state)))
+        elif isinstance(part, Slice):
+            list(stream.read_slice(json.loads(json.dumps(part.data))))
+    return states

@@ -1,4 +1,4 @@
-"""Values of drivers: the same ones in the column's kind, or null with a change."""
+"""Values of drivers: the same ones in the column's type, or null with a change. `test_columns` has texts."""
 
 from __future__ import annotations
 
@@ -15,39 +15,38 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.sdk.arrow_records import changes_of
-from connectors.sdk.sql import Column
-from connectors.sdk.sql.bounds import decode_bound, encode_bound
-from connectors.sdk.sql.kinds import (
-    BOOLEAN,
-    BYTES,
-    DATE,
-    INTEGER,
+from connectors.sdk.columns.conversion import arrow_type_of, make_batch
+from connectors.sdk.columns.types import (
+    BINARY,
+    BOOL,
+    DATE32,
+    DOUBLE,
+    FLOAT,
+    INT64,
     JSON,
-    NUMBER,
-    OTHER,
-    SINGLE,
-    TEXT,
+    STRING,
     TIMESTAMP,
-    TIMESTAMP_TZ,
-    Kind,
-    decimal,
+    TIMESTAMP_UTC,
+    ColumnType,
 )
-from connectors.sdk.sql.values import arrow_type_of, convert, make_batch
+from connectors.sql.bounds import decode_bound, encode_bound
+from connectors.sql.values import convert_values
 
+DECIMAL, BIG = ColumnType("decimal128", {}, 9, 2), ColumnType("decimal128", {}, 38)
 UTC = dt.timezone.utc
 moment = dt.datetime.fromisoformat
 KINDS = [
-    INTEGER,
-    NUMBER,
-    SINGLE,
-    BOOLEAN,
-    TEXT,
-    BYTES,
-    DATE,
+    INT64,
+    DOUBLE,
+    FLOAT,
+    BOOL,
+    STRING,
+    BINARY,
+    DATE32,
     TIMESTAMP,
-    TIMESTAMP_TZ,
+    TIMESTAMP_UTC,
     JSON,
-    decimal(9, 2),
+    DECIMAL,
 ]
 MOMENTS = st.datetimes(timezones=st.none() | st.timezones())
 VALUES = st.one_of(
@@ -70,16 +69,16 @@ VALUES = st.one_of(
 )
 
 
-def is_same(kind: Kind, value: Any, result: Any) -> bool:
+def is_same(kind: ColumnType, value: Any, result: Any) -> bool:
     """Whether a converted value is the one of the driver."""
-    if kind is TEXT:
+    if kind is STRING:
         return bool(result == (value.decode() if isinstance(value, bytes) else result))
-    if kind is SINGLE:
+    if kind is FLOAT:
         return bool(np.float32(float(value)) == np.float32(result))
     if isinstance(value, str):
         return (
             bool(Decimal(value) == Decimal(str(result)))
-            if isinstance(result, (int, float, Decimal))
+            if isinstance(result, (int, float, Decimal)) and not isinstance(result, bool)
             else True
         )
     if isinstance(result, dt.datetime) and isinstance(value, dt.datetime):
@@ -87,23 +86,23 @@ def is_same(kind: Kind, value: Any, result: Any) -> bool:
         return value.replace(tzinfo=zone) == result.replace(tzinfo=result.tzinfo or UTC)
     if isinstance(result, (int, Decimal)) and not isinstance(result, bool):
         return bool(Decimal(repr(value)) == result if isinstance(value, float) else value == result)
-    if kind is NUMBER:
+    if kind is DOUBLE:
         exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         return exact == Decimal(repr(result))
-    if kind is JSON or kind is BYTES:
+    if kind is JSON or kind is BINARY:
         return True
     if type(value) is dt.date and isinstance(result, dt.datetime):
         return result.replace(tzinfo=None) == dt.datetime.combine(value, dt.time())
-    if isinstance(value, dt.datetime) and kind is DATE:
+    if isinstance(value, dt.datetime) and kind is DATE32:
         return value == dt.datetime.combine(result, dt.time())
     return bool(value == result)
 
 
 @given(st.lists(VALUES, max_size=6), st.sampled_from(KINDS))
-@example(["9010000000000001"], NUMBER)
-@example([(1 << 53) + 1, Decimal("0.1"), Decimal("0.10000000000000000001")], NUMBER)
-def test_each_value_is_the_same_or_null_with_a_change(values: list[Any], kind: Kind) -> None:
-    batch = make_batch([Column("c", kind, "c")], [values])
+@example(["9010000000000001"], DOUBLE)
+@example([(1 << 53) + 1, Decimal("0.1"), Decimal("0.10000000000000000001")], DOUBLE)
+def test_each_value_is_the_same_or_null_with_a_change(values: list[Any], kind: ColumnType) -> None:
+    batch = make_batch(["c"], [convert_values(values, kind)])
     assert batch.schema.field("c").type == arrow_type_of(kind)
     rows, changed = batch.to_pylist(), changes_of(batch)
     for number, (value, row) in enumerate(zip(values, rows, strict=True)):
@@ -116,59 +115,46 @@ def test_each_value_is_the_same_or_null_with_a_change(values: list[Any], kind: K
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
-        (INTEGER, "12", 12),
-        (INTEGER, 2.0, 2),
-        (INTEGER, 2.5, None),
-        (INTEGER, 1 << 63, None),
-        (INTEGER, Decimal("3.000"), 3),
-        (INTEGER, "abc", None),
-        (INTEGER, float("nan"), None),
-        (decimal(38), (10**38) - 1, Decimal((10**38) - 1)),
-        (decimal(38), 10**38, None),
-        (decimal(9, 2), 0.1, Decimal("0.10")),
-        (decimal(9, 2), 0.125, None),
-        (decimal(9, 2), "1e2", Decimal("100.00")),
-        (decimal(9, 2), Decimal("-1234567.89"), Decimal("-1234567.89")),
-        (NUMBER, math.inf, None),
-        (NUMBER, "0.1", 0.1),
-        (SINGLE, 0.10000000149011612, 0.1),
-        (SINGLE, 1e39, None),
-        (BOOLEAN, 1, True),
-        (BOOLEAN, 2, None),
-        (BOOLEAN, "f", False),
-        (TEXT, b"\xff", None),
-        (TEXT, "\ud800", None),
-        (OTHER, True, "true"),
-        (OTHER, [1, 2], "[1,2]"),
-        (DATE, "2024-02-29", dt.date(2024, 2, 29)),
-        (DATE, "2023-02-29", None),
-        (DATE, "0000-00-00", None),
-        (DATE, moment("2024-01-01T05:00:00"), None),
-        (TIMESTAMP, "2024-01-01 10:00", moment("2024-01-01T10:00:00")),
+        (INT64, 2.0, 2),
+        (INT64, 2.5, None),
+        (INT64, 1 << 63, None),
+        (INT64, Decimal("3.000"), 3),
+        (INT64, float("nan"), None),
+        (BIG, (10**38) - 1, Decimal((10**38) - 1)),
+        (BIG, 10**38, None),
+        (DECIMAL, 0.1, Decimal("0.10")),
+        (DECIMAL, 0.125, None),
+        (DECIMAL, Decimal("-1234567.89"), Decimal("-1234567.89")),
+        (DOUBLE, math.inf, None),
+        (FLOAT, 0.10000000149011612, 0.1),
+        (FLOAT, 1e39, None),
+        (BOOL, 1, True),
+        (BOOL, 2, None),
+        (STRING, b"\xff", None),
+        (STRING, "\ud800", None),
+        (STRING, True, "true"),
+        (STRING, [1, 2], "[1,2]"),
+        (DATE32, moment("2024-01-01T05:00:00"), None),
         (TIMESTAMP, "2024-01-01T10:00:00.123456000", moment("2024-01-01T10:00:00.123456")),
-        (TIMESTAMP, "2024-01-01 10:00:00.1234567", None),
-        (TIMESTAMP, "2024-01-01 10:00:00+02:00", moment("2024-01-01T08:00:00")),
         (TIMESTAMP, 1704103200, None),
-        (TIMESTAMP, "yesterday", None),
-        (TIMESTAMP_TZ, "2024-01-01 10:00:00+0200", dt.datetime(2024, 1, 1, 8, tzinfo=UTC)),
-        (TIMESTAMP_TZ, moment("2024-01-01T00:00:00"), dt.datetime(2024, 1, 1, tzinfo=UTC)),
+        (TIMESTAMP_UTC, moment("2024-01-01T00:00:00"), dt.datetime(2024, 1, 1, tzinfo=UTC)),
         (JSON, '{"a": 1.10}', '{"a": 1.10}'),
         (JSON, "{a", None),
         (JSON, "NaN", None),
         (JSON, {"a": Decimal("1.10")}, '{"a":1.10}'),
     ],
 )
-def test_what_a_value_becomes(kind: Kind, value: Any, expected: Any) -> None:
-    array, invalid = convert(kind, [value, None])
+def test_what_a_value_becomes(kind: ColumnType, value: Any, expected: Any) -> None:
+    array, invalid = convert_values([value, None], kind)
     assert array.to_pylist() == [expected, None]
     assert (invalid is None) == (expected is not None)
 
 
 def test_arrays_of_arrow_are_taken_over_or_converted() -> None:
     whole = pa.array([1, None], pa.int64())
-    assert convert(INTEGER, whole)[0] is whole
-    assert convert(INTEGER, pa.array([1, None], pa.int16()))[0].equals(whole)
-    numbers, invalid = convert(NUMBER, pa.array([1.5, float("nan")]))
+    assert convert_values(whole, INT64)[0] is whole
+    assert convert_values(pa.array([1, None], pa.int16()), INT64)[0].equals(whole)
+    numbers, invalid = convert_values(pa.array([1.5, float("nan")]), DOUBLE)
     assert numbers.to_pylist() == [1.5, None]
     assert invalid is not None
 

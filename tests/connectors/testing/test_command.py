@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from elt_assets.cli import main
-from tests.orchestration.conftest import own
 from tests.support.project import Project
-
-__all__ = ["own"]
 
 pytestmark = pytest.mark.process
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from connectors.declarative.manifest import dates
-from connectors.sdk.state.replication_key import instant
+from connectors.sdk.times import instant
 
 _EPOCH_FORMATS = frozenset({"%s", "%s_as_float", "%ms", "%epoch_microseconds"})
 """The formats that count from 1970."""

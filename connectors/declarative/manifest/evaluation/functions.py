@@ -18,24 +18,12 @@ from urllib.parse import quote_plus
 from zoneinfo import ZoneInfo
 
 from connectors.declarative.manifest import clock, dates
-from connectors.sdk.durations import parse_duration
+from connectors.sdk.times import parse_duration
 from elt_assets.protocol.patterns import Pattern, search
 
 ISO_WITH_ZONE = "%Y-%m-%dT%H:%M:%S.%f%z"
 
 # --- functions ------------------------------------------------------------------------------------
-
-
-def _now_utc() -> datetime:
-    return clock.now()
-
-
-def _today_utc() -> date:
-    return clock.now().date()
-
-
-def _today_with_timezone(timezone: str) -> date:
-    return clock.now().astimezone(ZoneInfo(timezone)).date()
 
 
 def _timestamp(dt: float | str) -> float:
@@ -66,36 +54,20 @@ def _format_datetime(
     return dates.format_datetime(parsed, format)
 
 
-def _camel_case_to_snake_case(value: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", value).lower()
-
-
-def _largest(*args: Any) -> Any:
-    return max(*args)
-
-
-def _smallest(*args: Any) -> Any:
-    return min(*args)
-
-
-def _generate_uuid() -> str:
-    return str(uuid.uuid4())
-
-
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "now_utc": _now_utc,
-    "today_utc": _today_utc,
-    "today_with_timezone": _today_with_timezone,
+    "now_utc": clock.now,
+    "today_utc": lambda: clock.now().date(),
+    "today_with_timezone": lambda timezone: clock.now().astimezone(ZoneInfo(timezone)).date(),
     "timestamp": _timestamp,
-    "max": _largest,
-    "min": _smallest,
+    "max": max,
+    "min": min,
     "day_delta": _day_delta,
     "duration": parse_duration,
     "format_datetime": _format_datetime,
     "str_to_datetime": dates.parse_iso,
     "sanitize_url": quote_plus,
-    "camel_case_to_snake_case": _camel_case_to_snake_case,
-    "generate_uuid": _generate_uuid,
+    "camel_case_to_snake_case": lambda value: re.sub(r"(?<!^)(?=[A-Z])", "_", value).lower(),
+    "generate_uuid": lambda: str(uuid.uuid4()),
 }
 
 # --- filters --------------------------------------------------------------------------------------
@@ -115,14 +87,6 @@ def _hmac(value: Any, key: str, hash_type: str = "sha256") -> str:
     if hash_type != "sha256":
         raise ValueError("hmac supports only sha256")
     return hmac.new(str(key).encode(), str(value).encode(), hashlib.sha256).hexdigest()
-
-
-def _base64encode(value: str) -> str:
-    return base64.b64encode(value.encode()).decode()
-
-
-def _base64decode(value: str) -> str:
-    return base64.b64decode(value.encode()).decode()
 
 
 def _base64binascii_decode(value: str) -> str:
@@ -147,17 +111,13 @@ def _regex_search(value: str, regex: str) -> str:
     return match.group(1) if match and match.groups() else ""
 
 
-def _regex_replace(value: str, regex: str, replacement: str) -> str:
-    return Pattern(regex).replace(value, replacement)
-
-
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "hash": _hash,
     "hmac": _hmac,
-    "base64encode": _base64encode,
-    "base64decode": _base64decode,
+    "base64encode": lambda value: base64.b64encode(value.encode()).decode(),
+    "base64decode": lambda value: base64.b64decode(value.encode()).decode(),
     "base64binascii_decode": _base64binascii_decode,
     "string": _string,
     "regex_search": _regex_search,
-    "regex_replace": _regex_replace,
+    "regex_replace": lambda value, regex, replacement: Pattern(regex).replace(value, replacement),
 }

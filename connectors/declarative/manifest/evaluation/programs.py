@@ -151,12 +151,13 @@ def _item(mapping: dict[Any, Any], key: str | int, is_attribute: bool) -> Any:
     return UNDEFINED
 
 
-class SingleLookup(Program):
-    """A template that is one lookup: its value needs no detour through text."""
+class Lookups(Program):
+    """Lookups, with constant texts between them. The value of a single one needs no detour through text."""
 
-    def __init__(self, lookup: Lookup, text: str):
-        self.names = frozenset({lookup.name})
-        self._lookup = lookup
+    def __init__(self, parts: tuple[str | Lookup, ...], text: str):
+        self.names = frozenset(part.name for part in parts if isinstance(part, Lookup))
+        self._parts = parts
+        self._single = parts[0] if len(parts) == 1 and isinstance(parts[0], Lookup) else None
         self._source = text
 
     @cached_property
@@ -168,33 +169,17 @@ class SingleLookup(Program):
 
     def value(self, variables: Variables) -> Any:
         try:
-            return self._lookup.find(variables)
-        except _LeaveToJinja:
-            return self._jinja.value(variables)
-
-
-class Lookups(Program):
-    """Constant texts with lookups between them."""
-
-    def __init__(self, parts: tuple[str | Lookup, ...], text: str):
-        self.names = frozenset(part.name for part in parts if isinstance(part, Lookup))
-        self._parts = parts
-        self._source = text
-
-    @cached_property
-    def _jinja(self) -> Jinja:
-        return Jinja(self._source)
-
-    def text(self, variables: Variables) -> str:
-        try:
+            if self._single is not None:
+                return self._single.find(variables)
             return "".join(
                 part if isinstance(part, str) else str(part.find(variables)) for part in self._parts
             )
         except _LeaveToJinja:
-            return self._jinja.text(variables)
+            return self._jinja.value(variables)
 
     def pieces(self, variables: Variables) -> list[Any]:
-        return ["", self.text(variables)]
+        value = self.value(variables)
+        return ["", value] if self._single is None else [value]
 
 
 class Jinja(Program):
@@ -262,11 +247,7 @@ def compile_template(text: str) -> Program:
     if not _MARKS.search(text):
         return Constant(text)
     parts = _parts(text)
-    if parts is None:
-        return Jinja(text)
-    if len(parts) == 1 and isinstance(parts[0], Lookup):
-        return SingleLookup(parts[0], text)
-    return Lookups(parts, text)
+    return Jinja(text) if parts is None else Lookups(parts, text)
 
 
 @lru_cache(maxsize=20_000)

@@ -75,10 +75,16 @@ class JsonBody(Decoder):
 
 
 class FileBody(Decoder):
-    """The decoder of a body that is a file with many values."""
+    """The decoder of a body that is a file with many values.
 
-    def __init__(self, parse: Parse):
+    Args:
+        parse: yields the values.
+        has_json: whether the file is JSON, which templates see also when it is compressed.
+    """
+
+    def __init__(self, parse: Parse, *, has_json: bool = False):
         self._parse = parse
+        self._has_json = has_json
 
     def values(self, response: Response) -> Iterator[list[Any]]:
         values = self._parse(io.BytesIO(response.content))
@@ -96,14 +102,9 @@ class FileBody(Decoder):
                 guidance="check the URL and the `decoder` of the retriever",
             ) from None
 
-
-class JsonFileBody(FileBody):
-    """The decoder of compressed JSON, which templates see when it is not compressed."""
-
     def shown(self, response: Response, *, is_fresh: bool = False) -> Any:
-        for chunk in self.values(response):
-            return chunk[0]
-        return {}
+        chunk = next(self.values(response), None) if self._has_json else None
+        return chunk[0] if chunk else {}
 
 
 class XmlBody(Decoder):
@@ -141,9 +142,7 @@ def decoder(component: Any) -> Decoder:
         return JsonBody()
     if isinstance(component, components.XmlDecoder):
         return XmlBody()
-    if _has_json(component):
-        return JsonFileBody(_parser(component))
-    return FileBody(_parser(component))
+    return FileBody(_parser(component), has_json=_has_json(component))
 
 
 def _has_json(component: Any) -> bool:

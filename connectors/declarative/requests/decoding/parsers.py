@@ -133,19 +133,24 @@ def json_lines(file: BinaryIO) -> Iterator[Any]:
             yield _json(line, f"has no JSON in line {number}")
 
 
-def csv_rows(encoding: str, delimiter: str, nulls: Sequence[str]) -> Parse:
+def csv_rows(
+    encoding: str, delimiter: str, nulls: Sequence[str], *, drops_null_bytes: bool = False
+) -> Parse:
     """Return a parser that yields the rows of a CSV file as objects.
 
     Args:
         encoding: the encoding of the file.
         delimiter: the character between two fields.
         nulls: the texts that stand for null.
+        drops_null_bytes: whether the null bytes of a file are left out, which some APIs send.
     """
     codec = "utf-8-sig" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding
     null = frozenset(nulls)
 
     def parse(file: BinaryIO) -> Iterator[Any]:
         lines = _lines(io.TextIOWrapper(file, encoding=codec).readline)
+        if drops_null_bytes:
+            lines = (line.replace("\0", "") for line in lines)
         reader = csv.DictReader(lines, delimiter=delimiter)
         try:
             for row in reader:
@@ -167,35 +172,6 @@ def text_lines(file: BinaryIO) -> Iterator[Any]:
     """Yield each line as an object with the field `record`."""
     for line in _whole(file).splitlines():
         yield {"record": _text(line, "utf-8")}
-
-
-def without_nulls(inner: Parse) -> Parse:
-    """Return a parser that leaves out the null bytes of a file, which some APIs send, for another parser."""
-
-    def parse(file: BinaryIO) -> Iterator[Any]:
-        with io.BufferedReader(_WithoutNulls(file)) as filtered:
-            yield from inner(cast("BinaryIO", filtered))
-
-    return parse
-
-
-class _WithoutNulls(io.RawIOBase):
-    """A file without the null bytes of another one."""
-
-    def __init__(self, file: BinaryIO):
-        super().__init__()
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while read := self._file.read(len(buffer)):
-            content = read.replace(b"\0", b"")
-            if content:
-                buffer[: len(content)] = content
-                return len(content)
-        return 0
 
 
 class _Counted(io.RawIOBase):

@@ -8,31 +8,26 @@ from __future__ import annotations
 
 import math
 import random
-import re
 from collections.abc import Callable, Mapping
 from functools import singledispatch
 from typing import Any
 
 from connectors.declarative.manifest import clock, components
-from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.json_body import json_body_if_any
-from connectors.declarative.requests.expressions import text
-from connectors.sdk.http.failures import Outcome, place
-from connectors.sdk.http.messages import Request, Response
-from elt_assets.errors import ConfigError, TransientError
-from elt_assets.protocol.patterns import Pattern
+from connectors.declarative.requests.expressions import pattern_of, read_number, text
+from connectors.sdk.http.failures import Outcome
+from connectors.sdk.http.messages import Response
+from connectors.sdk.http.retry import Wait, describe_long_wait
+from elt_assets.errors import ConfigError
 
-Backoff = Callable[[Outcome, int], float | None]
-"""Returns the seconds to wait after the outcome of an attempt; the number of the first attempt is 1.
-
-It raises TransientError if the API asks for a longer wait than the manifest allows."""
-
+REMEDY = "set `max_waiting_time_in_seconds` of WaitTimeFromHeader in the manifest"
+"""What to change so that a wait may be longer."""
 _MARGIN_SECONDS = 1.0
 """Wait beyond a time that an API names in whole seconds."""
 
 
 @singledispatch
-def backoff(component: Any, _config: Mapping[str, Any]) -> Backoff:
+def backoff(component: Any, _config: Mapping[str, Any]) -> Wait:
     """Return the strategy that a component describes.
 
     Raises:
@@ -42,81 +37,64 @@ def backoff(component: Any, _config: Mapping[str, Any]) -> Backoff:
 
 
 @backoff.register
-def _(component: components.ConstantBackoffStrategy, config: Mapping[str, Any]) -> Backoff:
-    seconds = _number(component.backoff_time_in_seconds, config, component.place)
+def _(component: components.ConstantBackoffStrategy, config: Mapping[str, Any]) -> Wait:
+    seconds = read_number(
+        component.backoff_time_in_seconds, config, f"{component.place}.backoff_time_in_seconds"
+    )
     spread = _spread(component)
     return lambda _outcome, _attempt: seconds + random.uniform(0, spread)
 
 
 @backoff.register
-def _(component: components.ExponentialBackoffStrategy, config: Mapping[str, Any]) -> Backoff:
-    factor = _number(component.factor, config, component.place)
+def _(component: components.ExponentialBackoffStrategy, config: Mapping[str, Any]) -> Wait:
+    factor = read_number(component.factor, config, f"{component.place}.factor")
     spread = _spread(component)
     return lambda _outcome, attempt: factor * 2**attempt + random.uniform(0, spread)
 
 
 @backoff.register
-def _(component: components.WaitTimeFromHeader, config: Mapping[str, Any]) -> Backoff:
-    read, limited = _reader(component, config), _limit(component, config)
-
-    def wait(outcome: Outcome, _attempt: int) -> float | None:
-        seconds = read(outcome)
-        return limited(seconds, outcome) if seconds else None
-
-    return wait
+def _(component: components.WaitTimeFromHeader, config: Mapping[str, Any]) -> Wait:
+    return _limited(component, config, _header_reader(component, config))
 
 
 @backoff.register
-def _(component: components.WaitUntilTimeFromHeader, config: Mapping[str, Any]) -> Backoff:
-    read, limited = _reader(component, config), _limit(component, config)
+def _(component: components.WaitUntilTimeFromHeader, config: Mapping[str, Any]) -> Wait:
+    read = _header_reader(component, config)
     least = 0.0
     if component.min_wait not in (None, ""):
-        least = _number(component.min_wait, config, component.place)
+        least = read_number(component.min_wait, config, f"{component.place}.min_wait")
 
-    def wait(outcome: Outcome, _attempt: int) -> float | None:
-        until = read(outcome)
-        seconds = least
-        if until:
-            seconds = max(least, until - clock.now().timestamp() + _MARGIN_SECONDS)
-        return limited(seconds, outcome) if seconds > 0 else None
+    def find_seconds(response: Response) -> float:
+        until = read(response)
+        rest = until - clock.now().timestamp() + _MARGIN_SECONDS if until else least
+        return max(least, rest)
 
-    return wait
+    return _limited(component, config, find_seconds)
 
 
 @backoff.register
-def _(component: components.WaitTimeFromResponse, config: Mapping[str, Any]) -> Backoff:
-    limited, template = _limit(component, config), component.wait_time_in_seconds
+def _(component: components.WaitTimeFromResponse, config: Mapping[str, Any]) -> Wait:
+    template = component.wait_time_in_seconds
 
-    def wait(outcome: Outcome, _attempt: int) -> float | None:
-        response = outcome if isinstance(outcome, Response) else Response(0)
+    def find_seconds(response: Response) -> float | None:
         body = json_body_if_any(response)
         variables = {"config": config, "response": body, "headers": response.headers}
         try:
-            seconds = float(template.evaluate(variables))
+            return float(template.evaluate(variables))
         except (ConfigError, TypeError, ValueError):  # a body of another form: the next one decides
             return None
-        is_time = math.isfinite(seconds) and seconds > 0
-        return limited(seconds, outcome) if is_time else None
 
-    return wait
+    return _limited(component, config, find_seconds)
 
 
-def _reader(component: Any, config: Mapping[str, Any]) -> Callable[[Outcome], float | None]:
+def _header_reader(component: Any, config: Mapping[str, Any]) -> Callable[[Response], float | None]:
     """Return the function that reads the number in a header; it returns None if there is none."""
     variables = {"config": config}
     name = text(component.header, variables)
-    expression = text(component.regex, variables)
-    try:
-        pattern = Pattern(expression) if expression else None
-    except re.error as error:
-        raise ConfigError(
-            f"{component.place}.regex is not a regular expression: {error}", guidance="correct it"
-        ) from None
+    pattern = pattern_of(text(component.regex, variables), f"{component.place}.regex")
 
-    def read(outcome: Outcome) -> float | None:
-        if not isinstance(outcome, Response):
-            return None
-        header = outcome.headers.get(name, "")
+    def read(response: Response) -> float | None:
+        header = response.headers.get(name, "")
         match = pattern.match(header) if pattern else None
         try:
             number = float(match.group() if match else header)
@@ -127,43 +105,23 @@ def _reader(component: Any, config: Mapping[str, Any]) -> Callable[[Outcome], fl
     return read
 
 
-def _limit(component: Any, config: Mapping[str, Any]) -> Callable[[float, Outcome], float]:
-    """Return the function that returns the seconds, and raises an error if they are too many."""
+def _limited(
+    component: Any, config: Mapping[str, Any], find_seconds: Callable[[Response], float | None]
+) -> Wait:
+    """Return the strategy whose seconds a response has, and which raises an error if they are too many."""
     limit = component.max_waiting_time_in_seconds
-    if limit is None:
-        return lambda seconds, _outcome: seconds
-    most = _number(limit, config, component.place)
+    limit_place = f"{component.place}.max_waiting_time_in_seconds"
+    most = math.inf if limit is None else read_number(limit, config, limit_place)
 
-    def limited(seconds: float, outcome: Outcome) -> float:
+    def wait(outcome: Outcome, _attempt: int) -> float | None:
+        seconds = find_seconds(outcome if isinstance(outcome, Response) else Response(0))
+        if seconds is None or not math.isfinite(seconds) or seconds <= 0:
+            return None
         if seconds >= most:
-            raise too_long(seconds, outcome.request, most)
+            raise describe_long_wait(outcome, seconds, most, REMEDY)
         return seconds
 
-    return limited
-
-
-def too_long(seconds: float, request: Request, most: float) -> TransientError:
-    """Return the error for a wait that is longer than one may be."""
-    return TransientError(
-        f"the API asks to wait {seconds:.0f} s before {place(request)} is repeated; the limit is "
-        f"{most:.0f} s",
-        guidance=f"run the sync again after {math.ceil(seconds / 60)} min, or set "
-        "`max_waiting_time_in_seconds` of WaitTimeFromHeader in the manifest",
-    )
-
-
-def _number(template: Any, config: Mapping[str, Any], place: str) -> float:
-    result = template.evaluate({"config": config}) if isinstance(template, Template) else template
-    try:
-        number = float(result)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise ConfigError(
-            f"{place}: a number of seconds is none",
-            guidance="correct it, or the field of the config",
-        )
-    return number
+    return wait
 
 
 def _spread(component: Any) -> float:

@@ -5,6 +5,7 @@ Spec: DefaultErrorHandler, CompositeErrorHandler, HttpResponseFilter.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 from connectors.declarative.manifest import clock, components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.json_body import json_body_if_any
-from connectors.declarative.requests.failures.backoff import Backoff, backoff, too_long
+from connectors.declarative.requests.expressions import read_number
+from connectors.declarative.requests.failures.backoff import REMEDY, backoff
 from connectors.sdk.http.failures import (
     RATE_LIMITED_STATUS,
     Outcome,
@@ -22,9 +24,7 @@ from connectors.sdk.http.failures import (
     place,
 )
 from connectors.sdk.http.messages import Request, Response
-from connectors.sdk.http.retry import Accept, Action, Fail, Ignore, Retry, retry_after
-from connectors.sdk.reports import FAILED
-from connectors.sdk.reports import RATE_LIMITED as REASON_RATE_LIMITED
+from connectors.sdk.http.retry import Accept, Action, Fail, Ignore, RetryPolicy, Wait
 from elt_assets.errors import ConfigError, EltError, error_class
 
 SUCCESS, FAIL, RETRY, IGNORE = "SUCCESS", "FAIL", "RETRY", "IGNORE"
@@ -68,8 +68,9 @@ class ResponseFilter:
         self._component = component
         self._config = config
         self._statuses = frozenset(component.http_codes or ())
-        self._predicate = component.predicate if _text(component.predicate) else None
-        self._contained = _text(component.error_message_contains)
+        predicate = component.predicate
+        self._predicate = predicate if predicate is not None and predicate.text else None
+        self._contained = component.error_message_contains or ""
 
     def match(self, response: Response) -> Resolution | None:
         """Return what follows from a response; None if it does not match."""
@@ -122,41 +123,20 @@ def _message_in(value: Any, depth: int = 0) -> str | None:
     return None
 
 
-def _text(message: Any) -> str:
-    return message.text if isinstance(message, Template) else message or ""
-
-
 ErrorHandler = components.DefaultErrorHandler | components.CompositeErrorHandler
 
 MAX_RETRIES = 5
 MAX_WAIT_SECONDS = 600.0
 """The longest wait that an API may ask for with `Retry-After`, unless the manifest names a strategy."""
-_MAY_LACK_RECORDS = "connectors.declarative.may_lack_records"
-_FINAL = frozenset(
-    {
-        400,
-        401,
-        402,
-        403,
-        404,
-        405,
-        406,
-        407,
-        410,
-        411,
-        412,
-        413,
-        414,
-        415,
-        416,
-        417,
-        422,
-        426,
-        428,
-        431,
-    }
-    | {451, 501, 505}
+_WAITS = RetryPolicy(
+    factor=1.0,
+    max_wait_seconds=MAX_WAIT_SECONDS,
+    clock=lambda: clock.now().timestamp(),
+    chance=lambda: 1.0,
+    remedy_for_long_waits=REMEDY,
 )
+_MAY_LACK_RECORDS = "connectors.declarative.may_lack_records"
+_FINAL = {*range(400, 408), *range(410, 418), 422, 426, 428, 431, 451, 501, 505}
 """Statuses that reject the request itself: a repeated request is rejected, too."""
 _CHOSEN = (SUCCESS, RETRY, IGNORE)
 """The actions that end a composite handler: the next handlers are not asked."""
@@ -173,7 +153,7 @@ class Handler:
     """
 
     filters: Sequence[ResponseFilter]
-    backoffs: Sequence[Backoff]
+    backoffs: Sequence[Wait]
     max_retries: int
 
     def resolve(self, outcome: Outcome) -> Resolution:
@@ -226,7 +206,7 @@ class ErrorPolicy:
             return Fail(self._error(outcome, resolution, attempt))
         if action == REFRESH_TOKEN_THEN_RETRY:
             self._refresh(outcome.request)
-        return self._retry(outcome, action, attempt, handler)
+        return self._repeat(outcome, action, attempt, handler)
 
     def _resolve(self, outcome: Outcome) -> tuple[Resolution, Handler]:
         """Return what follows, and the handler that says so.
@@ -244,30 +224,10 @@ class ErrorPolicy:
                 return resolved
         return explicit or resolved
 
-    def _retry(self, outcome: Outcome, action: str, attempt: int, handler: Handler) -> Action:
-        status = outcome.status_code if isinstance(outcome, Response) else None
-        is_limited = action == RATE_LIMITED or status == RATE_LIMITED_STATUS
-        reason = REASON_RATE_LIMITED if is_limited else FAILED
-        others = [
-            strategy
-            for other in self._handlers
-            if other is not handler
-            for strategy in other.backoffs
-        ]
-        try:
-            for strategy in (*handler.backoffs, *others):
-                seconds = strategy(outcome, attempt)
-                if seconds:
-                    return Retry(seconds, reason)
-        except EltError as error:
-            return Fail(error)
-        if isinstance(outcome, Response):
-            asked = retry_after(outcome.headers, clock.now().timestamp())
-            if asked is not None and asked > MAX_WAIT_SECONDS:
-                return Fail(too_long(asked, outcome.request, MAX_WAIT_SECONDS))
-            if asked is not None:
-                return Retry(asked, reason)
-        return Retry(2.0 ** (attempt - 1), reason)
+    def _repeat(self, outcome: Outcome, action: str, attempt: int, handler: Handler) -> Action:
+        others = (other.backoffs for other in self._handlers if other is not handler)
+        waits = [*handler.backoffs, *itertools.chain.from_iterable(others)]
+        return _WAITS.repeat(outcome, attempt, waits, is_rate_limited=action == RATE_LIMITED)
 
     def _error(self, outcome: Outcome, resolution: Resolution, attempt: int) -> EltError:
         if not isinstance(outcome, Response) or not resolution.is_explicit:
@@ -317,19 +277,7 @@ def handlers(component: ErrorHandler | None, config: Mapping[str, Any]) -> list[
         for filter_component in component.response_filters or ()
     ]
     backoffs = [backoff(strategy, config) for strategy in component.backoff_strategies or ()]
-    return [Handler(filters, backoffs, _retries(component, config))]
-
-
-def _retries(component: components.DefaultErrorHandler, config: Mapping[str, Any]) -> int:
-    template = component.max_retries
-    retries = (
-        template.evaluate_or(MAX_RETRIES, {"config": config})
-        if isinstance(template, Template)
-        else template
-    )
-    try:
-        return MAX_RETRIES if retries is None else max(0, int(retries))
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"{component.place}.max_retries is not a number", guidance="write a whole number"
-        ) from None
+    retries, place = component.max_retries, f"{component.place}.max_retries"
+    if isinstance(retries, Template):
+        retries = retries.evaluate_or(MAX_RETRIES, {"config": config})
+    return [Handler(filters, backoffs, max(0, int(read_number(retries, config, place))))]

@@ -7,7 +7,7 @@ from typing import Any
 
 from connectors.declarative.manifest import components
 from connectors.declarative.requests.decoding.decoders import Decoder, FileBody, decoder
-from connectors.declarative.requests.decoding.parsers import csv_rows, gunzipped, without_nulls
+from connectors.declarative.requests.decoding.parsers import csv_rows, gunzipped
 from connectors.declarative.requests.environment import Environment
 from connectors.declarative.requests.expressions import whole_number
 from connectors.declarative.requests.jobs.retriever import (
@@ -105,7 +105,7 @@ def _download(
     decodes, extractor = decoder(component.download_decoder), component.download_extractor
     if isinstance(extractor, components.ResponseToFileExtractor):
         nulls = EMPTY_CELLS if extractor.preserve_na_values else NULL_CELLS
-        decodes = FileBody(gunzipped(without_nulls(csv_rows("utf-8", ",", nulls))))
+        decodes = FileBody(gunzipped(csv_rows("utf-8", ",", nulls, drops_null_bytes=True)))
         extractor = None
     if extractor is None:
         extractor = components.DpathExtractor(place=component.place, field_path=())
@@ -129,7 +129,5 @@ def _number(
     component: components.AsyncRetriever, field: str, config: Mapping[str, Any], default: int
 ) -> int:
     """Return a whole number of at least 1; the default if the manifest does not have it."""
-    template = getattr(component, field)
-    if template in (None, "", 0):
-        return default
-    return whole_number(template, config, f"{component.place}.{field}")
+    written = getattr(component, field) or default
+    return whole_number(written, config, f"{component.place}.{field}", least=min(1, default))

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from connectors.declarative.requests.decoding.json_body import number
 from connectors.sdk.encoding import encode
+from elt_assets.protocol.airbyte.json_schema import local
 
 Convert = Callable[[Any], Any]
 """Returns a value in its type; the value itself if it cannot be cast."""
@@ -107,16 +109,19 @@ class _Compiler:
     def _resolved(self, reference: Any) -> Any:
         """Return the schema to which a local reference leads; None if there is none."""
         for _ in range(MAX_REFERENCES):
-            if not (isinstance(reference, str) and reference.startswith("#")):
-                return None
-            target: Any = self._root
-            for part in filter(None, reference[1:].split("/")):
-                name = part.replace("~1", "/").replace("~0", "~")
-                target = target.get(name) if isinstance(target, Mapping) else None
+            target = find_definition(self._root, str(reference))
             if not (isinstance(target, Mapping) and "$ref" in target):
                 return target
             reference = target["$ref"]
         return None
+
+
+def find_definition(root: Mapping[str, Any], reference: str) -> Any:
+    """Return the part of a schema that a local reference names; None if there is none. As in the CDK, the
+    pointer need not begin with a slash."""
+    address, mark, pointer = reference.partition("#")
+    pointer = pointer.strip("/")
+    return None if address or not mark else local(root, f"#/{pointer}" if pointer else "#")
 
 
 def _chain(steps: list[Convert]) -> Convert:
@@ -166,13 +171,9 @@ def _number(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        number = float(value)
-        exact = Decimal(value.strip())
+        return number(value.strip()) if math.isfinite(float(value)) else value
     except (ValueError, InvalidOperation):
         return value
-    if not math.isfinite(number):
-        return value
-    return number if Decimal(repr(number)) == exact else exact
 
 
 def _integer(value: Any) -> Any:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from connectors.declarative import paths
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import Decoder
 from connectors.declarative.requests.expressions import Variables, is_of
 from connectors.declarative.requests.failures.policy import may_lack_records
-from connectors.declarative.requests.records import paths
 from connectors.declarative.requests.records.normalization import Convert, normalizer
 from connectors.declarative.requests.records.transformations import Transform, transformation
 from connectors.sdk.http.body import kind
@@ -49,18 +49,18 @@ class Extractor:
         Raises:
             SystemFailure: the response explains an error in its place.
         """
-        records = self._find(values)
-        if records is not None:
-            return records
-        is_error = any(isinstance(body, dict) and any(map(body.get, _ERRORS)) for body in values)
-        if is_error and not may_lack_records(response):
-            raise SystemFailure(
-                f"{place(response.request)} answered with an error in place of records "
-                f"({response.status_code}): {excerpt(response)}",
-                guidance="see what the API says; if it means that there are no records, add an "
-                "HttpResponseFilter with the action IGNORE to the manifest",
-            )
-        return []
+        if not self._path and not any(type(value) is list for value in values):
+            return [value for value in values if value]
+        contents = [self._find(value) for value in values]
+        if self._path and all(content is None for content in contents):
+            self._check_error(values, response)
+        records: list[Any] = []
+        for content in contents:
+            if isinstance(content, list):
+                records.extend(content)
+            elif content:
+                records.append(content)
+        return records
 
     def records(self, values: list[Any], response: Response) -> list[Any]:
         """Return the records in some values of a response.
@@ -77,35 +77,13 @@ class Extractor:
                 )
         return records
 
-    def _find(self, values: list[Any]) -> list[Any] | None:
-        """Return the records in some values of a response; None if the place of the records is missing."""
-        if len(values) == 1 and self._is_plain and type(values[0]) is dict:
-            return self._find_in_object(values[0])
-        if not self._path and not any(type(value) is list for value in values):
-            return [value for value in values if value]
-        return [record for value in values for record in self._of(value)]
-
-    def _find_in_object(self, body: dict[str, Any]) -> list[Any] | None:
-        """Return the records in a JSON object, which is what most responses are."""
-        content = paths.value_at_names(body, self._path)
-        if type(content) is list:
-            return list(content)
-        if content is paths.MISSING or content is None:
-            return None
-        return [content] if content else []
-
-    def _of(self, value: Any) -> list[Any]:
-        if not self._path:
-            values = value
-        elif paths.ANY in self._path:
-            values = paths.values_at(value, self._path)
-        else:
-            values = self._single(value)
-        if isinstance(values, list):
-            return values
-        return [values] if values else []
-
-    def _single(self, value: Any) -> Any:
+    def _find(self, value: Any) -> Any:
+        """Return what is at the path of a value; None if nothing is there."""
+        if self._is_plain:
+            content = paths.value_at_names(value, self._path)
+            return None if content is paths.MISSING else content
+        if paths.ANY in self._path:
+            return paths.values_at(value, self._path)
         try:
             return paths.value_at(value, self._path)
         except paths.AmbiguousPath:
@@ -113,6 +91,17 @@ class Extractor:
                 f"the path {'.'.join(self._path)!r} of the records matches several values",
                 guidance=f"correct {self.place}; the part '*' alone may match several",
             ) from None
+
+    def _check_error(self, values: list[Any], response: Response) -> None:
+        """Check that values without the path do not explain an error."""
+        is_error = any(isinstance(body, dict) and any(map(body.get, _ERRORS)) for body in values)
+        if is_error and not may_lack_records(response):
+            raise SystemFailure(
+                f"{place(response.request)} answered with an error in place of records "
+                f"({response.status_code}): {excerpt(response)}",
+                guidance="see what the API says; if it means that there are no records, add an "
+                "HttpResponseFilter with the action IGNORE to the manifest",
+            )
 
 
 _RECORD = frozenset({"record"})

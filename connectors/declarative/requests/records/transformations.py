@@ -12,11 +12,11 @@ from copy import deepcopy
 from functools import singledispatch
 from typing import Any
 
+from connectors.declarative import paths
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.evaluation.literals import types_of
 from connectors.declarative.manifest.template import Template, WrongType
 from connectors.declarative.requests.expressions import is_of, text
-from connectors.declarative.requests.records import paths
 from connectors.sdk.encoding import encode
 from connectors.sdk.items import Record
 from elt_assets.errors import ConfigError, SystemFailure

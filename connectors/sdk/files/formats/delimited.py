@@ -26,7 +26,7 @@ from connectors.sdk.files.formats.file_format import (
 from connectors.sdk.files.formats.quotes import BadQuote, Quotes
 from connectors.sdk.files.options import CsvOptions
 from connectors.sdk.files.read_files import FileVersion
-from connectors.sdk.files.rows import FileRows, make_file_error, refuse_compressed, refuse_doubles
+from connectors.sdk.files.rows import FileRows, make_file_error, name_columns, refuse_compressed
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage, find_compression
 from connectors.sdk.files.texts import cast_texts, infer_kinds, json_value
@@ -211,7 +211,9 @@ class _Head:
             self.skipped_lines += self._header_lines
         else:
             self._rows = chain([first], self._rows)
-        self.names = self._name(first)
+        self.names = name_columns(
+            self.file, first, self.format.options, is_counted=self.format.options.header
+        )
 
     def _parse(self, text: str, is_cut: bool) -> bool:
         """Find the first row; return whether it is whole: a line follows it, or the file ends."""
@@ -266,27 +268,6 @@ class _Head:
             raise self.format.describe_encoding(str(error), self.file) from None
         return text.removeprefix("\ufeff"), is_cut
 
-    def _name(self, first: Sequence[str]) -> list[str]:
-        chosen = self.format.options.columns
-        if chosen is None:
-            has_header = self.format.options.header
-            chosen = [
-                (text if has_header else "") or f"column_{number}"
-                for number, text in enumerate(first, 1)
-            ]
-        elif self.format.options.header and len(chosen) != len(first):
-            raise make_file_error(
-                self.file,
-                f"its header has {len(first)} columns, and `columns` {len(chosen)}",
-                "correct `csv.columns`, or `csv.delimiter`",
-            )
-        refuse_doubles(
-            self.file,
-            chosen,
-            "name the columns with `csv.columns`; without a header, set `csv.header: false`",
-        )
-        return chosen
-
 
 @dataclass(frozen=True)
 class _RowConverter:
@@ -303,9 +284,8 @@ class _RowConverter:
             cast_texts(column, self.kinds.get(name, "string"), nulls)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
-        masks = [cast.misfits for cast in casts if cast.misfits is not None]
-        values = [cast.values for cast in casts]
-        clean = pa.RecordBatch.from_arrays(values, names=batch.schema.names)
+        masks = [np.asarray(misfits) for _, misfits in casts if misfits is not None]
+        clean = pa.RecordBatch.from_arrays([v for v, _ in casts], names=batch.schema.names)
         if not masks:
             yield self.rows.complete(clean)
             return

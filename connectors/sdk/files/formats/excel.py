@@ -6,23 +6,30 @@ lake records that it becomes null. It says nothing of the type of its column.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from importlib.util import find_spec
 from itertools import chain, islice
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
+import msgspec
 import pyarrow as pa
 
 from connectors.sdk.encoding import encode
 from connectors.sdk.files.formats.file_format import SAMPLE_ROWS, FilePart, estimate_rows
-from connectors.sdk.files.formats.workbooks import read_sheet
 from connectors.sdk.files.options import ExcelOptions
 from connectors.sdk.files.read_files import FileVersion
-from connectors.sdk.files.rows import FileRows, make_file_error, refuse_doubles
+from connectors.sdk.files.rows import FileRows, make_file_error, name_columns
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage
+from elt_assets.errors import ConfigError
 
 _BATCH_ROWS = 10_000
 _EXACT = 1 << 53
@@ -34,6 +41,9 @@ _KINDS = {
     "error": None,
 }
 """The types of cells that are a list of their type and their text."""
+_PROGRAM = Path(__file__).with_name("workbook_program.py")
+_LENGTH_BYTES = 4
+_CHUNK = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -81,21 +91,8 @@ class Excel:
         first = next(cells, None)
         if first is None:
             return [], iter(())
-        return self._name(file, first), cells if self.options.header else chain([first], cells)
-
-    def _name(self, file: FileVersion, first: Sequence[Any]) -> list[str]:
-        names = self.options.columns
-        if names is None:
-            texts = [_text(cell) if self.options.header else "" for cell in first]
-            names = [text or f"column_{number}" for number, text in enumerate(texts, 1)]
-        elif len(names) != len(first):
-            raise make_file_error(
-                file,
-                f"its sheet has {len(first)} columns, and `columns` {len(names)}",
-                "correct `excel.columns`",
-            )
-        refuse_doubles(file, names, "name them with `excel.columns`")
-        return names
+        names = name_columns(file, list(map(_text, first)), self.options, is_counted=True)
+        return names, cells if self.options.header else chain([first], cells)
 
 
 def _kind_of(value: Any) -> str | None:
@@ -134,3 +131,74 @@ def _text(value: Any) -> str:
         text = format(Decimal(repr(value)), "f")
         return text.removesuffix(".0") if value else "0"
     return str(value)
+
+
+def read_sheet(
+    storage: Storage, file: FileVersion, sheet: str | int, skip_rows: int
+) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a sheet. A time, or an error, is a list of its type and its text.
+
+    Raises:
+        ConfigError: it is no workbook, has no such sheet, or takes too much memory.
+    """
+    if find_spec("python_calamine") is None:
+        raise ConfigError(
+            "workbooks cannot be read: python-calamine is not installed",
+            guidance='run `pip install "elt-assets[excel]"`, also on the machines of a cluster',
+        )
+    if file.size > storage.megabytes << 20:
+        raise MemoryError
+    options = {"sheet": sheet, "skip_rows": skip_rows, "megabytes": storage.megabytes}
+    with _start() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(options).encode() + b"\n")
+            with storage.open_file(file) as source:
+                while chunk := source.read(_CHUNK):
+                    process.stdin.write(chunk)
+            process.stdin.close()
+        with closing(_read_answers(process.stdout, storage.megabytes << 20)) as answers:
+            for answer in answers:
+                yield from _read_rows(file, sheet, answer)
+
+
+def _read_rows(file: FileVersion, sheet: str | int, answer: Any) -> Sequence[Sequence[Any]]:
+    if "problem" in answer:
+        raise make_file_error(file, answer["problem"], "replace it, or exclude it")
+    if "sheets" in answer:
+        names = ", ".join(answer["sheets"])
+        raise make_file_error(
+            file, f"it has no sheet {sheet!r}, only {names}", "correct `excel.sheet`"
+        )
+    rows: Sequence[Sequence[Any]] = answer["rows"]
+    return rows
+
+
+@contextmanager
+def _start() -> Iterator[subprocess.Popen[bytes]]:
+    """Start the program; it ends with the context."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, str(_PROGRAM)], **pipes) as process:  # type: ignore[call-overload]
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _read_answers(output: IO[bytes], most: int) -> Generator[Any, None, None]:
+    """Yield the answers of the program.
+
+    Raises:
+        MemoryError: the program ended before it had read the sheet, which it does if it gets no memory.
+    """
+    while True:
+        length = int.from_bytes(head := output.read(_LENGTH_BYTES), "big")
+        if len(head) < _LENGTH_BYTES or length > most:
+            raise MemoryError
+        if not length:
+            return
+        data = output.read(length)
+        if len(data) < length:
+            raise MemoryError
+        yield msgspec.msgpack.decode(data)

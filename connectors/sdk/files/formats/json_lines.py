@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw
 
 from connectors.sdk.arrow_records import make_json_rows
@@ -19,7 +21,6 @@ from connectors.sdk.files.formats.file_format import (
     FilePart,
     estimate_rows,
 )
-from connectors.sdk.files.formats.json_blocks import join_objects
 from connectors.sdk.files.options import JsonLinesOptions
 from connectors.sdk.files.read_files import FileVersion
 from connectors.sdk.files.rows import FileRows, make_file_error, refuse_compressed
@@ -31,6 +32,7 @@ _MAX_LINE = 256 << 20
 _ROW_BYTES = 200
 _DECODE_LINES = msgspec.json.Decoder(Raw).decode_lines
 _DECODE = msgspec.json.Decoder(Raw).decode
+_BREAK, _OPEN, _QUOTE, _CLOSE = b'\n{"}'
 
 
 @dataclass(frozen=True)
@@ -265,3 +267,31 @@ def _count_lines(source: Any, first: int) -> int:
         left -= len(data)
     source.seek(place)
     return count + 1 if first else 0
+
+
+def join_objects(block: bytes, head: bytes) -> pa.Array | None:
+    """Return the objects of a block of lines as bytes, each with `head` in place of its opening brace.
+
+    A line must be an object with a field, and have nothing around it: `{"` at its begin and `}` at its end.
+    That is enough, since the block is valid: a text has no line break, and elsewhere in JSON no `{` follows a
+    `}`. So a line break between the two is in no value.
+
+    Args:
+        block: as many values in JSON as lines, each with its end.
+
+    Returns:
+        None if a line looks different.
+    """
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == _BREAK)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    if not np.all(data[starts] == _OPEN) or not np.all(data[starts + 1] == _QUOTE):
+        return None
+    if not np.all(data[ends - 1] == _CLOSE):
+        return None
+    # Of each line, the parts are the brace, the rest, and the line break.
+    offsets = np.append(np.stack([starts, starts + 1, ends], axis=1).ravel(), len(block))
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(block)]
+    parts = pa.Array.from_buffers(pa.binary(), 3 * len(starts), buffers)
+    rests = parts.take(pa.array(np.arange(1, len(parts), 3)))
+    return pc.binary_join_element_wise(pa.scalar(head), rests, pa.scalar(b""))

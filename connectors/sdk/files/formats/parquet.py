@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from connectors.sdk.arrow_records import list_values
+from connectors.sdk.columns.conversion import shorten_singles
+from connectors.sdk.columns.types import BIG_DECIMAL
 from connectors.sdk.encoding import encode
 from connectors.sdk.files.formats.file_format import PART_BYTES, FilePart, estimate_rows
 from connectors.sdk.files.read_files import FileVersion
@@ -22,7 +23,6 @@ _BATCH_ROWS = 1 << 16
 _GROUP_BYTES = PART_BYTES // 2
 """About the bytes, compressed, of the row groups of a part."""
 _BATCH_BYTES, _BUFFER_BYTES = 16 << 20, 4 << 20
-_MAX_DIGITS, _MAX_SCALE = 29, 9
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 
 
@@ -111,10 +111,11 @@ def _name_of(kind: pa.DataType) -> str:
 
 
 def _is_exact_decimal(kind: pa.DataType) -> bool:
+    if not pa.types.is_decimal(kind) or kind.scale < 0:
+        return False
+    whole = kind.precision - kind.scale
     return bool(
-        pa.types.is_decimal(kind)
-        and 0 <= kind.scale <= _MAX_SCALE
-        and kind.precision - kind.scale <= _MAX_DIGITS
+        kind.scale <= BIG_DECIMAL.places and whole <= BIG_DECIMAL.digits - BIG_DECIMAL.places
     )
 
 
@@ -187,9 +188,7 @@ def _convert_decimals(column: pa.Array) -> pa.Array:
 
 def _convert_floats(column: pa.Array) -> pa.Array:
     """Return floats of 32 bits as doubles with the same shortest text: 0.1, and not 0.10000000149011612."""
-    if pa.types.is_float16(column.type):
-        column = column.cast(pa.float32())
-    return column.cast(pa.string()).cast(pa.float64())
+    return shorten_singles(column.cast(pa.float32()))
 
 
 def _convert_durations(column: pa.Array) -> pa.Array:
@@ -225,16 +224,7 @@ def _json_values(column: pa.Array) -> list[Any]:
         return _json_objects(column)
     if pa.types.is_map(kind) or _is_list(kind):
         return _json_lists(column)
-    column = _convert_column(column)
-    if pa.types.is_temporal(column.type):
-        texts = column.cast(pa.string())
-        if pa.types.is_timestamp(column.type):
-            texts = pc.replace_substring(texts, " ", "T")
-        return list(texts.to_pylist())
-    values = column.to_pylist()
-    if _is_binary(column.type):
-        return [None if value is None else base64.b64encode(value).decode() for value in values]
-    return list(values)
+    return list_values(_convert_column(column))
 
 
 def _json_objects(column: pa.Array) -> list[Any]:

@@ -133,7 +133,7 @@ class Api:
         return Cursors(self.config, self.pages)
 
     def pages(self, of: Any, each: Slice, options: Sequence[Option]) -> Iterator[Page]:
-        self.requests.append((of.name, {".".join(o.path): o.value for o in options}))
+        self.requests.append((of.name, {o.place.name: o.value for o in options}))
         yield from self.answer(of.name, each, options)
 
     def begin(self, of: Any, state: State | None = None) -> Progress:
@@ -194,7 +194,7 @@ def intervals(progress: Progress) -> list[tuple[Any, ...]]:
 
 def url(base: str, options: Iterable[Option]) -> str:
     """Return a URL with the options in its query, unescaped where a URL allows it."""
-    pairs = (f"{'.'.join(each.path)}={quote(str(each.value), safe=':-')}" for each in options)
+    pairs = (f"{each.place.name}={quote(str(each.value), safe=':-')}" for each in options)
     return f"{base}?{'&'.join(pairs)}"
 
 

@@ -10,6 +10,7 @@ from connectors.declarative.cursors.cursor import Page
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
+from connectors.sdk.http.places import Place
 from elt_assets.errors import ConfigError
 from tests.connectors.declarative.cursors.support import Api, Read, listed, made, option, stream
 
@@ -97,4 +98,4 @@ def test_options_have_the_value_as_a_number() -> None:
         stream(sync=counted(start_value_option=option("after", "body_json")))
     )
     (each,) = progress.slices()
-    assert progress.options(each) == [Option("body_json", ("after",), 0)]
+    assert progress.options(each) == [Option(Place("json", ("after",)), 0)]

@@ -14,6 +14,7 @@ from connectors.declarative.cursors.datetime_cursor import DatetimeCursor
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
+from connectors.sdk.http.places import Place
 from elt_assets.errors import ConfigError
 from tests.connectors.declarative.cursors.support import (
     NOW,
@@ -149,15 +150,6 @@ def test_a_step_beyond_all_dates_leaves_the_period_whole() -> None:
     assert len(intervals(begin(step="P9999Y", cursor_granularity="PT1S"))) == 1
 
 
-def test_a_daily_cursor_reads_each_day_once() -> None:
-    found = intervals(begin({"updated_at": "2024-01-28"}, **DAILY, end_datetime="2024-01-31"))
-    assert found == [
-        ("2024-01-28", "2024-01-28"),
-        ("2024-01-29", "2024-01-29"),
-        ("2024-01-30", "2024-01-31"),
-    ]
-
-
 def test_the_interval_has_the_names_that_the_cursor_gives() -> None:
     names = {"partition_field_start": "from", "partition_field_end": "{{ 'to' }}"}
     with at(NOW):
@@ -220,20 +212,6 @@ def test_months_of_the_clamping_are_whole() -> None:
 
 
 # --- states ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("values", "state"),
-    [
-        (["2024-01-05T00:00:00Z"], "2024-01-31T12:00:00Z"),
-        ([], "2024-01-31T12:00:00Z"),
-        (["2024-01-31T12:00:00Z"], "2024-01-31T12:00:00Z"),
-        (["2024-02-15T00:00:00Z"], "2024-01-31T12:00:00Z"),
-    ],
-)
-def test_the_state_is_the_end_of_the_interval(values: list[str], state: str) -> None:
-    """A record of the future does not move it further: nothing before that record was read."""
-    assert read(values).state == {"updated_at": state}
 
 
 def test_a_record_after_the_end_moves_the_state_up_to_now() -> None:
@@ -379,20 +357,6 @@ def test_a_lookback_that_gives_nothing_is_none() -> None:
     assert intervals(found)[0][0] == "2024-01-20T00:00:00Z"
 
 
-def test_slices_may_be_closed_in_any_order() -> None:
-    with at(NOW):
-        progress = begin(step="P10D", cursor_granularity="PT1S")
-        one, two, three, four = progress.slices()
-    for each, state in [
-        (three, None),
-        (one, "2024-01-10T23:59:59Z"),
-        (four, "2024-01-10T23:59:59Z"),
-        (two, "2024-01-31T12:00:00Z"),
-    ]:
-        progress.close(each)
-        assert progress.state().get("updated_at") == state
-
-
 def test_before_a_slice_was_closed_the_state_is_the_one_of_the_read_before() -> None:
     assert begin().state() == {}
     assert begin({"updated_at": "2024-01-02"}).state() == {"updated_at": "2024-01-02"}
@@ -419,22 +383,6 @@ def test_a_state_is_parsed_in_the_format_in_which_it_is_written() -> None:
         "start_datetime": "19700102",
     }
     assert intervals(begin({"updated_at": "20240120"}, **fields)) == [("20240120", "20240131")]
-
-
-def test_a_zone_that_is_written_out_in_the_format_is_that_of_requests() -> None:
-    """The value is text in states, as for the Airbyte CDK: a state of this engine skips nothing."""
-    fields = {
-        "datetime_format": "%Y-%m-%dT%H:%M:%S-08:00",
-        "cursor_datetime_formats": ("%Y-%m-%dT%H:%M:%S%z",),
-        "start_datetime": min_max("2024-01-01T00:00:00Z", datetime_format=SECONDS),
-    }
-    done = read(["2024-01-31T03:00:00-08:00"], **fields)
-    assert [tuple(each.interval.values()) for each in done.slices] == [
-        ("2023-12-31T16:00:00-08:00", "2024-01-31T04:00:00-08:00")
-    ]
-    assert done.state == {"updated_at": "2024-01-31T12:00:00-08:00"}
-    again = begin(done.state, **fields)
-    assert intervals(again) == [("2024-01-31T04:00:00-08:00", "2024-01-31T04:00:00-08:00")]
 
 
 def test_a_state_that_is_no_date_time_is_an_error_that_names_it() -> None:
@@ -560,20 +508,6 @@ def test_records_without_a_usable_value_are_read_and_counted() -> None:
     )
 
 
-def test_a_client_side_cursor_leaves_out_what_is_not_within_the_period() -> None:
-    values = [
-        "2024-01-09T23:59:59Z",
-        "2024-01-10T00:00:00Z",
-        None,
-        "2024-01-31T12:00:00Z",
-        "2024-01-31T12:00:01Z",
-    ]
-    state = {"updated_at": "2024-01-10T00:00:00Z"}
-    done = read(values, state, is_client_side_incremental=True)
-    assert [record["updated_at"] for record in done.records] == values[1:4]
-    assert read(values, state).records != done.records
-
-
 def test_a_client_side_cursor_looks_back() -> None:
     values = ["2024-01-04T00:00:00Z", "2024-01-05T00:00:00Z"]
     state = {"updated_at": "2024-01-10T00:00:00Z"}
@@ -682,7 +616,7 @@ def test_the_interval_may_be_put_into_a_nested_field_of_a_body() -> None:
     progress = begin(config={"name": "changed"}, **places)
     (each,) = progress.slices()
     (found,) = progress.options(each)
-    assert found == Option("body_json", ("filter", "changed", "after"), "2024-01-01T00:00:00Z")
+    assert found == Option(Place("json", ("filter", "changed", "after")), "2024-01-01T00:00:00Z")
 
 
 @pytest.mark.parametrize(
@@ -802,17 +736,6 @@ def test_users_choose_the_cursor_field_only_where_the_manifest_lets_them() -> No
 # --- intervals that are read alone ----------------------------------------------------------------
 
 
-def test_the_intervals_of_a_stream_are_listed_by_their_starts() -> None:
-    fields = {**DAILY, "start_datetime": "2024-01-29"}
-    with at(NOW):
-        cursor = Api(nothing).cursors.get(stream(sync=dated(**fields)))
-        assert list(cursor.contexts() or ()) == [
-            {"start_time": "2024-01-29"},
-            {"start_time": "2024-01-30"},
-            {"start_time": "2024-01-31"},
-        ]
-
-
 def list_starts(
     now: str, start: Any, config: dict[str, Any] | None = None, **fields: Any
 ) -> list[Any]:
@@ -908,21 +831,6 @@ def test_a_stream_without_steps_has_no_intervals_to_list() -> None:
     assert cursors.get(stream(sync=dated())).contexts() is None
     assert cursors.get(stream(sync=dated(**DAILY, is_data_feed=True))).contexts() is None
     assert cursors.get(stream()).contexts() is None
-
-
-def test_listed_intervals_are_read_alone_and_do_not_move_the_state() -> None:
-    fields = {"step": "P10D", "cursor_granularity": "PT1S"}
-    sync = stream(sync=dated(**fields))
-    contexts = [{"start_time": "2024-01-11T00:00:00Z"}, {"start_time": "2024-01-31T00:00:00Z"}]
-    with at(NOW):
-        done = Api(nothing).read(sync, {"updated_at": "2024-01-02T00:00:00Z"}, contexts)
-    assert [tuple(each.interval.values()) for each in done.slices] == [
-        ("2024-01-11T00:00:00Z", "2024-01-20T23:59:59Z"),
-        ("2024-01-31T00:00:00Z", "2024-01-31T12:00:00Z"),
-    ]
-    assert done.state == {"updated_at": "2024-01-02T00:00:00Z"}
-    with at(NOW):
-        assert Api(nothing).read(sync, {}, contexts).state == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from connectors.declarative.cursors.times.formats import DatetimeFormat
 from connectors.declarative.cursors.times.intervals import Clamp, Coverage, Interval, Splitter
-from connectors.sdk.durations import parse_duration
+from connectors.sdk.times import parse_duration
 from tests.connectors.declarative.cursors.support import moment
 
 pytestmark = pytest.mark.unit

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from connectors.declarative.cursors.cursor import Page
 from connectors.declarative.cursors.slices import Slice
 from connectors.declarative.cursors.times.formats import DatetimeFormat
-from connectors.sdk.durations import parse_duration
+from connectors.sdk.times import parse_duration
 from tests.connectors.declarative.cursors.support import Api, at, dated, stream
 from tests.support.examples import examples
 

@@ -14,7 +14,7 @@ from connectors.declarative.manifest.dates import (
     parse_datetime,
     parse_iso,
 )
-from connectors.sdk.durations import Duration, parse_duration
+from connectors.sdk.times import Duration, parse_duration
 
 moments = st.datetimes(
     min_value=datetime(1000, 1, 1),  # noqa: DTZ001 - the zone is added

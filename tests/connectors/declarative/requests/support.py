@@ -15,7 +15,10 @@ from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
 from connectors.declarative.manifest.builder import Builder
 from connectors.declarative.manifest.report import Report
-from connectors.declarative.requests import Budget, Environment, Retriever, build_retriever
+from connectors.declarative.requests.budgets import Budget
+from connectors.declarative.requests.building import build_retriever
+from connectors.declarative.requests.environment import Environment
+from connectors.declarative.requests.retriever import Retriever
 from connectors.sdk.http.connections import Connections
 from connectors.sdk.items import Record
 from elt_assets.errors import EltError

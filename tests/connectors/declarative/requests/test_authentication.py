@@ -269,13 +269,6 @@ def test_a_filter_can_renew_a_token(reading: Reading, tokens: TokenApi) -> None:
     ]
 
 
-def test_a_token_is_replaced_when_it_expires(reading: Reading, tokens: TokenApi) -> None:
-    tokens.answer["expires_in"] = 0
-    reading.records(OAUTH)
-    reading.records(OAUTH)
-    assert tokens.issued == 2
-
-
 def test_a_token_that_expires_between_two_pages_is_replaced(
     reading: Reading, tokens: TokenApi
 ) -> None:

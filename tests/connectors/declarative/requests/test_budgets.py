@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from connectors.declarative.manifest import clock, components
-from connectors.declarative.requests.budgets import FixedWindow, Matcher, MovingWindow
+from connectors.declarative.requests.budgets import Matcher
 from connectors.sdk.http.messages import Request
 from connectors.sdk.reports import RATE_LIMITED
 from elt_assets.errors import ConfigError
@@ -105,40 +103,6 @@ def test_a_matcher_needs_all_that_it_names(written: str, matches: bool) -> None:
     matcher = Matcher(component(components.HttpRequestRegexMatcher, written), {})
     request = Request("GET", "https://api.example/v1/orders/?a=1&b=2", headers={"X-A": "b"})
     assert matcher(request) is matches
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 20)), min_size=1, max_size=3),
-    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 2)), max_size=40),
-)
-def test_a_moving_window_never_has_more_calls_than_its_limits(
-    rates: list[tuple[int, int]], calls: list[tuple[int, int]]
-) -> None:
-    rates = [(limit + 2, seconds) for limit, seconds in rates]
-    time = Time()
-    window = MovingWindow((), [(limit, float(seconds)) for limit, seconds in rates], time)
-    sent: list[float] = []
-    for gap, weight in calls:
-        time.now += gap / 10
-        sent += [time.now + window.reserve(weight)] * weight
-    assert sent == sorted(sent)
-    for limit, seconds in rates:
-        for first, last in zip(sent, sent[limit:], strict=False):
-            assert last - first >= seconds - 1e-9
-
-
-@given(st.integers(1, 5), st.lists(st.integers(0, 40), max_size=30))
-def test_a_fixed_window_never_has_more_calls_than_its_limit(limit: int, gaps: list[int]) -> None:
-    time = Time()
-    window = FixedWindow((), limit, 10.0, time)
-    sent = []
-    for gap in gaps:
-        time.now += gap / 4
-        sent.append(time.now + window.reserve(1))
-    for first, last in zip(sent, sent[limit:], strict=False):
-        assert last > first
-    for begin in sent:
-        assert sum(begin <= each < begin + 10 for each in sent) <= 2 * limit
 
 
 def test_a_fixed_window_follows_what_the_api_says(reading: Reading) -> None:

@@ -14,8 +14,10 @@ import yaml
 
 from connectors.declarative.cursors.slices import Option, Slice
 from connectors.declarative.manifest import components
-from connectors.declarative.requests import Retriever, build_retriever
+from connectors.declarative.requests.building import build_retriever
 from connectors.declarative.requests.jobs.retriever import POLL_SECONDS
+from connectors.declarative.requests.retriever import Retriever
+from connectors.sdk.http.places import Place
 from connectors.sdk.items import Record
 from connectors.sdk.reports import FAILED
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
@@ -441,7 +443,7 @@ def test_a_word_cannot_stand_for_two_states(reading: Reading) -> None:
 
 @pytest.mark.parametrize("written", ["polling_job_timeout: -1", "polling_job_timeout: 'soon'"])
 def test_a_time_that_is_none_is_an_error(reading: Reading, written: str) -> None:
-    assert "polling_job_timeout is not a whole number" in error(reading, written).message
+    assert "polling_job_timeout is not a" in error(reading, written).message
 
 
 def test_options_of_a_slice_are_left_to_the_templates(reading: Reading) -> None:
@@ -450,7 +452,7 @@ def test_options_of_a_slice_are_left_to_the_templates(reading: Reading) -> None:
             {"/exports": CREATED, "/exports/j1": ready(reading, "files/a"), "/files/a": [{"id": 1}]}
         )
     )
-    options = [Option("request_parameter", ("since",), "2024-01-01")]
+    options = [Option(Place("params", ("since",)), "2024-01-01")]
     assert list(retriever(reading).pages(Slice(), options)) == [[{"id": 1}]]
     assert not any(request.query for request in reading.api.requests)
 

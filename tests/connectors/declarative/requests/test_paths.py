@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.declarative.requests.records import paths
+from connectors.declarative import paths
 
 NAMES = st.sampled_from(["a", "b", "ab", "0", "1"])
 PARTS = st.sampled_from(["a", "b", "ab", "0", "-1", "*", "a*", "?", "[ab]"])

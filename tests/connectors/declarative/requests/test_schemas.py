@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.declarative.manifest import components
-from connectors.declarative.requests import load_schema, open_schema
+from connectors.declarative.requests.schemas import load_schema, open_schema
 from connectors.sdk.reports import listen_to_warnings
 from elt_assets.errors import ConfigError, SystemFailure
 from tests.connectors.declarative.requests.support import Reading, component

@@ -1,1 +1,0 @@
-"""Authentication of requests, as manifests describe it."""

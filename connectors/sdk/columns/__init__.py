@@ -1,0 +1,1 @@
+"""Columns of sources: one table of their types (`types`), and one conversion to Arrow (`conversion`)."""

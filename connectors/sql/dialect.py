@@ -1,0 +1,244 @@
+"""What a database does in a way of its own: names, parameters, types, and where its tables are listed."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from connectors.sdk.columns.types import (
+    BINARY,
+    BOOL,
+    DATE32,
+    DOUBLE,
+    FLOAT,
+    INT64,
+    JSON,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_UTC,
+    ColumnType,
+    decimal128,
+)
+from connectors.sql.tables import Column, Declaration, Table
+
+Ask = Callable[[str], "Sequence[Sequence[Any]]"]
+"""Runs a query, and returns its rows."""
+_TYPES: Mapping[str, ColumnType | None] = {
+    **dict.fromkeys(
+        ["tinyint", "smallint", "mediumint", "int", "integer", "bigint", "int2", "int4", "int8"],
+        INT64,
+    ),
+    **dict.fromkeys(["utinyint", "usmallint", "uinteger"], INT64),
+    **dict.fromkeys(["ubigint", "hugeint", "uhugeint"], decimal128(38)),
+    **dict.fromkeys(["double", "double precision", "float", "float8"], DOUBLE),
+    **dict.fromkeys(["real", "float4"], FLOAT),
+    **dict.fromkeys(["boolean", "bool"], BOOL),
+    **dict.fromkeys(["binary", "varbinary", "bytea", "blob", "bytes", "image", "raw"], BINARY),
+    **dict.fromkeys(
+        ["char", "character", "varchar", "character varying", "nchar", "nvarchar", "text", "ntext", "clob"],
+        STRING,
+    ),
+    "string": STRING,
+    "date": DATE32,
+    **dict.fromkeys(
+        [
+            "timestamp", "timestamp without time zone", "timestamp_ntz", "timestampntz", "datetime",
+            "datetime2", "smalldatetime", "timestamp_s", "timestamp_ms", "timestamp_ns",
+        ],
+        TIMESTAMP,
+    ),
+    **dict.fromkeys(
+        [
+            "timestamp with time zone", "timestamptz", "timestamp_tz", "timestamp_ltz",
+            "timestamp with local time zone", "datetimeoffset",
+        ],
+        TIMESTAMP_UTC,
+    ),
+    **dict.fromkeys(["json", "jsonb", "variant", "object", "array", "super"], JSON),
+}  # fmt: skip
+_PERMANENT = re.compile(
+    "no such|does not exist|not found|unknown database|password|authentication|access denied|"
+    "permission denied|not a database|unable to open",
+    re.IGNORECASE,
+)
+_DECIMALS = ("decimal", "numeric", "number")
+_UNORDERED = (DOUBLE, FLOAT, BOOL, BINARY, JSON)
+"""Types whose order is not that of their values in the lake, or which have values that are not there."""
+_TABLES = "SELECT table_schema, table_name FROM information_schema.tables"
+_COLUMNS = """
+SELECT table_schema, table_name, column_name, data_type, numeric_precision, numeric_scale, is_nullable
+FROM information_schema.columns ORDER BY ordinal_position
+"""
+_KEYS = """
+SELECT k.table_schema, k.table_name, k.column_name
+FROM information_schema.table_constraints t JOIN information_schema.key_column_usage k
+ON k.constraint_name = t.constraint_name AND k.table_schema = t.table_schema AND k.table_name = t.table_name
+WHERE t.constraint_type = 'PRIMARY KEY' ORDER BY k.ordinal_position
+"""
+_MARKS = {
+    "qmark": "?",
+    "format": "%s",
+    "numeric": ":{0}",
+    "named": ":p{0}",
+    "pyformat": "%(p{0})s",
+    "dollar": "${0}",
+}
+_PERCENT = ("format", "pyformat")
+_SIZES = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_SQLITE_NAMES = {"boolean": BOOL, "bool": BOOL, "date": DATE32, "json": JSON}
+_SQLITE_TIMES = ("datetime", "timestamp")
+_SQLITE_DECIMALS = ("decimal", "numeric")
+_AFFINITIES = {
+    "int": INT64,
+    "char": STRING,
+    "clob": STRING,
+    "text": STRING,
+    "blob": BINARY,
+    "real": DOUBLE,
+    "floa": DOUBLE,
+    "doub": DOUBLE,
+}
+"""What a column prefers, by a part of its type, in the order of SQLite's rules."""
+
+
+class SqlDialect:
+    """A dialect of SQL: by default that of the standard, with the tables in `information_schema`.
+
+    Attributes:
+        paramstyle: how the driver marks parameters, as in the DB-API: `qmark`, `format`, `numeric`, `named`,
+            `pyformat`; or `dollar` ($1).
+        types: types of columns by the name that the database has for one, in lower case and without sizes.
+            Values of other types, and of None, are texts as Python writes them.
+        system_schemas: schemas that are not listed.
+    """
+
+    paramstyle = "qmark"
+    types: Mapping[str, ColumnType | None] = MappingProxyType(_TYPES)
+    system_schemas: Sequence[str] = ("information_schema", "pg_catalog", "pg_toast", "sys")
+
+    def quote(self, name: str) -> str:
+        """Return a name in quotes."""
+        return self.escape('"{}"'.format(name.replace('"', '""')))
+
+    def escape(self, sql: str) -> str:
+        """Return a part of a query whose percent signs are no marks of parameters."""
+        return sql.replace("%", "%%") if self.paramstyle in _PERCENT else sql
+
+    def quote_table(self, table: Table[Any]) -> str:
+        """Return the name of a table in quotes."""
+        return ".".join(map(self.quote, filter(None, (table.schema_name, table.name))))
+
+    def mark(self, number: int) -> str:
+        """Return the mark of a parameter; the first one has the number 1."""
+        return _MARKS[self.paramstyle].format(number)
+
+    def bind(self, query: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Return a query and its parameters, as the driver takes them."""
+        if not values:  # then drivers do not look for marks
+            return (query.replace("%%", "%") if self.paramstyle in _PERCENT else query,)
+        if self.paramstyle in ("named", "pyformat"):
+            return (query, {f"p{number}": value for number, value in enumerate(values, 1)})
+        return (query, list(values))
+
+    def is_permanent(self, error: Exception) -> bool:
+        """Return whether an error of the driver does not go away by itself, also if its class says so."""
+        return _PERMANENT.search(str(error)) is not None
+
+    def skip(self, query: str, rows: int) -> str:
+        """Return a query that gives one row of another one, which is in order, after some rows."""
+        return f"{query} LIMIT 1 OFFSET {rows}"
+
+    def find_type(self, declared: Declaration) -> ColumnType | None:
+        """Return the type of a column; None if the values are texts as Python writes them, without an
+        order."""
+        if declared.type_name in _DECIMALS:
+            return decimal128(declared.digits, declared.places)
+        return self.types.get(declared.type_name)
+
+    def select(self, declared: Declaration, column_type: ColumnType) -> str:
+        """Return the expression that is selected for a column: its name, or a cast if the driver does not
+        give its values exactly."""
+        del column_type
+        return self.quote(declared.name)
+
+    def make_column(self, declared: Declaration) -> Column:
+        """Return a column."""
+        own_type = self.find_type(declared)
+        column_type = own_type or STRING
+        is_ordered = own_type is not None and own_type not in _UNORDERED
+        select = self.select(declared, column_type)
+        return Column(declared.name, column_type, select, declared.is_nullable, is_ordered)
+
+    def list_tables(self, ask: Ask) -> list[Table[Column]]:
+        """Return the tables and views that the user may read."""
+        columns: defaultdict[tuple[str, str], list[Column]] = defaultdict(list)
+        for schema, table, name, type_name, digits, places, nullable in ask(_COLUMNS):
+            declared = Declaration(
+                name,
+                str(type_name).lower().partition("(")[0].strip(),
+                None if digits is None else int(digits),
+                None if places is None else int(places),
+                str(nullable).upper() != "NO",
+            )
+            columns[schema, table].append(self.make_column(declared))
+        keys: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for schema, table, name in ask(_KEYS):
+            keys[schema, table].append(name)
+        return [
+            Table(schema, name, columns[schema, name], keys[schema, name])
+            for schema, name in sorted(map(tuple, ask(_TABLES)))
+            if schema.lower() not in self.system_schemas and columns[schema, name]
+        ]
+
+
+class SqliteDialect(SqlDialect):
+    """The dialect of SQLite: types are what a column prefers, and each value has a type of its own. A value
+    that is not of the column's type is null, and the change is recorded."""
+
+    def quote(self, name: str) -> str:
+        """Return a name in quotes. SQLite takes a name in double quotes that is none for a text."""
+        return "`{}`".format(name.replace("`", "``"))
+
+    def find_type(self, declared: Declaration) -> ColumnType | None:
+        name = declared.type_name
+        if name in _SQLITE_NAMES:
+            return _SQLITE_NAMES[name]
+        if name.startswith(_SQLITE_TIMES):
+            return TIMESTAMP
+        if name in _SQLITE_DECIMALS:
+            return decimal128(declared.digits, declared.places)
+        return next(
+            (column_type for part, column_type in _AFFINITIES.items() if part in name), None
+        )
+
+    def list_tables(self, ask: Ask) -> list[Table[Column]]:
+        names = ask(
+            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
+            "ESCAPE '\\' ORDER BY name"
+        )
+        return [self._describe(ask, str(name)) for (name,) in names]
+
+    def _describe(self, ask: Ask, name: str) -> Table[Column]:
+        rows = ask(f"PRAGMA table_xinfo({self.quote(name)})")
+        key = [str(row[1]) for row in sorted(rows, key=lambda row: int(row[5])) if row[5]]
+        columns = []
+        for _, column, full_type, not_null, _, place, hidden in rows:
+            if hidden == 1:  # of a virtual table
+                continue
+            sizes = _SIZES.search(full_type)
+            digits, places = sizes.groups() if sizes else (None, None)
+            type_name = full_type.lower().partition("(")[0].strip()
+            # Only the number of a row is never null by itself.
+            is_number = place and len(key) == 1 and type_name == "integer"
+            declared = Declaration(
+                str(column),
+                type_name,
+                None if digits is None else int(digits),
+                None if places is None else int(places),
+                not (not_null or is_number),
+            )
+            columns.append(self.make_column(declared))
+        return Table(None, name, columns, key)

@@ -1,0 +1,352 @@
+"""The stream of a table or a view: in full, or by a cursor column, by ranges of a key.
+
+**Ranges.** Each is a SELECT of its own, which sees the table at a time of its own. They meet without a gap,
+and the last one has no end, so
+
+- a row that is there during the whole read, with the same key, is read exactly once;
+- a row that is inserted, changed or deleted meanwhile is read as it was before or after that;
+- a row whose key is changed meanwhile may be read twice, or not at all;
+- rows of different tables, and of different ranges, may be of different times.
+
+They are read in the order of a key, and the state has the end of the last one that is complete, so a read
+goes on after it.
+
+**A cursor.** The upper bound is the greatest value when the read begins: rows that come later are read the
+next time, and so is what changes after that. A row below it that is committed later is lost without a
+look-back: the value of a column does not say when its row was committed.
+
+Others may get the value of the bound itself after the read: rows of the same second, say. The state has their
+number, and the next read has all rows of that value again if there are more or fewer of them. It has them
+also if the value was not older than the present time, in any time zone, since a row may change and get it
+again. So a row may be read twice, and none is lost. The first read has the rows without a value as well.
+
+Two forms of state: `{"cursor", "value", "rows"}` after a read, and in the middle of one its bounds (`low`,
+`high`, `rows`, `is_closed`) and the end of the last range (`after`).
+
+Tests: `tests/connectors/sql/test_reads.py`, `tests/connectors/mysql/test_ranges.py` and `test_cursor.py`
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from connectors.sdk.items import Checkpoint, Estimate, Slice
+from connectors.sdk.slices import Part, SlicedStream
+from connectors.sdk.times import parse_moment
+from connectors.sql.bounds import decode_bound, encode_bound, is_after, is_until, look_back
+from connectors.sql.dialect import SqlDialect
+from connectors.sql.tables import Table
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CONVERSION, _VALUES = "connectors.sdk.columns.conversion", "connectors.sql.values"
+"""The modules are imported with the first batch: pyarrow is slow to import."""
+_PRESENT = dt.timedelta(days=2)
+"""A value that is younger, in some time zone, may come again."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """What the streams of a source share."""
+
+    open: Callable[[str], AbstractContextManager[Any]]
+    """Opens a connection; its argument says what fails if an error comes."""
+    dialect: SqlDialect
+    slice_rows: int
+    """Rows of a table in a slice."""
+    lookback: int
+    """How far below the last value of a cursor late rows are read: seconds, or a number."""
+
+
+@dataclass
+class Where:
+    """The condition of a query. `values`: of its parameters, as bounds."""
+
+    parts: list[str] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({part})" for part in self.parts)
+
+
+class SqlStream(SlicedStream):
+    """The rows of a table. A database may write bounds, count rows and divide a read in a way of its own:
+    these methods take and return SQL."""
+
+    ends_with_state = True
+    """Whether a full refresh has a state at its end."""
+
+    def __init__(self, access: Access, table: Table[Any]):
+        self._access, self.table, self._dialect = access, table, access.dialect
+        self.name, self.namespace = table.name, table.schema_name
+        self.primary_key = tuple(table.primary_key)
+        self.json_schema = table.schema()
+        self.is_resumable = bool(table.key_columns)
+        if any(column.is_ordered for column in table.columns):
+            self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
+
+    def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
+        state = state or {}
+        with self.open() as session:
+            stamp = self.find_stamp(session, state)
+            if configured.sync_mode == INCREMENTAL:
+                read = self._begin(session, self.table.find_cursor(configured), state)
+                key = self.choose_key(read)
+                yield from self._divide(session, key, read, state, stamp)
+                value = read["low"] if read["high"] is None else read["high"]
+                yield Checkpoint({"cursor": read["cursor"], "value": value, "rows": read["rows"]})
+            elif not state.get("is_complete"):
+                yield from self.read_all(session, state, stamp)
+                if self.ends_with_state:
+                    yield Checkpoint({"is_complete": True})
+
+    def read_all(
+        self, session: Any, state: Mapping[str, Any], stamp: Mapping[str, Any]
+    ) -> Iterator[Part]:
+        """Yield the slices of all rows that follow a state, and the states after which another read can go
+        on."""
+        if self.table.rows is not None and "after" not in state:
+            yield Estimate(self.table.rows)
+        yield from self._divide(session, self.table.key_columns, {}, state, stamp)
+
+    def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        convert = import_module(_VALUES).convert_values
+        make_batch = import_module(_CONVERSION).make_batch
+        columns = self.table.columns
+        names = [column.name for column in columns]
+        values = list(map(decode_bound, data["values"]))
+        with self.open() as session:
+            for batch in session.read(self.make_select(data["where"]), values, len(columns)):
+                pairs = zip(batch, columns, strict=True)
+                yield make_batch(names, (convert(part, column.type) for part, column in pairs))
+
+    def has_new_data(
+        self, configured: ConfiguredStream, state: dict[str, Any] | None
+    ) -> bool | None:
+        if configured.sync_mode != INCREMENTAL or not state or state.get("rows") is None:
+            return None
+        cursor = self.table.find_cursor(configured)
+        if state["cursor"] != cursor.name or not self.is_quick(cursor):
+            return None
+        with self.open() as session:
+            return self._find_high(session, cursor, state["value"]) is not None
+
+    def open(self) -> AbstractContextManager[Any]:
+        """Open a connection."""
+        return self._access.open(f"{self.id} cannot be read")
+
+    def make_select(self, where: str) -> str:
+        """Return the query of the rows for which a condition holds; of all if it is empty."""
+        names = ", ".join(column.select for column in self.table.columns)
+        return f"SELECT {names} FROM {self._from(where)}"
+
+    def find_stamp(self, session: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what slices have besides their condition, to know the table again; nothing here."""
+        del session, state
+        return {}
+
+    def make_progress(
+        self, key: Sequence[Any], after: Sequence[Any], stamp: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return what a state has of the last range that is complete."""
+        del key, stamp
+        return {"after": after}
+
+    def choose_key(self, read: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the columns by which an incremental read is divided: no column for one slice, because the
+        first read alone has many rows of each range of the key."""
+        return self.table.key_columns if read["low"] is None else []
+
+    def is_quick(self, cursor: Any) -> bool:
+        """Return whether the server finds the greatest value of a cursor at once."""
+        del cursor
+        return True
+
+    def quote_compared(self, column: Any) -> str:
+        """Return the expression that is compared with an operand, in the order of a key."""
+        return self._dialect.quote(column.name)
+
+    def select_bound(self, column: Any) -> str:
+        """Return the expression whose value becomes a bound."""
+        return self._dialect.quote(column.name)
+
+    def encode_value(self, value: Any) -> Any:
+        """Return a value of `select_bound` as a bound."""
+        return encode_bound(value)
+
+    def write_bound(self, where: Where, column: Any, bound: Any) -> str:
+        """Return the SQL of a bound; it may be a parameter of a condition."""
+        del column
+        where.values.append(bound)
+        return self._dialect.mark(len(where.values))
+
+    def write_start(self, where: Where, column: Any, read: Mapping[str, Any]) -> str:
+        """Return the condition of rows that are new, or that a look-back reads."""
+        sign = ">" if read["is_closed"] else ">="
+        return (
+            f"{self.quote_compared(column)} {sign} {self.write_bound(where, column, read['from'])}"
+        )
+
+    def list_bounds(self, low: Any) -> dict[str, Any]:
+        """Return the bounds of a read that follows the value of a state: where late rows begin."""
+        return {"low": low, "from": look_back(low, self._access.lookback)}
+
+    def is_closed(self, session: Any, cursor: Any, state: Mapping[str, Any]) -> bool:
+        """Return whether the rows with the value of a state are those that were read."""
+        if state.get("rows") is None or self._access.lookback:
+            return False
+        return bool(self.count_rows(session, cursor, state["value"]) == state["rows"])
+
+    def count_rows(self, session: Any, cursor: Any, bound: Any) -> int | None:
+        """Return how many rows have a value of the cursor; None if a row may get it yet, because it is of the
+        present time."""
+        if bound is None or (cursor.type.is_time and not _is_past(decode_bound(bound))):
+            return None
+        where = Where()
+        where.parts.append(
+            f"{self.quote_compared(cursor)} = {self.write_bound(where, cursor, bound)}"
+        )
+        return int(self.ask(session, f"SELECT COUNT(*) FROM {self._from(where)}", where)[0][0])
+
+    def find_hint(self, key: Sequence[Any]) -> str:
+        """Return the hint with which the ends of ranges of a key are looked for."""
+        del key
+        return ""
+
+    def ask(self, session: Any, query: str, where: Where) -> Sequence[Sequence[Any]]:
+        """Return the few rows of a query."""
+        answer: Sequence[Sequence[Any]] = session.ask(query, list(map(decode_bound, where.values)))
+        return answer
+
+    def _from(self, where: Where | str, hint: str = "") -> str:
+        condition = str(where)
+        table = f"{self._dialect.quote_table(self.table)}{hint}"
+        return f"{table} WHERE {condition}" if condition else table
+
+    def _begin(self, session: Any, cursor: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the bounds of a read that follows a state, which is in the middle of one or after one."""
+        if state and state.get("cursor") != cursor.name:
+            raise ConfigError(
+                f"{self.id} cannot be read: the state is that of the cursor {state.get('cursor')!r}, and not "
+                f"of {cursor.name!r}",
+                guidance="write the earlier `cursor_field`, or reset the stream (`elt reset`)",
+            )
+        low = state["low"] if "after" in state else state.get("value")
+        bounds = self.list_bounds(low)
+        names = ("high", "rows", "is_closed")
+        if "after" in state:
+            read = {name: state[name] for name in (*bounds, *names)}
+            return {"cursor": cursor.name, **read}
+        high = self._find_high(session, cursor, low)
+        rows = self.count_rows(session, cursor, low if high is None else high)
+        values = (high, rows, self.is_closed(session, cursor, state))
+        return {"cursor": cursor.name, **bounds, **dict(zip(names, values, strict=True))}
+
+    def _find_high(self, session: Any, cursor: Any, low: Any) -> Any:
+        """Return the greatest value that is greater than another one; None if there is none."""
+        where = Where()
+        if low is not None:
+            where.parts.append(
+                f"{self.quote_compared(cursor)} > {self.write_bound(where, cursor, low)}"
+            )
+        query = f"SELECT MAX({self.select_bound(cursor)}) FROM {self._from(where)}"
+        value = self.ask(session, query, where)[0][0]
+        return None if value is None else self.encode_value(value)
+
+    def _divide(
+        self,
+        session: Any,
+        key: Sequence[Any],
+        read: Mapping[str, Any],
+        state: Mapping[str, Any],
+        stamp: Mapping[str, Any],
+    ) -> Iterator[Part]:
+        """Yield ranges of a key, and the states after them.
+
+        Args:
+            key: its columns; none if all rows are one slice.
+            read: the bounds of the cursor, if there are any.
+        """
+        rows, after = self._access.slice_rows, state.get("after")
+        names = [column.name for column in key]
+        if after is not None and (len(after) != len(names) or state.get("by", names) != names):
+            raise ConfigError(
+                f"{self.id} cannot be read: the key or the index has changed since the read that was "
+                "interrupted",
+                guidance="reset the stream (`elt reset`), so that it is read from the beginning",
+            )
+        while True:
+            until = self._find_end(session, key, read, after) if key else None
+            where = Where()
+            self._add_key(where, key, after, is_after)
+            self._add_key(where, key, until, is_until)
+            self._add_read(where, read)
+            end = "the end" if until is None else ", ".join(map(str, until))
+            data = {"where": str(where), "values": where.values, **stamp}
+            yield Slice(f"up to {end}", data, None if until is None else rows)
+            if until is None:
+                return
+            after = until
+            yield Checkpoint({**read, **self.make_progress(key, after, stamp)})
+
+    def _find_end(
+        self, session: Any, key: Sequence[Any], read: Mapping[str, Any], after: Any
+    ) -> list[Any] | None:
+        """Return the key with which a range ends; None for the last range. The server looks for it in the
+        index alone, while the ranges before it are read."""
+        where = Where()
+        self._add_key(where, key, after, is_after)
+        if [column.name for column in key] == [read.get("cursor")]:
+            self._add_read(where, read)
+        names = ", ".join(map(self.select_bound, key))
+        order = ", ".join(self._dialect.quote(column.name) for column in key)
+        table = self._from(where, self.find_hint(key))
+        query = f"SELECT {names} FROM {table} ORDER BY {order}"
+        ends = self.ask(session, self._dialect.skip(query, self._access.slice_rows - 1), where)
+        return list(map(self.encode_value, ends[0])) if ends else None
+
+    def _add_key(
+        self,
+        where: Where,
+        key: Sequence[Any],
+        bounds: Sequence[Any] | None,
+        compare: Callable[[Sequence[str], Callable[[int], str]], str],
+    ) -> None:
+        """Add the comparison of a key with the end of a range, if there is one."""
+        if bounds is not None:
+            names = list(map(self.quote_compared, key))
+            where.parts.append(compare(names, lambda n: self.write_bound(where, key[n], bounds[n])))
+
+    def _add_read(self, where: Where, read: Mapping[str, Any]) -> None:
+        """Add the condition of the rows between the bounds of a cursor."""
+        if not read:
+            return
+        column = self.table.column(read["cursor"])
+        name, until = self.quote_compared(column), ""
+        if read["low"] is not None:
+            where.parts.append(self.write_start(where, column, read))
+        if read["high"] is not None:
+            until = f"{name} <= {self.write_bound(where, column, read['high'])}"
+        if read["low"] is None:
+            until = f"{until} OR {name} IS NULL" if until else f"{name} IS NULL"
+        if until:
+            where.parts.append(until)
+
+
+def _is_past(value: Any) -> bool:
+    """Return whether a time is past in each time zone. A text that is no time may be of the present."""
+    present = dt.datetime.now(dt.timezone.utc)
+    if isinstance(value, str):
+        value = parse_moment(value)
+    if isinstance(value, dt.datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=dt.timezone.utc)
+        return moment < present - _PRESENT
+    return isinstance(value, dt.date) and value < (present - _PRESENT).date()
