@@ -40,8 +40,9 @@ TEMPLATE_GUIDANCE = (
     "write a name with its attributes, such as {{ stream.name }}, env('NAME', 'default'), or a text in "
     "quotes; docs/dagster.md describes what a template can do"
 )
-_MARKS = re.compile(r"\{[{%#]")
-"""What Dagster may take for the begin of a template."""
+_MARK = "{{"
+_OTHER_MARKS = re.compile(r"\{[%#]")
+"""What Dagster takes for the begin of a statement or a comment; it is text in what is evaluated here."""
 _NAMES = r"(?P<names>[A-Za-z_]\w*(?:\.\w+)*)"
 _NAMED = re.compile(rf"\{{\{{\s*{_NAMES}\s*\}}\}}")
 _TEMPLATE = re.compile(
@@ -96,8 +97,8 @@ def _describe(text: str, place: str, error: TemplateError) -> str:
 
 
 def has_template(value: Any) -> bool:
-    """Return whether a value is a text with a template, or with what Dagster may take for one."""
-    return isinstance(value, str) and _MARKS.search(value) is not None
+    """Return whether a value is a text with a template."""
+    return isinstance(value, str) and _MARK in value
 
 
 def _cut(text: str) -> Iterator[str | re.Match[str]]:
@@ -110,12 +111,12 @@ def _cut(text: str) -> Iterator[str | re.Match[str]]:
         raise TemplateError(f"it has more than {_MAX_LENGTH:,} characters")
     end = 0
     # Dagster's reader takes the first two braces too: of `{{{`, not the last two.
-    while mark := _MARKS.search(text, end):
-        match = _TEMPLATE.match(text, mark.start())
+    while (start := text.find(_MARK, end)) >= 0:
+        match = _TEMPLATE.match(text, start)
         if match is None:
             raise TemplateError("it is no name, no env('NAME', 'default') and no text in quotes")
-        if match.start() > end:
-            yield text[end : match.start()]
+        if start > end:
+            yield text[end:start]
         yield match
         end = match.end()
     if end < len(text) or not text:
@@ -249,21 +250,23 @@ def check_post_processing(value: Any, file: Path, place: str = "post_processing"
     elif isinstance(value, list):
         for number, part in enumerate(value):
             check_post_processing(part, file, f"{place}.{number}")
-    elif has_template(value):
+    elif isinstance(value, str):
         try:
             for part in _cut(value):
-                _refuse_secrets(part)
+                _refuse_code(part)
         except TemplateError as error:
             raise ConfigError(
                 _describe(value, f"{file}: {place}", error), guidance=TEMPLATE_GUIDANCE
             ) from None
 
 
-def _refuse_secrets(part: str | re.Match[str]) -> None:
-    """Refuse a template that Dagster evaluates, if it reads a credential or what is not public."""
-    if isinstance(part, str) or part["text"] is not None:
-        return
-    if (variable := _find_variable(part)) is not None:
+def _refuse_code(part: str | re.Match[str]) -> None:
+    """Refuse a part of a text that Dagster evaluates, if it is a statement, or reads a credential or what is
+    not public."""
+    if isinstance(part, str):
+        if _OTHER_MARKS.search(part):
+            raise TemplateError("it has a statement or a comment")
+    elif part["text"] is None and (variable := _find_variable(part)) is not None:
         read_variable(variable[0], "")
 
 

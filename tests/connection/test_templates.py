@@ -150,9 +150,6 @@ ESCAPES = [
     "{{- value -}}",
     "{{ value",
     "{{ {{ value }} }}",
-    "{% set x = 1 %}",
-    "{% include 'x' %}",
-    "{# value #}",
     "{{ " + "(" * 4000 + "1" + ")" * 4000 + " }}",
     "{{ 'a' }}" * 10_000,
     '{{ "' * 5_000,
@@ -170,6 +167,15 @@ def test_what_is_no_name_is_refused_everywhere_and_at_once(template: str) -> Non
         with pytest.raises(ConfigError, match=r"x: post_processing.* cannot be evaluated"):
             check_post_processing(value, Path("x"))
     assert time.process_time() - before < 2
+
+
+@pytest.mark.parametrize(
+    "text", ["{% set x = 1 %}", "{% include 'x' %}", "{# {{ value }} #}", "{#"]
+)
+def test_statements_and_comments_are_text_here_and_refused_where_dagster_reads(text: str) -> None:
+    assert fill(text, {"value": "v"}, "here") == text.replace("{{ value }}", "v")
+    with pytest.raises(ConfigError, match="it has a statement or a comment"):
+        check_post_processing({"assets": [text]}, Path("x"))
 
 
 _NAMES = st.sampled_from(["value", "env", "self", "cycler", "''", "[]", "{}", "1"])

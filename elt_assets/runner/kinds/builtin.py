@@ -14,7 +14,7 @@ from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, 
 GROUP = "elt_assets.connectors"
 """The entry-point group in which packages register their connectors: the name, and the module to run."""
 _PACKAGE = "connectors"
-NOT_CONNECTORS = ("cdc", "declarative", "sdk", "testing")
+NOT_CONNECTORS = ("cdc", "declarative", "sdk", "sql", "testing")
 """Packages of `connectors` that are no connectors."""
 
 
