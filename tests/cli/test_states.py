@@ -164,7 +164,7 @@ def test_an_unknown_key_is_refused_with_the_known_keys(own: Project, elt: Elt) -
 
 def test_a_key_of_a_translator_is_accepted(own: Project, elt: Elt) -> None:
     script(own, [])
-    own.amend("scripted", translation={"key": "{{ 'raw/' ~ stream.name }}"})
+    own.amend("scripted", translation={"key": "raw/{{ stream.name }}"})
     assert elt.json("state", "show", "raw/things")["asset"] == "raw/things"
 
 
