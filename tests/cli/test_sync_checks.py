@@ -188,18 +188,35 @@ def test_a_sync_by_cron_says_it_on_its_outputs_without_a_terminal(own: Project) 
     assert done.stderr.count("none") == 0
 
 
+ORDERED = """
+import dagster as dg
+import elt_assets
+
+class Ordered(elt_assets.ConnectionComponent):
+    def get_asset_spec(self, stream):
+        spec = super().get_asset_spec(stream)
+        if stream.stream.name != "stations":
+            return spec
+        return spec.replace_attributes(deps=[dg.AssetKey(["weather", "readings"])])
+"""
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_stream_that_a_blocking_check_keeps_from_being_read_is_no_success(
-    own: Project, elt: Elt
+    own: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sync is not complete then, so that `--allow-failed-checks` does not hide it."""
     windowed(own)
-    after = "{{ [['weather', 'readings']] if stream.name == 'stations' else [] }}"
     own.amend(
         "weather",
         streams=[{"name": "readings"}, {"name": "stations"}],
-        translation={"deps": after},
         checks={"row_count": {"max": 1, "blocking": True}},
+    )
+    (own.root / "ordered_weather.py").write_text(ORDERED)
+    monkeypatch.syspath_prepend(str(own.root))
+    file = own.root / "defs" / "weather" / "defs.yaml"
+    file.write_text(
+        file.read_text().replace("elt_assets.ConnectionComponent", "ordered_weather.Ordered")
     )
     answer = elt.json("sync", "weather", "--allow-failed-checks", code=1)
     assert [stream["complete"] for stream in answer["streams"]] == [True, False]

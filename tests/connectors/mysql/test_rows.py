@@ -85,7 +85,7 @@ SIZES_OF_TEXTS = st.integers(249, 257) | st.sampled_from([65_535, 65_536])
 TEXTS = (st.text(max_size=40) | SIZES_OF_TEXTS.map(lambda n: "x" * n)).map(
     lambda text: (length_of(len(text.encode())) + text.encode(), text)
 )
-DOUBLES = st.floats(allow_nan=False).map(lambda n: (struct.pack("<d", n), n))
+DOUBLES = st.floats(allow_nan=False, allow_infinity=False).map(lambda n: (struct.pack("<d", n), n))
 FIELDS = [
     *(integers(code, flags) for code in INTEGERS for flags in (0, UNSIGNED)),
     Field(WireType(5, 0), DOUBLE, DOUBLES),
