@@ -190,7 +190,7 @@ attributes:
     - name: users
       destination_sync_mode: overwrite
       description: "in {{ context.project_root }}"
-      owners: ["team:{{ owner('core') }}"]
+      owners: ["team:{{ names.owner }}"]
       checks: {changed: {max: "{{ env('CRM_MAX', '0.5') }}"}}
 """
 VARIABLES = """
@@ -201,8 +201,8 @@ def group():
     return "sales"
 
 @dg.template_var
-def owner():
-    return lambda name: name + "-team"
+def names():
+    return {"owner": "core-team"}
 """
 
 

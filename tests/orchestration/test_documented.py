@@ -7,6 +7,7 @@ import re
 import shlex
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from dagster._cli import create_dagster_cli
 
@@ -27,6 +28,7 @@ def partitions(project: Project, *path: str) -> list[str]:
     return sorted({row["_elt_partition"] for row in project.rows(*path)})
 
 
+@pytest.mark.filterwarnings("ignore:Function `asset_materialize_command`")  # as the Makefile does
 def test_the_documented_selections_can_be_materialized(own: Project, spark: object) -> None:
     windowed(own, partitions=DAILY)
     importlib.reload(definitions)  # as in a process of the command's own
