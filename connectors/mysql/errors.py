@@ -6,7 +6,7 @@ from connectors.cdc.texts import RESET_ALL
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 
 
-class RefusedLogin(RuntimeError):
+class UnsafeLogin(RuntimeError):
     """Error raised if a server asks for the password in a way in which others could read it.
 
     Attributes:
@@ -18,7 +18,7 @@ class RefusedLogin(RuntimeError):
         self.guidance = guidance
 
 
-class RefusedLog(ConfigError):
+class MissingLog(ConfigError):
     """Error raised if the server does not have the part of its log that it is asked for."""
 
 
@@ -70,12 +70,12 @@ _TEXTS = {
 
 
 def translate(error: Exception, purpose: str) -> EltError:
-    """Return an error of the driver by who must act.
+    """Return the error of this product for one of the driver: its class says who must act.
 
     Args:
         purpose: what fails, such as `shop.a cannot be read`.
     """
-    if isinstance(error, RefusedLogin):
+    if isinstance(error, UnsafeLogin):
         return ConfigError(f"{purpose}: {error}", guidance=error.guidance)
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = " ".join(str(error.args[-1] if error.args else error).split())
@@ -84,7 +84,7 @@ def translate(error: Exception, purpose: str) -> EltError:
         if part in text:
             return ConfigError(message, guidance=guidance)
     if number == _REFUSED_LOG:
-        return RefusedLog(message, guidance=_PERMANENT[number])
+        return MissingLog(message, guidance=_PERMANENT[number])
     if number in _PERMANENT:
         return ConfigError(message, guidance=_PERMANENT[number])
     if number in _TRANSIENT or isinstance(error, OSError):

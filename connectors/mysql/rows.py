@@ -1,4 +1,7 @@
-"""Rows of the binary protocol as columns of Arrow, without a Python object for any value.
+"""Values of the server as columns of Arrow.
+
+Rows of the binary protocol are decoded without a Python object for any value; values of queries and of the
+log are converted to the types of their columns.
 
 Numbers come as the server has them, and are taken over by numpy. All other values have a length before them.
 
@@ -184,7 +187,7 @@ def _take(
 
 
 def convert_batch(columns: Sequence[Column], values: Sequence[pa.Array]) -> pa.RecordBatch:
-    """Return a batch of the server's values."""
+    """Return a batch of the server's values, from a query (`read_columns`) or from the log."""
     pairs = zip(values, columns, strict=True)
     names = [column.name for column in columns]
     return make_batch(names, (convert_column(part, column.type) for part, column in pairs))

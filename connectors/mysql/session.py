@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.config import MySqlConfig
-from connectors.mysql.errors import RefusedLogin, translate
+from connectors.mysql.errors import UnsafeLogin, translate
 from connectors.sql.server import write_certificates
 from elt_assets.errors import ConfigError
 
@@ -201,7 +201,7 @@ class _Refusal:
         del connection
 
     def authenticate(self, packet: Any) -> Any:
-        raise RefusedLogin(self.what, self.guidance)
+        raise UnsafeLogin(self.what, self.guidance)
 
 
 class _OldRefusal(_Refusal):
@@ -222,7 +222,7 @@ def _connection_type() -> type[Any]:
 
     def refuse(_: Any, key: object = b"") -> None:
         if key is not None:
-            raise RefusedLogin(
+            raise UnsafeLogin(
                 "encrypted by a key that it sends without TLS",
                 "set `ssl_mode` to `verify_identity`, or at least to `required`",
             )

@@ -197,7 +197,7 @@ class LogStream(stream.LogStream, TableStream):
         return [column.name for column in self.columns]
 
     def list_ranges(self, progress: Mapping[str, Any] | None) -> Iterator[Part]:
-        """Yield the slices of the table, and the states after them.
+        """Yield the slices of the table's snapshot, and the states after them, for `log.read`.
 
         Args:
             progress: the last state; None to begin.

@@ -80,7 +80,7 @@ class Column(tables.Column):
 
 @dataclass(frozen=True)
 class Relation:
-    """A table or view before its columns are read; `problem` is the SQL that lets the user read it."""
+    """A table or view before its columns are read."""
 
     oid: int
     schema: str

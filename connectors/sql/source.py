@@ -1,4 +1,7 @@
-"""The base class of sources that read the tables of a database with SQL."""
+"""The base class for a source of your own, over any database with a driver for Python.
+
+The sources of MySQL and PostgreSQL have classes of their own; they share the streams and the types of this
+package."""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _FIRST_ROWS, _MAX_ROWS, _BATCH_BYTES = 16, 20_000, 8 << 20
 
 
 class SqlSource(Source):
-    """A database whose tables and views are streams.
+    """A source of your own for a database, whose tables and views are streams.
 
     Attributes:
         dialect: what the database does in a way of its own.

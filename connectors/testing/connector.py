@@ -1,4 +1,4 @@
-"""Start a connector, one process for each command, and observe what it prints."""
+"""Runs the connector under test, one process for each command; `Commands` and `Observations` ask for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conformance kit: it observes a connector, and checks the rules."""
+"""The conformance kit checks the rules of one connector. `cli` prints its report, `suite` makes tests."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Cut:
 
     @property
     def key(self) -> tuple[bytes | int, ...]:
-        """What is equal for equal cuts of two reads: the modes, the state, and the records before it."""
+        """The key of a cut, equal for the same cut of another read: modes, state, and the records before."""
         state = self.scope.states[self.number - 1]
         modes = (stream.sync_mode.encode() for stream in self.scope.streams)
         return *modes, *(part.to_json() for part in state.states), state.records_before

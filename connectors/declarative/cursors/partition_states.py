@@ -1,4 +1,6 @@
-"""The states of a stream's partitions, in the form that the Airbyte CDK reads and writes.
+"""How far each partition of a stream was read, from a saved state in the form of the Airbyte CDK.
+
+`per_partition` writes the new state.
 
     {"use_global_cursor": false, "states": [{"partition": {"id": 1, "parent_slice": {}}, "cursor": {...}}],
      "state": {...}, "lookback_window": 7, "parent_state": {"parents": {...}}}
@@ -71,7 +73,7 @@ class PartitionStates:
         for partition, saved in _pairs(listed):
             self._add(partition, saved)
             if has_parents and PARENT_SLICE not in partition:
-                self._older[_loose(partition)] = identity(dict(partition))
+                self._older[_older_key(partition)] = identity(dict(partition))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,7 +90,7 @@ class PartitionStates:
         """
         encoded = self._entries.get(key)
         if encoded is None and self._older:
-            older = self._older.get(_loose(partition))
+            older = self._older.get(_older_key(partition))
             if older is not None:
                 self._converted.add(older)
                 encoded = self._entries.get(older)
@@ -112,7 +114,7 @@ class PartitionStates:
         self._entries.clear()
         self.size = 0
 
-    def drop_taken(self) -> None:
+    def drop_converted(self) -> None:
         """Remove the states in an older form whose partitions have states in the present form."""
         for key in self._converted:
             self.size -= len(key) + len(self._entries.pop(key, b""))
@@ -153,7 +155,7 @@ def _pairs(listed: Any) -> Iterator[tuple[Mapping[str, Any], State]]:
         yield partition, cursor
 
 
-def _loose(partition: Mapping[str, Any]) -> bytes:
+def _older_key(partition: Mapping[str, Any]) -> bytes:
     """Return what tells apart partitions in states of older forms: their values as text."""
     values = {name: value for name, value in partition.items() if name != PARENT_SLICE}
     return identity(

@@ -240,7 +240,7 @@ class PartitionedProgress(Progress):
                 self._states.falls_back = False
                 if self._cursor.is_global:
                     self._states.clear()
-                self._states.drop_taken()
+                self._states.drop_converted()
             self._warn(warn_of_missing_values(self._cursor.field, self._missing))
 
     def is_due(self) -> bool:

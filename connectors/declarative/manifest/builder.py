@@ -35,7 +35,7 @@ PARAMETERS = "$parameters"
 
 
 class Propagation:
-    """Writes the types and the parameters of components out.
+    """Writes `type` and `$parameters` into each component.
 
     Args:
         report: where a parameter that is not used is reported, as a warning.
@@ -309,7 +309,7 @@ class Builder:
         return BROKEN
 
     def _check_trust(self, content: Any, place: str) -> None:
-        """Report each class in what only Airbyte's engine builds whose module is not trusted."""
+        """Report each Python class of an untrusted module, in a part that only Airbyte's engine builds."""
         if isinstance(content, list):
             for index, part in enumerate(content):
                 self._check_trust(part, f"{place}[{index}]")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from connectors.declarative.manifest import clock, components
-from connectors.declarative.requests.expressions import fixed_seconds, pattern_of, whole_number
+from connectors.declarative.requests.expressions import pattern_of, read_seconds, read_whole_number
 from connectors.sdk.http.messages import Request, Response
 from connectors.sdk.http.rate_limit import FixedWindow, MovingWindow
 from elt_assets.errors import ConfigError
@@ -49,7 +49,7 @@ class Matcher:
         }
         self.weight = 1
         if component.weight is not None:
-            self.weight = whole_number(component.weight, config, f"{component.place}.weight")
+            self.weight = read_whole_number(component.weight, config, f"{component.place}.weight")
 
     def __call__(self, request: Request) -> bool:
         url = request.url
@@ -84,8 +84,8 @@ class CallPolicy:
         if isinstance(component, components.MovingWindowCallRatePolicy):
             rates = [
                 (
-                    whole_number(rate.limit, config, f"{rate.place}.limit"),
-                    fixed_seconds(rate.interval, f"{rate.place}.interval"),
+                    read_whole_number(rate.limit, config, f"{rate.place}.limit"),
+                    read_seconds(rate.interval, f"{rate.place}.interval"),
                 )
                 for rate in component.rates
             ]
@@ -94,9 +94,9 @@ class CallPolicy:
             self._check_weights(min(limit for limit, _ in rates), place)
             self.window = MovingWindow(rates, clock=time_now)
         elif isinstance(component, components.FixedWindowCallRatePolicy):
-            limit = whole_number(component.call_limit, config, f"{place}.call_limit")
+            limit = read_whole_number(component.call_limit, config, f"{place}.call_limit")
             self._check_weights(limit, place)
-            seconds = fixed_seconds(component.period, f"{place}.period")
+            seconds = read_seconds(component.period, f"{place}.period")
             self.window = FixedWindow(limit, seconds, clock=time_now)
 
     def weight(self, request: Request) -> int | None:

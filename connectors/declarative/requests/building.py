@@ -13,7 +13,7 @@ from connectors.declarative.manifest import components
 from connectors.declarative.manifest.template import Template
 from connectors.declarative.requests.decoding.decoders import decoder
 from connectors.declarative.requests.environment import Environment
-from connectors.declarative.requests.expressions import fixed_seconds, text
+from connectors.declarative.requests.expressions import read_seconds, text
 from connectors.declarative.requests.jobs.building import build_job_retriever
 from connectors.declarative.requests.oauth import OAuth
 from connectors.declarative.requests.pages import Paginator
@@ -159,7 +159,7 @@ class SessionToken(TokenAuthenticator):
         self._decoder = decoder(component.decoder)
         life = component.expiration_duration
         life_place = f"{component.place}.expiration_duration"
-        self._seconds = fixed_seconds(life, life_place, may_be_zero=True) if life else math.inf
+        self._seconds = read_seconds(life, life_place, may_be_zero=True) if life else math.inf
         self._template: Template | None = None
         place, authentication = AUTHORIZATION, component.request_authentication
         if isinstance(authentication, components.SessionTokenRequestApiKeyAuthenticator):

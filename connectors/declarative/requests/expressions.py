@@ -1,4 +1,6 @@
-"""Evaluation of the templates of a request: once a slice, unless they depend on the page."""
+"""When values of a manifest are evaluated: once for a slice, a page or a record.
+
+Also settings that are read as numbers, seconds and patterns."""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def read_number(template: Any, config: Mapping[str, Any], place: str) -> float:
     return number
 
 
-def whole_number(template: Any, config: Mapping[str, Any], place: str, *, least: int = 1) -> int:
+def read_whole_number(
+    template: Any, config: Mapping[str, Any], place: str, *, least: int = 1
+) -> int:
     """Return a whole number, which may be a template; a fraction is cut off. The arguments are those of
     `read_number`, and the least number that it may be.
 
@@ -94,7 +98,7 @@ def whole_number(template: Any, config: Mapping[str, Any], place: str, *, least:
     return number
 
 
-def fixed_seconds(duration: str, place: str, *, may_be_zero: bool = False) -> float:
+def read_seconds(duration: str, place: str, *, may_be_zero: bool = False) -> float:
     """Return the seconds of a duration.
 
     Raises:

@@ -1,4 +1,5 @@
-"""The connection on which the server sends its log, as to a replica, from a position to the present end.
+"""Asks the server for its log: its position, whether it was replaced, and its events, as a replica does. The
+reader (`read`, `windows`) and the check of the config use it.
 
 Spec: MySQL, COM_BINLOG_DUMP_GTID; MariaDB, COM_BINLOG_DUMP with @slave_connect_state.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.dialect import quote_text
-from connectors.mysql.errors import RefusedLog
+from connectors.mysql.errors import MissingLog
 from connectors.mysql.log.position import MySqlPosition, Position, parse_position
 from connectors.mysql.log.state import Place, compute_digest
 from connectors.mysql.session import Session, open_session
@@ -144,7 +145,7 @@ def is_replaced(
         return True
     try:
         return compute_digest(_list_events(config, place)) != place.digest
-    except RefusedLog:  # no event begins there
+    except MissingLog:  # no event begins there
         return True
 
 
@@ -186,7 +187,7 @@ _SIZE_OFFSET = 9
 
 
 def read_events(config: MySqlConfig, start: Position, *, is_mariadb: bool) -> Iterator[bytes]:
-    """Yield the events after a position, up to the present end of the log.
+    """Yield the events after a position, until the server has no more; it does not wait for new ones.
 
     Raises:
         EltError: the server refuses it, or the connection is cut.

@@ -1,4 +1,4 @@
-"""Decoder of the log's events: transactions, the rows that they change, and statements.
+"""Decodes the events of the log for `windows`: transactions, the rows that they change, and statements.
 
 Rows follow the description of their table, which has the names of columns, whether they are unsigned, their
 collations and the members of ENUM and SET (`binlog_row_metadata = FULL`): what the log says depends on

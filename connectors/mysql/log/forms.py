@@ -44,7 +44,7 @@ class TableForm:
 
 @dataclass(frozen=True)
 class LoggedTable:
-    """A table, and the readers of its columns."""
+    """A table of the log, and the functions that decode the values of its columns."""
 
     form: TableForm
     readers: Sequence[fields.Reader]

@@ -1,4 +1,4 @@
-"""The limit of the memory in which a file is decoded.
+"""Limits the memory of this process while it decodes a file: `Storage.guard_read` does so for each read.
 
 A small file may stand for any amount of data: a list of 100 million zeros takes 347 bytes in Parquet, and a
 page says itself how large it becomes. What a file claims about itself is no limit, so the system is asked for
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-MEMORY_MEGABYTES = 400
+FILE_MEMORY_MEGABYTES = 400
 """Memory in MiB that a process takes for a file, beside what it has taken before."""
 
 _lock = threading.Lock()

@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from connectors.sdk.files.file_systems import list_paths, wrap_file_system
 from connectors.sdk.files.globs import Glob
-from connectors.sdk.files.memory import MEMORY_MEGABYTES, limit_memory_growth
+from connectors.sdk.files.memory import FILE_MEMORY_MEGABYTES, limit_memory_growth
 from connectors.sdk.files.read_files import FileVersion
 from elt_assets.errors import ConfigError, EltError, TransientError
 
@@ -74,7 +74,7 @@ class Storage:
     root: str
     open_system: Callable[[], Any]
     translate: Callable[[Exception, str], EltError | None]
-    megabytes: int = MEMORY_MEGABYTES
+    megabytes: int = FILE_MEMORY_MEGABYTES
     follows_links: bool = False
     open_objects: Callable[[], ObjectReader] | None = None
     _system: Any = field(init=False, default=None, repr=False)

@@ -1,4 +1,4 @@
-"""The connections of a source: one pool, which several HTTP clients may share."""
+"""The pool of connections of a source: `HttpClient` sends with it, and several clients may share it."""
 
 from __future__ import annotations
 

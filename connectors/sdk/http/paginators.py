@@ -182,7 +182,7 @@ class PageNumber(_Counted):
 
 @dataclass(frozen=True)
 class Cursor(Paginator):
-    """Pages by a cursor that the page before them has. The last page has none: it is missing, null, false, 0
+    """Each page has the cursor of the next one. The last page has none: it is missing, null, false, 0
     or an empty text. A page without records is the last one only if it has no cursor.
 
     Args:

@@ -53,7 +53,7 @@ class Values:
         return name in _TIMES or name in self._window.partition or parent == self._parent
 
     def find(self, name: str, form: str | None) -> Any:
-        """Return a value in a form; None for that of the window."""
+        """Return a value. `form`: the format of a time, such as `%Y-%m-%d`; None to leave it as it is."""
         if name == "start":
             return _write_time(self._window.start, form, rounds_up=False)
         if name == "end":
@@ -76,8 +76,8 @@ def list_names(template: Any) -> Iterator[str]:
 
 
 def fill(template: Any, values: Values, *, is_text: bool = False) -> Any:
-    """Return a value of JSON with the values of its placeholders. A text in which one is None is left out:
-    from an object, a list, or as MISSING.
+    """Return a value of JSON with the values of its placeholders. A text with a placeholder whose value
+    is None is left out of its object or list; alone, it is MISSING.
 
     Args:
         template: the value.

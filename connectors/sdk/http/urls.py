@@ -52,7 +52,7 @@ def parsed(url: str) -> httpx.URL:
 
 
 def resolve_link(page: httpx.URL, target: str) -> httpx.URL:
-    """Return the absolute URL of a link that is at a URL.
+    """Return the absolute URL of a link on a page.
 
     Raises:
         SystemFailure: it is malformed.

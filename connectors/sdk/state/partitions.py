@@ -1,4 +1,5 @@
-"""The partitions of a stream: what tells their contexts apart, and their names.
+"""The partitions of a stream: how their contexts are compared, and the keys by which the command `partitions`
+lists them.
 
 Spec: SDK Implementation Details - Stream State, "Partitioned State".
 """
@@ -19,7 +20,7 @@ _RESERVED = (",", "=", '"', "|", "...")
 
 
 def identity(context: Context | None) -> bytes:
-    """Return what tells a context apart from others: its JSON as it is read from a state."""
+    """Return a context as sorted JSON, as it is read from a state: equal contexts have equal bytes."""
     return _encode_sorted(msgspec.json.decode(encode(context)))
 
 

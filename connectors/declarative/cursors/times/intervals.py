@@ -1,4 +1,4 @@
-"""Intervals of time: how a period is split into them, where they begin, and which of them were read.
+"""The intervals of a date-time cursor: how the period of a read is split, and which intervals were read.
 
 Spec: Incremental sync, "Split up interval".
 """
@@ -116,7 +116,7 @@ class Splitter:
 
 
 class Coverage:
-    """The intervals that were read, of one stream or partition; adjacent ones are one.
+    """The intervals that were read, of one stream or partition; adjacent ones are merged.
 
     Args:
         intervals: the intervals that were read before; at least one.
@@ -200,7 +200,7 @@ _TARGETS = ("DAY", "WEEK", "MONTH")
 
 
 class Clamp:
-    """The first moments of days, weeks or months.
+    """Rounds times to the begin of a day, week or month.
 
     Args:
         target: DAY, WEEK or MONTH.

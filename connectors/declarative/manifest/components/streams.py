@@ -50,7 +50,7 @@ class MinMaxDatetime(Component):
 
 
 class Clamping(Component, tag=False):
-    """The period, such as WEEK. The slices begin and end where a period does."""
+    """The period, such as WEEK. Slices begin and end at the bounds of this period."""
 
     target: Template
     target_details: Json | None = None
@@ -167,7 +167,7 @@ class DpathFlattenFields(Component):
 
 
 class KeysReplace(Component):
-    """A text in field names that another one replaces."""
+    """Replaces a text in field names by another one."""
 
     old: Template
     new: Template

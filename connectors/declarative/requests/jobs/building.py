@@ -9,7 +9,7 @@ from connectors.declarative.manifest import components
 from connectors.declarative.requests.decoding.decoders import Decoder, FileBody, decoder
 from connectors.declarative.requests.decoding.parsers import csv_rows, gunzipped
 from connectors.declarative.requests.environment import Environment
-from connectors.declarative.requests.expressions import whole_number
+from connectors.declarative.requests.expressions import read_whole_number
 from connectors.declarative.requests.jobs.retriever import (
     TIMEOUT_MINUTES,
     JobApi,
@@ -130,4 +130,4 @@ def _number(
 ) -> int:
     """Return a whole number of at least 1; the default if the manifest does not have it."""
     written = getattr(component, field) or default
-    return whole_number(written, config, f"{component.place}.{field}", least=min(1, default))
+    return read_whole_number(written, config, f"{component.place}.{field}", least=min(1, default))

@@ -41,7 +41,7 @@ _KINDS = {
     "error": None,
 }
 """The types of cells that are a list of their type and their text."""
-_PROGRAM = Path(__file__).with_name("workbook_program.py")
+_PROGRAM = Path(__file__).with_name("excel_program.py")
 _LENGTH_BYTES = 4
 _CHUNK = 4 << 20
 

@@ -1,4 +1,4 @@
-"""A program of its own that reads a sheet of a workbook, so that the memory that this takes is limited.
+"""The program that `excel` starts to read one sheet: a process of its own, whose memory is limited.
 
 calamine reads a workbook as a whole, and makes a table of a sheet that reaches to its last cell: two cells in
 opposite corners take 500 GiB. When it gets no memory, its process aborts; here that is a process of its own.
