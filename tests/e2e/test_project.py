@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.connection import COMPONENT
+from elt_assets.orchestration.io_manager import _project_resources
 from tests.support.elt import Elt
 from tests.support.project import BIN
 
@@ -107,12 +108,15 @@ class Team:
 
 
 def forget_modules() -> None:
+    """Forget the modules of the team and their resources, as a process of its own would not have them."""
+    _project_resources.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "acme"]:
         del sys.modules[name]
 
 
 @pytest.fixture
 def team(tmp_path: Path, empty_home: Path) -> Team:
+    forget_modules()
     team = Team(tmp_path)
     shutil.copytree(empty_home, team.root / "dagster_home")
     return team
