@@ -7,20 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from connectors.sdk.columns.types import (
-    BINARY,
-    BOOL,
-    DATE32,
-    DOUBLE,
-    FLOAT,
-    INT64,
-    JSON,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_UTC,
-    ColumnType,
-    decimal128,
-)
+from connectors.sdk.columns import types as t
 from connectors.sql.dialect import SqlDialect
 from elt_assets.errors import ConfigError
 
@@ -79,7 +66,7 @@ def literal(kind: Kind, value: str) -> str:
 class Kind:
     """What a type of the server becomes."""
 
-    type: ColumnType
+    type: t.ColumnType
     select: str = "{}"
     """The expression whose text is exact, with the column's name in place of `{}`."""
     literal: str | None = None
@@ -107,34 +94,34 @@ class Declaration:
     is_json: bool = False
 
 
-_INTEGER = Kind(INT64, literal=NUMBER, is_cursor=True)
-_UNSIGNED = Kind(decimal128(20) or STRING, literal=NUMBER, is_cursor=True)
-_CHARACTERS = Kind(STRING, literal=TEXT, is_cursor=True)
-_MEMBERS = Kind(STRING, literal=NUMBER, compared="{} + 0")
+_INTEGER = Kind(t.INT64, literal=NUMBER, is_cursor=True)
+_UNSIGNED = Kind(t.decimal128(20) or t.STRING, literal=NUMBER, is_cursor=True)
+_CHARACTERS = Kind(t.STRING, literal=TEXT, is_cursor=True)
+_MEMBERS = Kind(t.STRING, literal=NUMBER, compared="{} + 0")
 """Their order is that of their numbers, and not that of their texts."""
-_SHAPE = Kind(STRING, "ST_AsText({})")
-_OTHER = Kind(STRING, "CAST({} AS CHAR)")
+_SHAPE = Kind(t.STRING, "ST_AsText({})")
+_OTHER = Kind(t.STRING, "CAST({} AS CHAR)")
 _KINDS = {
     **dict.fromkeys(["tinyint", "smallint", "mediumint", "int", "bigint", "year"], _INTEGER),
-    "double": Kind(DOUBLE, literal=NUMBER, is_cursor=True),
+    "double": Kind(t.DOUBLE, literal=NUMBER, is_cursor=True),
     # The text of a FLOAT has six digits, that of the same value as a DOUBLE has all.
-    "float": Kind(FLOAT, "{} + 0e0", NUMBER),
-    "date": Kind(DATE32, literal=QUOTED, is_cursor=True),
-    "datetime": Kind(TIMESTAMP, literal=QUOTED, is_cursor=True),
-    "timestamp": Kind(TIMESTAMP_UTC, literal=QUOTED, is_cursor=True),
+    "float": Kind(t.FLOAT, "{} + 0e0", NUMBER),
+    "date": Kind(t.DATE32, literal=QUOTED, is_cursor=True),
+    "datetime": Kind(t.TIMESTAMP, literal=QUOTED, is_cursor=True),
+    "timestamp": Kind(t.TIMESTAMP_UTC, literal=QUOTED, is_cursor=True),
     # A length of time as well: up to 838 hours, and negative.
-    "time": Kind(STRING, "CAST({} AS CHAR)", QUOTED),
+    "time": Kind(t.STRING, "CAST({} AS CHAR)", QUOTED),
     "enum": _MEMBERS,
     "set": _MEMBERS,
-    **dict.fromkeys(["binary", "varbinary"], Kind(BINARY, literal=BYTES)),
-    **dict.fromkeys(["tinyblob", "blob", "mediumblob", "longblob", "vector"], Kind(BINARY)),
+    **dict.fromkeys(["binary", "varbinary"], Kind(t.BINARY, literal=BYTES)),
+    **dict.fromkeys(["tinyblob", "blob", "mediumblob", "longblob", "vector"], Kind(t.BINARY)),
     **dict.fromkeys(["char", "varchar"], _CHARACTERS),
-    **dict.fromkeys(["tinytext", "text", "mediumtext", "longtext"], Kind(STRING)),
-    **dict.fromkeys(["uuid", "inet4", "inet6"], Kind(STRING, literal=QUOTED)),
+    **dict.fromkeys(["tinytext", "text", "mediumtext", "longtext"], Kind(t.STRING)),
+    **dict.fromkeys(["uuid", "inet4", "inet6"], Kind(t.STRING, literal=QUOTED)),
     **dict.fromkeys(["geometry", "point", "linestring", "polygon", "multipoint"], _SHAPE),
     **dict.fromkeys(["multilinestring", "multipolygon", "geometrycollection"], _SHAPE),
     "geomcollection": _SHAPE,
-    "json": Kind(JSON),
+    "json": Kind(t.JSON),
 }
 
 
@@ -142,7 +129,7 @@ def kind_of(declared: Declaration) -> Kind:
     """Return what a column becomes."""
     name = declared.data_type
     if declared.is_json:
-        return Kind(JSON)
+        return Kind(t.JSON)
     if name == "decimal":
         return _decimal(declared)
     if name == "bit":
@@ -154,14 +141,14 @@ def kind_of(declared: Declaration) -> Kind:
 
 def _decimal(declared: Declaration) -> Kind:
     size = (declared.precision or 10, declared.scale or 0)
-    exact = decimal128(*size)
+    exact = t.decimal128(*size)
     is_padded = exact is None and "zerofill" in declared.full_type
     select = f"CAST({{}} AS DECIMAL{size})" if is_padded else "{}"
-    return Kind(exact or STRING, select, NUMBER, is_cursor=True)
+    return Kind(exact or t.STRING, select, NUMBER, is_cursor=True)
 
 
 def _bits(full_type: str) -> Kind:
     match = re.search(r"\((\d+)\)", full_type)
     count = int(match[1]) if match else 1
-    column_type = BOOL if count == 1 else INT64 if count < 64 else _UNSIGNED.type
+    column_type = t.BOOL if count == 1 else t.INT64 if count < 64 else _UNSIGNED.type
     return Kind(column_type, "{} + 0", NUMBER)

@@ -10,22 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from connectors.sdk.columns.types import (
-    ARRAY,
-    BINARY,
-    BOOL,
-    DATE32,
-    DOUBLE,
-    FLOAT,
-    INT64,
-    JSON,
-    OBJECT,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_UTC,
-    ColumnType,
-    decimal128,
-)
+from connectors.sdk.columns import types as t
 
 NOT_FINITE = "^-?Infinity$|^NaN$"
 """Texts of numbers that are none."""
@@ -52,7 +37,7 @@ def quote_texts(texts: Iterable[str]) -> str:
 class Kind:
     """What a type of the server becomes."""
 
-    type: ColumnType
+    type: t.ColumnType
     select: str = "{}"
     """The expression that selects a column; `{}` stands for its name."""
     orders: str | None = None
@@ -75,37 +60,37 @@ class ServerType:
     version: int = field(default=140000, compare=False)
 
 
-_TEXT = Kind(STRING, "{}::text")
-_OUTPUT = Kind(STRING, "CASE WHEN {0} IS NOT NULL THEN format('%s', {0}) END")
+_TEXT = Kind(t.STRING, "{}::text")
+_OUTPUT = Kind(t.STRING, "CASE WHEN {0} IS NOT NULL THEN format('%s', {0}) END")
 """Texts of types whose cast to text may give another text than the server shows: it is slower."""
 _KINDS: Mapping[str, Kind] = {
-    "int2": Kind(INT64, orders="int2"),
-    "int4": Kind(INT64, orders="int4"),
-    "int8": Kind(INT64, orders="int8"),
-    "oid": Kind(INT64, "{}::int8", "int8"),
-    "float4": Kind(FLOAT, orders="float4", greatest="Infinity"),
-    "float8": Kind(DOUBLE, orders="float8", greatest="Infinity"),
-    "bool": Kind(BOOL),
-    "text": Kind(STRING, orders="text"),
-    "varchar": Kind(STRING, orders="text"),
-    "bpchar": Kind(STRING, orders="bpchar"),
+    "int2": Kind(t.INT64, orders="int2"),
+    "int4": Kind(t.INT64, orders="int4"),
+    "int8": Kind(t.INT64, orders="int8"),
+    "oid": Kind(t.INT64, "{}::int8", "int8"),
+    "float4": Kind(t.FLOAT, orders="float4", greatest="Infinity"),
+    "float8": Kind(t.DOUBLE, orders="float8", greatest="Infinity"),
+    "bool": Kind(t.BOOL),
+    "text": Kind(t.STRING, orders="text"),
+    "varchar": Kind(t.STRING, orders="text"),
+    "bpchar": Kind(t.STRING, orders="bpchar"),
     "name": _TEXT,
     "inet": _OUTPUT,
     "xml": _OUTPUT,
     "": _OUTPUT,
-    "date": Kind(DATE32, orders="date", greatest="infinity"),
-    "timestamp": Kind(TIMESTAMP, orders="timestamp", greatest="infinity"),
-    "timestamptz": Kind(TIMESTAMP_UTC, orders="timestamptz", greatest="infinity"),
-    "json": Kind(JSON),
-    "jsonb": Kind(JSON),
-    "bytea": Kind(BINARY),
+    "date": Kind(t.DATE32, orders="date", greatest="infinity"),
+    "timestamp": Kind(t.TIMESTAMP, orders="timestamp", greatest="infinity"),
+    "timestamptz": Kind(t.TIMESTAMP_UTC, orders="timestamptz", greatest="infinity"),
+    "json": Kind(t.JSON),
+    "jsonb": Kind(t.JSON),
+    "bytea": Kind(t.BINARY),
 }
 
 
 def kind_of(server_type: ServerType) -> Kind:
     """Return what the values of a type become."""
     if server_type.is_array or server_type.is_composite:
-        return Kind(ARRAY if server_type.is_array else OBJECT, "to_json({})::text")
+        return Kind(t.ARRAY if server_type.is_array else t.OBJECT, "to_json({})::text")
     if server_type.name == "numeric":
         return _numeric(server_type)
     return _KINDS.get(server_type.name, _TEXT)
@@ -117,8 +102,8 @@ def _numeric(server_type: ServerType) -> Kind:
     if server_type.modifier >= 4:
         precision, scale = numeric_digits(server_type.modifier)
         is_long = scale <= 0 and precision - scale <= _LONG
-        exact = INT64 if is_long else decimal128(precision, scale)
-    return Kind(exact or STRING, "{}::text", "numeric", greatest)
+        exact = t.INT64 if is_long else t.decimal128(precision, scale)
+    return Kind(exact or t.STRING, "{}::text", "numeric", greatest)
 
 
 def numeric_digits(modifier: int) -> tuple[int, int]:

@@ -154,6 +154,19 @@ def parse_length(text_or_number: Any, name: str, *, of_days: bool = False) -> Le
     return length
 
 
+def is_within(length: timedelta | Duration, other: timedelta | Duration) -> bool:
+    """Return whether a length of time is not longer than another one, from 2001-01-01 on. One that ends after
+    the calendar is longer than any that does not."""
+    try:
+        end = _REFERENCE + length
+    except (OverflowError, ValueError):
+        return False
+    try:
+        return bool(end <= _REFERENCE + other)
+    except (OverflowError, ValueError):
+        return True
+
+
 def add_length(value: Any, length: Length, times: int = 1) -> Any:
     """Return the value that is some times a length after another one, or before it; None if the calendar has
     no such value. A month later is the same day of the next month, or the last one of a shorter month.
@@ -187,10 +200,7 @@ def _parse(text_or_number: Any) -> Length:
 def _is_positive(length: Length) -> bool:
     if isinstance(length, int | Decimal):
         return Decimal(length).is_finite() and length > 0
-    try:
-        return bool(_REFERENCE + length > _REFERENCE)
-    except (OverflowError, ValueError):
-        return True
+    return not is_within(length, timedelta(0))
 
 
 def _add_to_number(value: Any, length: Length, times: int) -> Any:

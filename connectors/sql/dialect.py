@@ -8,56 +8,43 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from connectors.sdk.columns.types import (
-    BINARY,
-    BOOL,
-    DATE32,
-    DOUBLE,
-    FLOAT,
-    INT64,
-    JSON,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_UTC,
-    ColumnType,
-    decimal128,
-)
+from connectors.sdk.columns import types as t
 from connectors.sql.tables import Column, Declaration, Table
 
 Ask = Callable[[str], "Sequence[Sequence[Any]]"]
 """Runs a query, and returns its rows."""
-_TYPES: Mapping[str, ColumnType | None] = {
+_TYPES: Mapping[str, t.ColumnType | None] = {
     **dict.fromkeys(
         ["tinyint", "smallint", "mediumint", "int", "integer", "bigint", "int2", "int4", "int8"],
-        INT64,
+        t.INT64,
     ),
-    **dict.fromkeys(["utinyint", "usmallint", "uinteger"], INT64),
-    **dict.fromkeys(["ubigint", "hugeint", "uhugeint"], decimal128(38)),
-    **dict.fromkeys(["double", "double precision", "float", "float8"], DOUBLE),
-    **dict.fromkeys(["real", "float4"], FLOAT),
-    **dict.fromkeys(["boolean", "bool"], BOOL),
-    **dict.fromkeys(["binary", "varbinary", "bytea", "blob", "bytes", "image", "raw"], BINARY),
+    **dict.fromkeys(["utinyint", "usmallint", "uinteger"], t.INT64),
+    **dict.fromkeys(["ubigint", "hugeint", "uhugeint"], t.decimal128(38)),
+    **dict.fromkeys(["double", "double precision", "float", "float8"], t.DOUBLE),
+    **dict.fromkeys(["real", "float4"], t.FLOAT),
+    **dict.fromkeys(["boolean", "bool"], t.BOOL),
+    **dict.fromkeys(["binary", "varbinary", "bytea", "blob", "bytes", "image", "raw"], t.BINARY),
     **dict.fromkeys(
         ["char", "character", "varchar", "character varying", "nchar", "nvarchar", "text", "ntext", "clob"],
-        STRING,
+        t.STRING,
     ),
-    "string": STRING,
-    "date": DATE32,
+    "string": t.STRING,
+    "date": t.DATE32,
     **dict.fromkeys(
         [
             "timestamp", "timestamp without time zone", "timestamp_ntz", "timestampntz", "datetime",
             "datetime2", "smalldatetime", "timestamp_s", "timestamp_ms", "timestamp_ns",
         ],
-        TIMESTAMP,
+        t.TIMESTAMP,
     ),
     **dict.fromkeys(
         [
             "timestamp with time zone", "timestamptz", "timestamp_tz", "timestamp_ltz",
             "timestamp with local time zone", "datetimeoffset",
         ],
-        TIMESTAMP_UTC,
+        t.TIMESTAMP_UTC,
     ),
-    **dict.fromkeys(["json", "jsonb", "variant", "object", "array", "super"], JSON),
+    **dict.fromkeys(["json", "jsonb", "variant", "object", "array", "super"], t.JSON),
 }  # fmt: skip
 _PERMANENT = re.compile(
     "no such|does not exist|not found|unknown database|password|authentication|access denied|"
@@ -65,7 +52,7 @@ _PERMANENT = re.compile(
     re.IGNORECASE,
 )
 _DECIMALS = ("decimal", "numeric", "number")
-_UNORDERED = (DOUBLE, FLOAT, BOOL, BINARY, JSON)
+_UNORDERED = (t.DOUBLE, t.FLOAT, t.BOOL, t.BINARY, t.JSON)
 """Types whose order is not that of their values in the lake, or which have values that are not there."""
 _TABLES = "SELECT table_schema, table_name FROM information_schema.tables"
 _COLUMNS = """
@@ -88,18 +75,18 @@ _MARKS = {
 }
 _PERCENT = ("format", "pyformat")
 _SIZES = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
-_SQLITE_NAMES = {"boolean": BOOL, "bool": BOOL, "date": DATE32, "json": JSON}
+_SQLITE_NAMES = {"boolean": t.BOOL, "bool": t.BOOL, "date": t.DATE32, "json": t.JSON}
 _SQLITE_TIMES = ("datetime", "timestamp")
 _SQLITE_DECIMALS = ("decimal", "numeric")
 _AFFINITIES = {
-    "int": INT64,
-    "char": STRING,
-    "clob": STRING,
-    "text": STRING,
-    "blob": BINARY,
-    "real": DOUBLE,
-    "floa": DOUBLE,
-    "doub": DOUBLE,
+    "int": t.INT64,
+    "char": t.STRING,
+    "clob": t.STRING,
+    "text": t.STRING,
+    "blob": t.BINARY,
+    "real": t.DOUBLE,
+    "floa": t.DOUBLE,
+    "doub": t.DOUBLE,
 }
 """What a column prefers, by a part of its type, in the order of SQLite's rules."""
 
@@ -116,7 +103,7 @@ class SqlDialect:
     """
 
     paramstyle = "qmark"
-    types: Mapping[str, ColumnType | None] = MappingProxyType(_TYPES)
+    types: Mapping[str, t.ColumnType | None] = MappingProxyType(_TYPES)
     system_schemas: Sequence[str] = ("information_schema", "pg_catalog", "pg_toast", "sys")
 
     def quote(self, name: str) -> str:
@@ -151,14 +138,14 @@ class SqlDialect:
         """Return a query that gives one row of another one, which is in order, after some rows."""
         return f"{query} LIMIT 1 OFFSET {rows}"
 
-    def find_type(self, declared: Declaration) -> ColumnType | None:
+    def find_type(self, declared: Declaration) -> t.ColumnType | None:
         """Return the type of a column; None if the values are texts as Python writes them, without an
         order."""
         if declared.type_name in _DECIMALS:
-            return decimal128(declared.digits, declared.places)
+            return t.decimal128(declared.digits, declared.places)
         return self.types.get(declared.type_name)
 
-    def select(self, declared: Declaration, column_type: ColumnType) -> str:
+    def select(self, declared: Declaration, column_type: t.ColumnType) -> str:
         """Return the expression that is selected for a column: its name, or a cast if the driver does not
         give its values exactly."""
         del column_type
@@ -167,7 +154,7 @@ class SqlDialect:
     def make_column(self, declared: Declaration) -> Column:
         """Return a column."""
         own_type = self.find_type(declared)
-        column_type = own_type or STRING
+        column_type = own_type or t.STRING
         is_ordered = own_type is not None and own_type not in _UNORDERED
         select = self.select(declared, column_type)
         return Column(declared.name, column_type, select, declared.is_nullable, is_ordered)
@@ -202,14 +189,14 @@ class SqliteDialect(SqlDialect):
         """Return a name in quotes. SQLite takes a name in double quotes that is none for a text."""
         return "`{}`".format(name.replace("`", "``"))
 
-    def find_type(self, declared: Declaration) -> ColumnType | None:
+    def find_type(self, declared: Declaration) -> t.ColumnType | None:
         name = declared.type_name
         if name in _SQLITE_NAMES:
             return _SQLITE_NAMES[name]
         if name.startswith(_SQLITE_TIMES):
-            return TIMESTAMP
+            return t.TIMESTAMP
         if name in _SQLITE_DECIMALS:
-            return decimal128(declared.digits, declared.places)
+            return t.decimal128(declared.digits, declared.places)
         return next(
             (column_type for part, column_type in _AFFINITIES.items() if part in name), None
         )

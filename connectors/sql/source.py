@@ -1,7 +1,8 @@
 """The base class for a source of your own, over any database with a driver for Python.
 
 The sources of MySQL and PostgreSQL have classes of their own; they share the streams and the types of this
-package."""
+package.
+"""
 
 from __future__ import annotations
 

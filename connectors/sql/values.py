@@ -18,20 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.sdk.columns import types as t
 from connectors.sdk.columns.conversion import Converted, arrow_type_of
-from connectors.sdk.columns.types import (
-    BINARY,
-    BOOL,
-    DATE32,
-    DOUBLE,
-    FLOAT,
-    INT64,
-    JSON,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_UTC,
-    ColumnType,
-)
 from connectors.sdk.encoding import encode
 from connectors.sdk.times import parse_moment
 
@@ -40,7 +28,7 @@ _UTC = dt.timezone.utc
 _TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
 
 
-def convert_values(values: Any, kind: ColumnType) -> Converted:
+def convert_values(values: Any, kind: t.ColumnType) -> Converted:
     """Return values of a column in its type.
 
     Args:
@@ -62,7 +50,9 @@ def convert_values(values: Any, kind: ColumnType) -> Converted:
     return array, pc.and_(array.is_null(), pa.array([value is not None for value in values]))
 
 
-def _take_over(kind: ColumnType, values: Sequence[Any], arrow_type: pa.DataType) -> pa.Array | None:
+def _take_over(
+    kind: t.ColumnType, values: Sequence[Any], arrow_type: pa.DataType
+) -> pa.Array | None:
     """Return values as they are; None if one is not of the type of Python that the column has."""
     types = {type(value) for value in values} - {type(None)}
     if types and types != {_PLAIN.get(kind)}:
@@ -71,19 +61,19 @@ def _take_over(kind: ColumnType, values: Sequence[Any], arrow_type: pa.DataType)
         array = pa.array(values, arrow_type)
     except (pa.ArrowException, ValueError, OverflowError):
         return None
-    return None if kind == DOUBLE and pc.all(pc.is_finite(array)).as_py() is False else array
+    return None if kind == t.DOUBLE and pc.all(pc.is_finite(array)).as_py() is False else array
 
 
 _PLAIN = {
-    INT64: int,
-    DOUBLE: float,
-    BOOL: bool,
-    STRING: str,
-    BINARY: bytes,
-    DATE32: dt.date,
+    t.INT64: int,
+    t.DOUBLE: float,
+    t.BOOL: bool,
+    t.STRING: str,
+    t.BINARY: bytes,
+    t.DATE32: dt.date,
 }
 """The type of Python whose values Arrow takes over as they are."""
-_CHECKED = (DOUBLE, FLOAT, JSON)
+_CHECKED = (t.DOUBLE, t.FLOAT, t.JSON)
 """Types of which Arrow's own type has values that the column does not have."""
 
 
@@ -112,7 +102,7 @@ def _decimal_of(value: Any) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def _decimal(kind: ColumnType, value: Any) -> Decimal | None:
+def _decimal(kind: t.ColumnType, value: Any) -> Decimal | None:
     number = _decimal_of(value)
     if number is None:
         return None
@@ -244,15 +234,15 @@ def _json_text(value: Any) -> str | None:
         return None
 
 
-_CONVERTERS: dict[ColumnType, Converter] = {
-    INT64: _integer,
-    DOUBLE: _number,
-    FLOAT: _single,
-    BOOL: _boolean,
-    STRING: _text,
-    BINARY: _bytes,
-    DATE32: _date,
-    TIMESTAMP: _timestamp,
-    TIMESTAMP_UTC: _timestamp_tz,
-    JSON: _json,
+_CONVERTERS: dict[t.ColumnType, Converter] = {
+    t.INT64: _integer,
+    t.DOUBLE: _number,
+    t.FLOAT: _single,
+    t.BOOL: _boolean,
+    t.STRING: _text,
+    t.BINARY: _bytes,
+    t.DATE32: _date,
+    t.TIMESTAMP: _timestamp,
+    t.TIMESTAMP_UTC: _timestamp_tz,
+    t.JSON: _json,
 }

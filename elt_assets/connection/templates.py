@@ -9,6 +9,7 @@ A template is `{{ … }}` around one of three things, with any text before and a
 
 Nothing is called but `env`, and no name begins with an underscore, so that no value leads to Python's own.
 A template that stands alone has the value itself, of any type; with text around it, it is part of a text.
+Statements and comments (`{% … %}`, `{# … #}`) are an error beside a template, and in what follows.
 
 Connections are loaded without secrets, so `env` refuses what may hold one. In the `config` and the
 `environment` of a connector, only `context.project_root` and the template variables are filled in here: `env`
@@ -42,7 +43,7 @@ TEMPLATE_GUIDANCE = (
 )
 _MARK = "{{"
 _OTHER_MARKS = re.compile(r"\{[%#]")
-"""What Dagster takes for the begin of a statement or a comment; it is text in what is evaluated here."""
+"""What Dagster takes for the begin of a statement or a comment."""
 _NAMES = r"(?P<names>[A-Za-z_]\w*(?:\.\w+)*)"
 _NAMED = re.compile(rf"\{{\{{\s*{_NAMES}\s*\}}\}}")
 _TEMPLATE = re.compile(
@@ -115,19 +116,24 @@ def _cut(text: str) -> Iterator[str | re.Match[str]]:
         match = _TEMPLATE.match(text, start)
         if match is None:
             raise TemplateError("it is no name, no env('NAME', 'default') and no text in quotes")
-        if start > end:
-            yield text[end:start]
+        yield from _refuse_statements(text[end:start])
         yield match
         end = match.end()
-    if end < len(text) or not text:
-        yield text[end:]
+    yield from _refuse_statements(text[end:])
+
+
+def _refuse_statements(text: str) -> Iterator[str]:
+    if _OTHER_MARKS.search(text):
+        raise TemplateError("it has a statement or a comment")
+    if text:
+        yield text
 
 
 def _find(match: re.Match[str], scope: Json) -> Any:
     if match["text"] is not None:
         return _read_text(match["text"])
     if (variable := _find_variable(match)) is not None:
-        return read_variable(*variable)
+        return _read_variable(*variable)
     first, *attributes = _list_names(match)
     if first not in scope:
         raise TemplateError(
@@ -176,7 +182,7 @@ def _read_text(quoted: str) -> str:
         raise TemplateError("the text in quotes has a backslash before another character") from None
 
 
-def read_variable(name: str, default: str | None = None) -> str:
+def _read_variable(name: str, default: str | None = None) -> str:
     """Return a variable of this process that holds no credential.
 
     Raises:
@@ -186,17 +192,17 @@ def read_variable(name: str, default: str | None = None) -> str:
         refuse_reserved(name, "a template")
     except ConfigError as error:
         raise TemplateError(str(error)) from None
-    value = os.environ.get(name)
-    if may_give_access(name, value or ""):
+    value = os.environ.get(name, default)
+    if may_give_access(name, os.environ.get(name, "")):
         raise TemplateError(
             f"it reads the environment variable {name}, which may hold a credential; definitions are loaded "
             "without secrets"
         )
-    if value is None and default is None:
+    if value is None:
         raise TemplateError(
             f"the environment variable {name} is not set; write env('{name}', 'default') for a default"
         )
-    return default if value is None else value  # type: ignore[return-value] # not None both
+    return value
 
 
 class _ProjectContext:
@@ -253,21 +259,12 @@ def check_post_processing(value: Any, file: Path, place: str = "post_processing"
     elif isinstance(value, str):
         try:
             for part in _cut(value):
-                _refuse_code(part)
+                if isinstance(part, re.Match) and (variable := _find_variable(part)) is not None:
+                    _read_variable(variable[0], "")
         except TemplateError as error:
             raise ConfigError(
                 _describe(value, f"{file}: {place}", error), guidance=TEMPLATE_GUIDANCE
             ) from None
-
-
-def _refuse_code(part: str | re.Match[str]) -> None:
-    """Refuse a part of a text that Dagster evaluates, if it is a statement, or reads a credential or what is
-    not public."""
-    if isinstance(part, str):
-        if _OTHER_MARKS.search(part):
-            raise TemplateError("it has a statement or a comment")
-    elif part["text"] is None and (variable := _find_variable(part)) is not None:
-        read_variable(variable[0], "")
 
 
 def load_variables(model: type, module: object, file: Path) -> dict[str, Any]:

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from jinja2.nativetypes import NativeEnvironment
 
 from elt_assets.connection import Connection, check_post_processing, load_connection
-from elt_assets.connection.templates import TemplateError, fill, write_literally
+from elt_assets.connection.templates import (
+    TemplateError,
+    fill,
+    resolve_attributes,
+    write_literally,
+)
 from elt_assets.errors import ConfigError
 
 CONNECTION = """
@@ -169,11 +174,15 @@ def test_what_is_no_name_is_refused_everywhere_and_at_once(template: str) -> Non
     assert time.process_time() - before < 2
 
 
-@pytest.mark.parametrize(
-    "text", ["{% set x = 1 %}", "{% include 'x' %}", "{# {{ value }} #}", "{#"]
-)
-def test_statements_and_comments_are_text_here_and_refused_where_dagster_reads(text: str) -> None:
-    assert fill(text, {"value": "v"}, "here") == text.replace("{{ value }}", "v")
+@pytest.mark.parametrize("text", ["{% set x = 1 %}", "{% include 'x' %}", "{# value #}", "{#"])
+def test_a_statement_is_text_of_an_attribute_without_templates_and_an_error_elsewhere(
+    text: str,
+) -> None:
+    assert resolve_attributes({"description": text}, Path("x"), {}) == {"description": text}
+    with pytest.raises(ConfigError, match=r"description.* it has a statement or a comment"):
+        resolve_attributes({"description": f"{text}{{{{ value }}}}"}, Path("x"), {"value": "v"})
+    with pytest.raises(TemplateError, match="it has a statement or a comment"):
+        fill(text, {}, "here")  # as a translation is filled in
     with pytest.raises(ConfigError, match="it has a statement or a comment"):
         check_post_processing({"assets": [text]}, Path("x"))
 
@@ -201,7 +210,7 @@ def test_no_path_leads_to_a_function_or_a_private_name(name: str, steps: list[st
 @given(st.text() | st.text(alphabet="{}%#'\"\\ \nabc"))
 def test_a_text_of_somebody_else_is_written_so_that_it_is_read_as_it_is(text: str) -> None:
     template = write_literally(text)
-    assert fill(template, {}, "here") == text
+    assert resolve_attributes({"description": template}, Path("x"), {}) == {"description": text}
     if template != text:
         check_post_processing(template, Path("x"))
 

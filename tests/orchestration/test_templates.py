@@ -18,6 +18,7 @@ from tests.support.project import Project
 
 READINGS = dg.AssetKey(["weather", "readings"])
 HOSTILE = "{{ spec|attr('__class__') }}"
+STATEMENT = "{% set x = spec %}"
 
 
 @pytest.mark.parametrize(
@@ -55,12 +56,15 @@ def test_a_variable_of_the_project_is_what_a_template_cannot_write(
     assert condition == dg.AutomationCondition.on_cron("0 6 * * *")
 
 
-def test_a_translation_runs_no_code(own: Project) -> None:
+@pytest.mark.parametrize("template", [HOSTILE, STATEMENT])
+def test_a_translation_runs_no_code(own: Project, template: str) -> None:
     windowed(own)
-    own.amend("weather", translation={"description": HOSTILE})
+    own.amend("weather", translation={"description": template})
     folder = own.root / "defs" / "weather"
     for load in (build, lambda: ConnectionComponent.load_at(place_in(folder)).definitions()):
-        with pytest.raises(ConfigError, match=r"cannot be evaluated: it is no name"):
+        with pytest.raises(
+            ConfigError, match=r"cannot be evaluated: it (is no name|has a statement)"
+        ):
             load()
 
 

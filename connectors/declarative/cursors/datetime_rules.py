@@ -10,15 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from connectors.declarative.cursors.cursor import (
-    State,
-    ValueCursor,
-)
+from connectors.declarative.cursors.cursor import State, ValueCursor
 from connectors.declarative.cursors.settings import Length
-from connectors.declarative.cursors.slices import (
-    END_NAME,
-    place_if_any,
-)
+from connectors.declarative.cursors.slices import END_NAME, place_if_any
 from connectors.declarative.cursors.times.formats import DatetimeFormat, DatetimeFormats
 from connectors.declarative.cursors.times.intervals import (
     MAX_INTERVALS,
@@ -28,9 +22,9 @@ from connectors.declarative.cursors.times.intervals import (
 )
 from connectors.declarative.manifest import clock, components
 from connectors.sdk.items import Context
+from connectors.sdk.times import is_within
 from elt_assets.errors import ConfigError
 
-_REFERENCE = datetime(2001, 1, 1)  # noqa: DTZ001 - durations are compared after this day
 _LATER = timedelta(days=3_661)
 """Time after which the start of a stream is compared, to know whether it moves."""
 _SLICES = "slices"
@@ -244,14 +238,15 @@ class DatetimeRules(ValueCursor[Period]):
             )
         if step is None or self.is_feed:
             return Splitter(clamp=self.clamp.ceil if self.clamp else None)
-        self._require("cursor_granularity", _is_within(timedelta(0), granularity))
-        self._require("step", step != timedelta(0) and _is_within(granularity, step))
+        least = granularity or timedelta(0)
+        self._require("cursor_granularity", is_within(timedelta(0), least))
+        self._require("step", step != timedelta(0) and is_within(least, step))
         granularity = None if granularity == timedelta(0) else granularity
         return Splitter(step, granularity, self.clamp.ceil if self.clamp else None)
 
     def _lookback(self) -> Length | None:
         lookback = self._settings.duration("lookback_window")
-        self._require("lookback_window", lookback is None or _is_within(timedelta(0), lookback))
+        self._require("lookback_window", lookback is None or is_within(timedelta(0), lookback))
         return lookback
 
     def _require(self, name: str, is_long_enough: bool) -> None:
@@ -261,15 +256,3 @@ class DatetimeRules(ValueCursor[Period]):
                 guidance="the step must be longer than 0 and not shorter than `cursor_granularity`; no "
                 "length may be negative",
             )
-
-
-def _is_within(length: Length | None, other: Length | None) -> bool:
-    """Return whether a length of time is not longer than another one; None is no time."""
-    try:
-        least = _REFERENCE + (length or timedelta(0))
-    except (OverflowError, ValueError):
-        return False
-    try:
-        return bool(least <= _REFERENCE + (other or timedelta(0)))
-    except (OverflowError, ValueError):
-        return True

@@ -1,6 +1,7 @@
 """When values of a manifest are evaluated: once for a slice, a page or a record.
 
-Also settings that are read as numbers, seconds and patterns."""
+Also settings that are read as numbers, seconds and patterns.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _CHANGES = re.compile(r"now|today|uuid|random")
 
 def is_paged(template: Any) -> bool:
     """Return whether a value may differ between two pages of a slice."""
-    return bool(names_in(template) & PAGE) or _is_volatile(template)
+    return is_of(template, PAGE)
 
 
 def is_of(template: Any, names: frozenset[str]) -> bool:

@@ -20,17 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.sdk.arrow_records import list_changes, report_changes
-from connectors.sdk.columns.types import (
-    BINARY,
-    BOOL,
-    DATE32,
-    DOUBLE,
-    FLOAT,
-    INT64,
-    TIMESTAMP,
-    TIMESTAMP_UTC,
-    ColumnType,
-)
+from connectors.sdk.columns import types as t
 from elt_assets.protocol.airbyte.messages import INVALID
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -39,14 +29,14 @@ _DAY = 86_400_000_000
 _MAX_DIGITS = 38
 """The digits for which 128 bits have room, also those that a cast adds after the point."""
 _TYPES = {
-    INT64: pa.int64(),
-    DOUBLE: pa.float64(),
-    FLOAT: pa.float64(),
-    BOOL: pa.bool_(),
-    BINARY: pa.binary(),
-    DATE32: pa.date32(),
-    TIMESTAMP: pa.timestamp("us"),
-    TIMESTAMP_UTC: pa.timestamp("us", "UTC"),
+    t.INT64: pa.int64(),
+    t.DOUBLE: pa.float64(),
+    t.FLOAT: pa.float64(),
+    t.BOOL: pa.bool_(),
+    t.BINARY: pa.binary(),
+    t.DATE32: pa.date32(),
+    t.TIMESTAMP: pa.timestamp("us"),
+    t.TIMESTAMP_UTC: pa.timestamp("us", "UTC"),
 }
 """The types of Arrow; all others are texts."""
 
@@ -54,7 +44,7 @@ Converted = tuple[pa.Array, "pa.Array | None"]
 """Values, and which of them were made null; None if none was."""
 
 
-def arrow_type_of(kind: ColumnType) -> pa.DataType:
+def arrow_type_of(kind: t.ColumnType) -> pa.DataType:
     """Return the type of Arrow that converted values have."""
     if kind.digits:
         return pa.decimal128(kind.digits, kind.places)
@@ -73,25 +63,25 @@ def make_batch(names: Sequence[str], columns: Iterable[Converted]) -> pa.RecordB
 
 
 def convert(
-    values: pa.Array, kind: ColumnType, special: str = "", max_casts: int = sys.maxsize
+    values: pa.Array, kind: t.ColumnType, special: str = "", max_casts: int = sys.maxsize
 ) -> Converted:
     """Return the values of a column in the type of `arrow_type_of`.
 
     Args:
-        values: numbers, dates or times of Arrow, or texts, which may be bytes. special: a pattern of texts
-        that are no values, but may be many, so that they are found at once. max_casts: after so many casts of
-        parts in search of other texts that are none, the parts that are left
-            are null.
+        values: numbers, dates or times of Arrow, or texts, which may be bytes.
+        special: a pattern of texts that are no values, but may be many, so that they are found at once.
+        max_casts: after so many casts of parts in search of other texts that are none, the parts that are
+            left are null.
     """
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
-    if kind == FLOAT:
+    if kind == t.FLOAT:
         converted = shorten_singles(_keep_finite(_cast(values, pa.float32(), special, max_casts)))
     else:
         converted = _cast(values, arrow_type_of(kind), special, max_casts)
-    if kind == DOUBLE:
+    if kind == t.DOUBLE:
         converted = _keep_finite(converted)
-    if kind == DATE32:
+    if kind == t.DATE32:
         converted = _limit(converted, pa.int32(), _FIRST_DAY, _LAST_DAY)
     elif kind.is_time:
         converted = _limit(converted, pa.int64(), _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)

@@ -6,42 +6,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connectors.sdk.columns.types import (
-    ARRAY,
-    BIG_DECIMAL,
-    BIG_INTEGER,
-    BINARY,
-    BOOL,
-    DATE32,
-    DOUBLE,
-    INT64,
-    JSON,
-    OBJECT,
-    STRING,
-    TIME64,
-    TIMESTAMP,
-    TIMESTAMP_UTC,
-    ColumnType,
-)
+from connectors.sdk.columns import types as t
 
 Json = dict[str, Any]
 PATH, MODIFIED = "_file_path", "_file_modified_at"
 """The columns with the path of a row's file, and its time of modification."""
-TYPES: Mapping[str, ColumnType] = {
-    "string": STRING,
-    "integer": INT64,
-    "big_integer": BIG_INTEGER,
-    "number": DOUBLE,
-    "decimal": BIG_DECIMAL,
-    "boolean": BOOL,
-    "date": DATE32,
-    "timestamp": TIMESTAMP_UTC,
-    "timestamp_without_timezone": TIMESTAMP,
-    "time": TIME64,
-    "binary": BINARY,
-    "json": JSON,
-    "object": OBJECT,
-    "array": ARRAY,
+TYPES: Mapping[str, t.ColumnType] = {
+    "string": t.STRING,
+    "integer": t.INT64,
+    "big_integer": t.BIG_INTEGER,
+    "number": t.DOUBLE,
+    "decimal": t.BIG_DECIMAL,
+    "boolean": t.BOOL,
+    "date": t.DATE32,
+    "timestamp": t.TIMESTAMP_UTC,
+    "timestamp_without_timezone": t.TIMESTAMP,
+    "time": t.TIME64,
+    "binary": t.BINARY,
+    "json": t.JSON,
+    "object": t.OBJECT,
+    "array": t.ARRAY,
 }
 """The types by their names in a config."""
 _WIDER = {
@@ -137,7 +121,7 @@ def make_schema(
     properties = {name: shape.to_schema(mixed=mixed) for name, shape in shapes.items()}
     properties |= {name: TYPES[kind].describe() for name, kind in overrides.items()}
     if file_columns:
-        properties |= {PATH: STRING.describe(), MODIFIED: TIMESTAMP_UTC.describe()}
+        properties |= {PATH: t.STRING.describe(), MODIFIED: t.TIMESTAMP_UTC.describe()}
     return {"type": "object", "properties": properties}
 
 

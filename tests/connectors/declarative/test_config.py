@@ -294,6 +294,14 @@ def test_a_violation_is_an_error_that_names_the_field_and_quotes_no_value(
     assert "s3cr3t" not in text
 
 
+@pytest.mark.parametrize("schema", [{"type": "text"}, {"required": True}, {"$ref": "#/nowhere"}])
+def test_a_schema_that_is_not_valid_is_an_error_until_it_is_corrected(schema: Any) -> None:
+    text = error_in(lambda: check({"reports": [{"name": "s3cr3t"}]}, adheres(["reports"], schema)))
+    assert "config.reports cannot be checked: the schema in the manifest is not valid" in text
+    assert "correct the `base_schema` of the validation" in text and "s3cr3t" not in text
+    check({"reports": [{"name": "a"}]}, adheres(["reports"], REPORTS))
+
+
 def test_all_violations_are_named_in_one_error() -> None:
     text = error_in(
         lambda: check(

@@ -15,37 +15,25 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from connectors.sdk.arrow_records import changes_of
+from connectors.sdk.columns import types as t
 from connectors.sdk.columns.conversion import arrow_type_of, make_batch
-from connectors.sdk.columns.types import (
-    BINARY,
-    BOOL,
-    DATE32,
-    DOUBLE,
-    FLOAT,
-    INT64,
-    JSON,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_UTC,
-    ColumnType,
-)
 from connectors.sql.bounds import decode_bound, encode_bound
 from connectors.sql.values import convert_values
 
-DECIMAL, BIG = ColumnType("decimal128", {}, 9, 2), ColumnType("decimal128", {}, 38)
+DECIMAL, BIG = t.ColumnType("decimal128", {}, 9, 2), t.ColumnType("decimal128", {}, 38)
 UTC = dt.timezone.utc
 moment = dt.datetime.fromisoformat
 KINDS = [
-    INT64,
-    DOUBLE,
-    FLOAT,
-    BOOL,
-    STRING,
-    BINARY,
-    DATE32,
-    TIMESTAMP,
-    TIMESTAMP_UTC,
-    JSON,
+    t.INT64,
+    t.DOUBLE,
+    t.FLOAT,
+    t.BOOL,
+    t.STRING,
+    t.BINARY,
+    t.DATE32,
+    t.TIMESTAMP,
+    t.TIMESTAMP_UTC,
+    t.JSON,
     DECIMAL,
 ]
 MOMENTS = st.datetimes(timezones=st.none() | st.timezones())
@@ -69,11 +57,11 @@ VALUES = st.one_of(
 )
 
 
-def is_same(kind: ColumnType, value: Any, result: Any) -> bool:
+def is_same(kind: t.ColumnType, value: Any, result: Any) -> bool:
     """Whether a converted value is the one of the driver."""
-    if kind is STRING:
+    if kind is t.STRING:
         return bool(result == (value.decode() if isinstance(value, bytes) else result))
-    if kind is FLOAT:
+    if kind is t.FLOAT:
         return bool(np.float32(float(value)) == np.float32(result))
     if isinstance(value, str):
         return (
@@ -86,22 +74,24 @@ def is_same(kind: ColumnType, value: Any, result: Any) -> bool:
         return value.replace(tzinfo=zone) == result.replace(tzinfo=result.tzinfo or UTC)
     if isinstance(result, (int, Decimal)) and not isinstance(result, bool):
         return bool(Decimal(repr(value)) == result if isinstance(value, float) else value == result)
-    if kind is DOUBLE:
+    if kind is t.DOUBLE:
         exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         return exact == Decimal(repr(result))
-    if kind is JSON or kind is BINARY:
+    if kind is t.JSON or kind is t.BINARY:
         return True
     if type(value) is dt.date and isinstance(result, dt.datetime):
         return result.replace(tzinfo=None) == dt.datetime.combine(value, dt.time())
-    if isinstance(value, dt.datetime) and kind is DATE32:
+    if isinstance(value, dt.datetime) and kind is t.DATE32:
         return value == dt.datetime.combine(result, dt.time())
     return bool(value == result)
 
 
 @given(st.lists(VALUES, max_size=6), st.sampled_from(KINDS))
-@example(["9010000000000001"], DOUBLE)
-@example([(1 << 53) + 1, Decimal("0.1"), Decimal("0.10000000000000000001")], DOUBLE)
-def test_each_value_is_the_same_or_null_with_a_change(values: list[Any], kind: ColumnType) -> None:
+@example(["9010000000000001"], t.DOUBLE)
+@example([(1 << 53) + 1, Decimal("0.1"), Decimal("0.10000000000000000001")], t.DOUBLE)
+def test_each_value_is_the_same_or_null_with_a_change(
+    values: list[Any], kind: t.ColumnType
+) -> None:
     batch = make_batch(["c"], [convert_values(values, kind)])
     assert batch.schema.field("c").type == arrow_type_of(kind)
     rows, changed = batch.to_pylist(), changes_of(batch)
@@ -115,36 +105,36 @@ def test_each_value_is_the_same_or_null_with_a_change(values: list[Any], kind: C
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [
-        (INT64, 2.0, 2),
-        (INT64, 2.5, None),
-        (INT64, 1 << 63, None),
-        (INT64, Decimal("3.000"), 3),
-        (INT64, float("nan"), None),
+        (t.INT64, 2.0, 2),
+        (t.INT64, 2.5, None),
+        (t.INT64, 1 << 63, None),
+        (t.INT64, Decimal("3.000"), 3),
+        (t.INT64, float("nan"), None),
         (BIG, (10**38) - 1, Decimal((10**38) - 1)),
         (BIG, 10**38, None),
         (DECIMAL, 0.1, Decimal("0.10")),
         (DECIMAL, 0.125, None),
         (DECIMAL, Decimal("-1234567.89"), Decimal("-1234567.89")),
-        (DOUBLE, math.inf, None),
-        (FLOAT, 0.10000000149011612, 0.1),
-        (FLOAT, 1e39, None),
-        (BOOL, 1, True),
-        (BOOL, 2, None),
-        (STRING, b"\xff", None),
-        (STRING, "\ud800", None),
-        (STRING, True, "true"),
-        (STRING, [1, 2], "[1,2]"),
-        (DATE32, moment("2024-01-01T05:00:00"), None),
-        (TIMESTAMP, "2024-01-01T10:00:00.123456000", moment("2024-01-01T10:00:00.123456")),
-        (TIMESTAMP, 1704103200, None),
-        (TIMESTAMP_UTC, moment("2024-01-01T00:00:00"), dt.datetime(2024, 1, 1, tzinfo=UTC)),
-        (JSON, '{"a": 1.10}', '{"a": 1.10}'),
-        (JSON, "{a", None),
-        (JSON, "NaN", None),
-        (JSON, {"a": Decimal("1.10")}, '{"a":1.10}'),
+        (t.DOUBLE, math.inf, None),
+        (t.FLOAT, 0.10000000149011612, 0.1),
+        (t.FLOAT, 1e39, None),
+        (t.BOOL, 1, True),
+        (t.BOOL, 2, None),
+        (t.STRING, b"\xff", None),
+        (t.STRING, "\ud800", None),
+        (t.STRING, True, "true"),
+        (t.STRING, [1, 2], "[1,2]"),
+        (t.DATE32, moment("2024-01-01T05:00:00"), None),
+        (t.TIMESTAMP, "2024-01-01T10:00:00.123456000", moment("2024-01-01T10:00:00.123456")),
+        (t.TIMESTAMP, 1704103200, None),
+        (t.TIMESTAMP_UTC, moment("2024-01-01T00:00:00"), dt.datetime(2024, 1, 1, tzinfo=UTC)),
+        (t.JSON, '{"a": 1.10}', '{"a": 1.10}'),
+        (t.JSON, "{a", None),
+        (t.JSON, "NaN", None),
+        (t.JSON, {"a": Decimal("1.10")}, '{"a":1.10}'),
     ],
 )
-def test_what_a_value_becomes(kind: ColumnType, value: Any, expected: Any) -> None:
+def test_what_a_value_becomes(kind: t.ColumnType, value: Any, expected: Any) -> None:
     array, invalid = convert_values([value, None], kind)
     assert array.to_pylist() == [expected, None]
     assert (invalid is None) == (expected is not None)
@@ -152,9 +142,9 @@ def test_what_a_value_becomes(kind: ColumnType, value: Any, expected: Any) -> No
 
 def test_arrays_of_arrow_are_taken_over_or_converted() -> None:
     whole = pa.array([1, None], pa.int64())
-    assert convert_values(whole, INT64)[0] is whole
-    assert convert_values(pa.array([1, None], pa.int16()), INT64)[0].equals(whole)
-    numbers, invalid = convert_values(pa.array([1.5, float("nan")]), DOUBLE)
+    assert convert_values(whole, t.INT64)[0] is whole
+    assert convert_values(pa.array([1, None], pa.int16()), t.INT64)[0].equals(whole)
+    numbers, invalid = convert_values(pa.array([1.5, float("nan")]), t.DOUBLE)
     assert numbers.to_pylist() == [1.5, None]
     assert invalid is not None
 
