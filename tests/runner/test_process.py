@@ -154,7 +154,10 @@ def test_a_child_that_cannot_be_watched_does_not_run(
 ) -> None:
     """In a process of its own, because some limits cannot be raised again."""
     program, shell = open_folder / "program", open_folder / "empty" / "sh"
-    program.write_text(f"#!/bin/sh\necho $$ > {open_folder}/pid\nsleep 600\n")
+    # Named once it is written: a program that is killed between the two has left an empty file.
+    program.write_text(
+        f"#!/bin/sh\ncd {open_folder} && echo $$ > part && mv part pid && exec sleep 600\n"
+    )
     shell.parent.mkdir()
     shell.write_text("#!/bin/false\n")
     for file in (program, shell):
