@@ -8,11 +8,15 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from elt_assets import paths
+from elt_assets.cli.output import Output
 from elt_assets.connection import Connection, Stream, resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
+from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
 from elt_assets.runner.config.references import keep_file_field, resolve_paths
+from elt_assets.runner.connector import Connector
 
 
 def find_stream(connection: str, streams: Collection[StreamId], name: str) -> StreamId:
@@ -55,6 +59,14 @@ def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> Conne
     only = Connection.model_construct(**{**fields, "streams": [settings]})
     (stream,) = resolve_streams(only, catalog)
     return ConnectionStream(only, stream, default_key(only, stream))
+
+
+def start_connector(connection: Connection, out: Output) -> Connector:
+    """Return the connector of a connection's source, after saying that it is started, or installed first."""
+    out.announce_installation(package_to_install(connection))
+    connector = connect(connection, paths.staging(), on_log=out.log)
+    out.note(f"starting {connector.name}")
+    return connector
 
 
 def parse_config(argument: str | None) -> dict[str, Any]:

@@ -136,7 +136,7 @@ class Stream(RunControls):
         default=None, description="Config fields that the `window` of a run sets."
     )
     checks: Checks = Field(
-        default=Checks(), description="Checks after each sync; over those of the connection."
+        default_factory=Checks, description="Checks after each sync; over those of the connection."
     )
     cluster_by: Annotated[DottedPaths, Field(max_length=4)] | None = Field(
         default=None,

@@ -41,18 +41,13 @@ not make (reported in the UI, for example) has none."""
 
 @dataclass(frozen=True)
 class Changes(Generic[Frame]):
-    """The rows of an upstream table that are new, updated or deleted since the last materialisation.
+    """The rows of an upstream table that are new, updated or deleted since the last materialisation."""
 
-    Attributes:
-        reason: why all rows are read; None if `is_reload` is false.
-        reloaded_partitions: partitions of the upstream that were replaced as a whole: `rows` has all of their
-            rows, and `deleted` none of them.
-        version: the version of the table that was read.
-    """
-
-    reason: str | None
+    reason: str | None  # why all rows are read; None if `is_reload` is false
+    # Partitions of the upstream that were replaced as a whole: `rows` has all of their rows, and `deleted`
+    # none of them.
     reloaded_partitions: frozenset[str]
-    version: int
+    version: int  # the version of the table that was read
     _reader: ChangeReader
     _frame_type: FrameType | None
 

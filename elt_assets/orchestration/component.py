@@ -28,8 +28,7 @@ from elt_assets.orchestration.assets.build import build_assets, stream_assets
 from elt_assets.orchestration.assets.translator import ConnectionTranslator
 from elt_assets.orchestration.attribute_schema import allow_templates
 from elt_assets.orchestration.automation.drift import Source
-from elt_assets.orchestration.automation.full_refreshes import refresh_schedules
-from elt_assets.orchestration.automation.schedules import schedules
+from elt_assets.orchestration.automation.schedules import refresh_schedules, schedules
 from elt_assets.orchestration.automation.sensors import sensors
 from elt_assets.orchestration.broken import broken_definitions, skips_broken
 from elt_assets.orchestration.io_manager import resources

@@ -17,16 +17,11 @@ COLUMNS = "columns"
 
 @dataclass(frozen=True)
 class InputRequest:
-    """The request of an input.
+    """The request of an input."""
 
-    Attributes:
-        frame_type: from the annotation; None for Spark's DataFrame.
-        columns: from the metadata of the input; None for all.
-        partitions: those of the upstream asset in the partition mapping; None for all rows.
-    """
-
-    frame_type: FrameType | None
-    columns: Sequence[str] | None
+    frame_type: FrameType | None  # from the annotation; None for Spark's DataFrame
+    columns: Sequence[str] | None  # from the metadata of the input; None for all
+    # Those of the upstream asset in the partition mapping; None for all rows.
     partitions: Sequence[str] | None
 
 

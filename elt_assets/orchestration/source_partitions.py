@@ -22,12 +22,10 @@ class MissingPartition(ConfigError):
 
 @dataclass(frozen=True)
 class PartitionContexts:
-    """The contexts of partitions of a stream.
-
-    `by_key`: the contexts by partition key; a key without a partition in the source is missing.
-    """
+    """The contexts of partitions of a stream."""
 
     stream: ConnectionStream
+    # The contexts by partition key; a key without a partition in the source is missing.
     by_key: Mapping[str, Raw] = field(default_factory=dict)
 
     def get(self, key: str) -> Raw:

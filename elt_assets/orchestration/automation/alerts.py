@@ -25,19 +25,15 @@ for a tick, 60 seconds. A tick above it is lost with its cursor, so its failures
 
 @dataclass(frozen=True)
 class FailureAlert:
-    """A failed run.
-
-    `assets`: keys, for example "shop/users", of the assets that the failed steps should have materialised.
-    `error`: the message that the UI shows. `failure_type`: "config_error", "transient_error" or
-    "system_error"; it shows who must act. `url`: the page of the run in the UI; None without `ELT_UI_URL`.
-    """
+    """A failed run."""
 
     run_id: str
     job: str
+    # Keys, for example "shop/users", of the assets that the failed steps should have materialised.
     assets: tuple[str, ...]
-    error: str
-    failure_type: str
-    url: str | None
+    error: str  # the message that the UI shows
+    failure_type: str  # "config_error", "transient_error" or "system_error"; it shows who must act
+    url: str | None  # the page of the run in the UI; None without `ELT_UI_URL`
 
 
 @dataclass(frozen=True)

@@ -48,14 +48,11 @@ Answers = Mapping[StreamId, "bool | EltError | None"]
 
 @dataclass(frozen=True)
 class NewDataResult:
-    """Result of a check.
+    """Result of a check."""
 
-    `new_data`: the streams with new data. `skip_reason`: applies if there are none. `probe_error`: why the
-    source could not be probed, if its streams were read instead, which costs it more.
-    """
-
-    new_data: list[dg.AssetKey]
-    skip_reason: str
+    new_data: list[dg.AssetKey]  # the streams with new data
+    skip_reason: str  # applies if there are none
+    # Why the source could not be probed, if its streams were read instead, which costs it more.
     probe_error: EltError | None = None
 
 

@@ -32,14 +32,11 @@ _TEMPORARY_HOME = ".tmp_dagster_home_"
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """The commit that the next sync of a stream starts from.
-
-    `warnings`: lines for the log. `is_unreported`: the event log has no event for this commit.
-    """
+    """The commit that the next sync of a stream starts from."""
 
     metadata: CommitMetadata
-    warnings: tuple[str, ...] = ()
-    is_unreported: bool = False
+    warnings: tuple[str, ...] = ()  # lines for the log
+    is_unreported: bool = False  # the event log has no event for this commit
 
 
 def reconcile(

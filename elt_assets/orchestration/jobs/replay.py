@@ -14,7 +14,12 @@ from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.orchestration.events.metadata import commit_metadata, losses_metadata
-from elt_assets.orchestration.jobs.each_stream import refuse_failures, select_streams, try_each
+from elt_assets.orchestration.jobs.each_stream import (
+    make_job,
+    refuse_failures,
+    select_streams,
+    try_each,
+)
 from elt_assets.orchestration.resources import (
     LAKE_KEY,
     SPARK_KEY,
@@ -33,11 +38,9 @@ JOB = "elt_replay"
 
 
 class ReplayConfig(dg.Config):
-    """Config of the job.
+    """Config of the job."""
 
-    `assets`: asset keys, for example "shop/users"; the empty list, the default, selects all streams.
-    """
-
+    # Asset keys, for example "shop/users"; the empty list, the default, selects all streams.
     assets: list[str] = []  # noqa: RUF012 - pydantic copies it
 
 
@@ -58,14 +61,8 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
         failed = try_each(context, "replay", selected, partial(_replay_and_log, context))
         refuse_failures("replay", failed)
 
-    @dg.job(
-        name=JOB,
-        description="Replays the records in the dead letter tables of streams, one stream after the other.",
-    )
-    def job() -> None:
-        replay_dead_letters()
-
-    return job
+    text = "Replays the records in the dead letter tables of streams, one stream after the other."
+    return make_job(JOB, replay_dead_letters, text)
 
 
 def _replay_and_log(context: dg.OpExecutionContext, asset: StreamAsset) -> None:

@@ -31,28 +31,17 @@ ENV_EXAMPLE = ".env.example"
 
 @dataclass
 class ConnectionDraft:
-    """A connection as it will be written.
-
-    Attributes:
-        name: its name.
-        origin: what it was imported from, for the comment at the head of its file.
-        source: the kind of its connector, and other keys of `source`, without the config.
-        config: the config, whose secrets are references.
-        streams: the settings of its streams.
-        settings: its other keys.
-        variables: the field that is read from each environment variable.
-        untranslated: what has no counterpart, one line each.
-        catalog: the catalog, if it is known.
-    """
+    """A connection as it will be written."""
 
     name: str
-    origin: str
-    source: Json
-    config: Json = field(default_factory=dict)
-    streams: list[Json] = field(default_factory=list)
-    settings: Json = field(default_factory=dict)
+    origin: str  # what it was imported from, for the comment at the head of its file
+    source: Json  # the kind of its connector, and other keys of `source`, without the config
+    config: Json = field(default_factory=dict)  # the config, whose secrets are references
+    streams: list[Json] = field(default_factory=list)  # the settings of its streams
+    settings: Json = field(default_factory=dict)  # other keys of the connection
+    # The field that is read from each environment variable.
     variables: dict[str, str] = field(default_factory=dict)
-    untranslated: list[str] = field(default_factory=list)
+    untranslated: list[str] = field(default_factory=list)  # what has no counterpart, one line each
     catalog: Catalog | None = None
 
     def hide_secrets(

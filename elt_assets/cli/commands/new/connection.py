@@ -35,23 +35,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Answers:
-    """The answers of the source of a new connection, and the config that is written.
+    """The answers of the source of a new connection, and the config that is written."""
 
-    Attributes:
-        connector: the name of the connector.
-        config: the config that is written: its secrets are references to environment variables.
-        notes: the comment above each field of the config, by its path.
-        variables: the field of the config of each environment variable that has to be set.
-        examples: the fields of the config whose values are examples.
-        catalog: the catalog of the source.
-    """
-
-    connector: str
-    config: Json
-    notes: Mapping[Place, str]
+    connector: str  # the name of the connector
+    config: Json  # the config that is written: its secrets are references to environment variables
+    notes: Mapping[Place, str]  # the comment above each field of the config, by its path
+    # The field of the config of each environment variable that has to be set.
     variables: Mapping[str, str]
-    examples: Sequence[str]
-    catalog: Catalog
+    examples: Sequence[str]  # the fields of the config whose values are examples
+    catalog: Catalog  # the catalog of the source
 
 
 @subcommand(

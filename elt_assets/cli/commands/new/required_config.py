@@ -56,19 +56,16 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass
 class RequiredConfig:
-    """A config that has every required field.
+    """A config that has every required field."""
 
-    Attributes:
-        config: the config. Of the fields that were not given, a secret is a reference to an environment
-            variable, and another field is its constant or default value, or else an example.
-        notes: the description of each field that was added, by its path.
-        variables: the path and an example value of the secret of each variable that was added.
-        examples: the paths of the fields whose values are examples.
-    """
-
+    # The config. Of the fields that were not given, a secret is a reference to an environment variable, and
+    # another field is its constant or default value, or else an example.
     config: Json
+    # The description of each field that was added, by its path.
     notes: dict[Place, str] = field(default_factory=dict)
+    # The path and an example value of the secret of each variable that was added.
     variables: dict[str, tuple[Place, Any]] = field(default_factory=dict)
+    # The paths of the fields whose values are examples.
     examples: list[Place] = field(default_factory=list)
 
     def fill_examples(self, variables: Sequence[str]) -> Json:
