@@ -71,7 +71,7 @@ class Masker:
             )
         codes = set(_base64_forms(part))
         for text in {part, *codes}:
-            for form in {text, *(view.text for view in views(text))}:
+            for form in {view.text for view in views(text)}:
                 if len(form) >= _MIN_LENGTH:
                     self._forms.setdefault(form[:_MIN_LENGTH], set()).add(form)
         for text in codes | _spellings(part):
@@ -81,7 +81,7 @@ class Masker:
     def __call__(self, text: str) -> str:
         comparisons = 0
         spans = [match.span(1) for match in _URL_PASSWORD.finditer(text)]
-        for view in (View(text), *views(text)):
+        for view in views(text):
             for form in self._candidates(view.text):
                 new_spans = [*islice(_find_spans(view, form), _MAX_COMPARISONS)]
                 comparisons += 1 + len(new_spans)
@@ -153,21 +153,10 @@ def _base64_forms(secret: str) -> Iterator[str]:
 
 
 def _replace(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return a text with a mask in place of each span; those that overlap are one."""
     parts, end = [], 0
-    for start, stop in _merge_spans(spans):
-        parts += [text[end:start], MASK]
-        end = stop
+    for start, stop in sorted(spans):
+        if end <= start < stop:
+            parts += [text[end:start], MASK]
+        end = max(end, stop) if start < stop else end
     return "".join([*parts, text[end:]])
-
-
-def _merge_spans(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield spans ordered by start. Overlapping spans are merged, and empty ones are omitted."""
-    start, stop = 0, 0
-    for first, last in sorted(spans):
-        if first >= stop:
-            if stop > start:
-                yield start, stop
-            start = first
-        stop = max(stop, last)
-    if stop > start:
-        yield start, stop

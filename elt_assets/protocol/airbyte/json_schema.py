@@ -121,7 +121,7 @@ def broken_references(schema: Schema) -> Iterator[tuple[str, str]]:
         reference = part.get("$ref")
         if isinstance(reference, str) and not _is_known(schema, reference):
             yield ".".join(path), reference
-        waiting += [((*path, name), inner) for name, inner in _properties(part).items()]
+        waiting += [((*path, name), inner) for name, inner in list_properties(part).items()]
         waiting += [(path, inner) for inner in _same_field(part)]
 
 
@@ -202,7 +202,7 @@ class _Composition:
         base, unions = _merge_parts(parts)
         conditional = (part for part in parts if "if" in part)
         unions += (("if", [part.get("then", True), part.get("else", True)]) for part in conditional)
-        declared = dict(_properties(base))
+        declared = dict(list_properties(base))
         for keyword, options in unions:
             records: list[Schema] = []
             for option in options:
@@ -211,7 +211,7 @@ class _Composition:
                     continue
                 own, fields, broken = self._fields(option, followed, steps + 1)
                 reference = reference or broken
-                if "object" in (_types(own.get("type")) or ["object"]):
+                if "object" in (list_types(own) or ["object"]):
                     records.append(fields)
             if any(records):
                 declared = _unite_fields(declared, records)
@@ -289,7 +289,7 @@ class _Composition:
     def _compose_inner(self, schema: Schema, steps: int, *, is_copy: bool = False) -> Any:
         """Return a schema with its properties and items composed; the same object if none changes."""
         changed: dict[str, Any] = {}
-        declared, items = _properties(schema), schema.get("items")
+        declared, items = list_properties(schema), schema.get("items")
         fields = {
             name: self._field(part, steps + 1, is_copy=is_copy) for name, part in declared.items()
         }
@@ -359,7 +359,7 @@ class _Composition:
                 target = _target(self._root, reference) if isinstance(reference, str) else None
                 if target is not None:
                     targets[id(target)] = target
-                waiting += _properties(part).values()
+                waiting += list_properties(part).values()
                 waiting += _same_field(part)
             self._edges[id(schema)] = list(targets.values())
         return [*self._edges[id(schema)]]
@@ -404,7 +404,7 @@ def _is_wrapped_scalar(parts: Sequence[Schema], base: Schema) -> bool:
     wrapped = any(
         "allOf" in part and "type" not in part and not isinstance(part, _Merge) for part in parts
     )
-    return wrapped and _NESTED.isdisjoint({*base, *_types(base.get("type"))})
+    return wrapped and _NESTED.isdisjoint({*base, *list_types(base)})
 
 
 def _both(first: Any, second: Any) -> Any:
@@ -422,7 +422,7 @@ def _all_properties(first: Any, second: Any) -> Any:
 
 def _common_types(first: Any, second: Any) -> Any:
     """Return the types that two values of `type` have in common. An integer is a number."""
-    kinds, second_kinds = _types(first), _types(second)
+    kinds, second_kinds = _list_texts(first), _list_texts(second)
     if first is _IMPOSSIBLE or not second_kinds:
         return first
     if not kinds:
@@ -472,10 +472,14 @@ def _same_field(schema: Schema) -> Iterator[Any]:
         yield from part if isinstance(part, list) else [part]
 
 
-def _types(value: Any) -> list[str]:
-    return [
-        kind for kind in (value if isinstance(value, list) else [value]) if isinstance(kind, str)
-    ]
+def list_types(schema: Schema) -> list[str]:
+    """Return the JSON types that a schema allows; none if it does not restrict them."""
+    return _list_texts(schema.get("type"))
+
+
+def _list_texts(value: Any) -> list[str]:
+    texts = value if isinstance(value, list) else [value]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _is_typed(schema: Any) -> bool:
@@ -489,7 +493,8 @@ def _add_type(option: Any) -> Any:
     return option
 
 
-def _properties(schema: Schema) -> Schema:
+def list_properties(schema: Schema) -> Schema:
+    """Return the schemas of the properties of an object, by name; none if it has no valid ones."""
     declared = schema.get("properties")
     return declared if isinstance(declared, Mapping) else {}
 
