@@ -43,6 +43,13 @@ class View:
         """Return the place in the original text of a part of this one that is not empty."""
         return self.starts[start], self.ends[stop - 1]
 
+    def find_spans(self, form: str) -> Iterator[tuple[int, int]]:
+        """Yield the places in the original text of a part of this one, also those that overlap."""
+        start = self.text.find(form)
+        while start >= 0:
+            yield self.span(start, start + len(form))
+            start = self.text.find(form, start + 1)
+
 
 def views(text: str) -> Iterator[View]:
     """Yield the text as it is, and if it has what can be an escape, its views without them."""

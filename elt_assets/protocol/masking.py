@@ -13,7 +13,7 @@ from itertools import islice
 from urllib.parse import quote, quote_plus
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.escapes import View, views
+from elt_assets.protocol.escapes import views
 from elt_assets.protocol.secret_parts import LINE_WIDTHS, parts
 
 MASK = "****"
@@ -83,7 +83,7 @@ class Masker:
         spans = [match.span(1) for match in _URL_PASSWORD.finditer(text)]
         for view in views(text):
             for form in self._candidates(view.text):
-                new_spans = [*islice(_find_spans(view, form), _MAX_COMPARISONS)]
+                new_spans = [*islice(view.find_spans(form), _MAX_COMPARISONS)]
                 comparisons += 1 + len(new_spans)
                 if comparisons > _MAX_COMPARISONS:
                     return MASK
@@ -119,14 +119,6 @@ class Masker:
                 if secret.startswith(text[start:]) and len(secret) > len(text) - start:
                     return len(text) - start
         return 0
-
-
-def _find_spans(view: View, form: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of a form, also those that overlap."""
-    start = view.text.find(form)
-    while start >= 0:
-        yield view.span(start, start + len(form))
-        start = view.text.find(form, start + 1)
 
 
 def _spellings(secret: str) -> set[str]:

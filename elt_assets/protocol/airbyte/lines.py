@@ -254,7 +254,9 @@ def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterato
             size, reads = size + count, reads + 1
             if not end or (size < BLOCK and reads < _READS):
                 continue
-        block = _copy(buffer, end)
+        block = bytes(
+            memoryview(buffer)[:end]
+        )  # one copy, of a view that is gone before the buffer changes
         buffer[: size - end] = buffer[end:size]
         size, end, reads = size - end, 0, 0
         if len(buffer) > _MAX_IDLE_BUFFER and size <= BLOCK:
@@ -262,18 +264,13 @@ def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterato
         yield block
         del block  # a long line is not held while the next one is read
     if size:
-        yield _copy(buffer, size)
+        yield bytes(memoryview(buffer)[:size])
 
 
 def split(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines of blocks one by one, without their newlines and without empty lines."""
     for block in blocks:
         yield from filter(None, block.split(b"\n"))
-
-
-def _copy(buffer: bytearray, size: int) -> bytes:
-    with memoryview(buffer) as view, view[:size] as part:
-        return bytes(part)
 
 
 def _check_length(buffer: bytearray, checked: int, end: int, limit: int, sender: str) -> None:
