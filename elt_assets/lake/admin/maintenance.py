@@ -35,16 +35,9 @@ from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.row_counts import row_count, verify_or_discard
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
-from elt_assets.lake.merge.file_splitting import (
-    MAX_BYTES,
-    TARGET_ROWS,
-    is_small,
-    pack_files,
-    run_split,
-)
+from elt_assets.lake.merge.file_splitting import combine, is_small, pack_files
 from elt_assets.lake.merge.validity import VALID_TO
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark import split_tasks
 from elt_assets.lake.write.stream_tables import DEAD_LETTER, StreamTables
 
 RETENTION = dt.timedelta(days=7)
@@ -192,7 +185,7 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
     removed = 0
     for group in _groups(table, leave):
         with table.discard_new_folders_on_error():
-            files = _combine(spark, table, group)
+            files = combine(spark, table, [group]).rest
         reach(Failpoint.FILES_COMBINED)
         try:
             with discard_if_unpublished(table, files):
@@ -231,31 +224,6 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
         kinds.setdefault(part, []).append(file)
     for files in kinds.values():
         yield from (group for group in pack_files(files) if len(group) > 1)
-
-
-def _combine(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
-    job = split_tasks.SplitJob(
-        root=(table.storage.system, table.storage.root),
-        groups=[[file.path for file in group]],
-        fold=frozenset([0]),
-        key=(),
-        batch=(),
-        rest_folder=table.new_folder(),
-        matching_folder=table.new_folder(HIDDEN),
-        rows_per_file=TARGET_ROWS,
-        bytes_per_file=MAX_BYTES,
-        schema=table.arrow_schema(),
-        partition_by=table.partition_by,
-    )
-    files = table.storage.describe(run_split(spark, job)[split_tasks.REST])
-    verify_or_discard(
-        table,
-        row_count(table, group),
-        row_count(table, files),
-        "rows of compacted files",
-        files,
-    )
-    return files
 
 
 def _hidden(storage: TableStorage, retention: dt.timedelta) -> list[str]:

@@ -35,7 +35,15 @@ from elt_assets.lake.delta.commit_metadata import (
     past_commits,
 )
 from elt_assets.lake.delta.commits import Basis
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange, TableStorage
+from elt_assets.lake.delta.files import (
+    HIDDEN,
+    MAX_BYTES,
+    TARGET_ROWS,
+    VISIBLE,
+    DataFile,
+    TableChange,
+    TableStorage,
+)
 from elt_assets.lake.delta.footers import FooterStatistics
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.moves import Move, find_move
@@ -45,6 +53,7 @@ from elt_assets.lake.spark import parquet_files
 from elt_assets.lake.spark.expressions import make_empty
 from elt_assets.lake.spark.session import STRICT_READ
 from elt_assets.lake.spark.statistics import MAX_BOUND_CHARS
+from elt_assets.lake.spark.task_io import Output
 from elt_assets.storage.location import Location
 
 _FILES = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "num_records": pa.int64()})
@@ -385,15 +394,13 @@ class Table:
             in_tasks: whether Python tasks write the files in any case: the session of the rows may have
                 settings with which Spark writes other files (`open_session`).
         """
-        folder = self.new_folder(kind)
+        output = self.output(kind)
+        folder = output.folder
         try:
-            partition_by = () if kind == HIDDEN else self.partition_by
-            if partition_by or in_tasks or self._needs_tasks(rows.sparkSession):
-                system, root = self.storage.system, self.storage.root
+            if output.partition_by or in_tasks or self._needs_tasks(rows.sparkSession):
                 types = opening.arrow_columns(rows.schema) if in_tasks else None
-                paths = parquet_files.write(rows, system, root, folder, partition_by, types)
-                self.storage.keep_only(folder, paths)
-                files = self.storage.describe(paths)
+                files = [DataFile(*file) for file in parquet_files.write(rows, output, types)]
+                self.storage.keep_only(folder, {file.path for file in files})
             else:
                 rows.write.mode("append").parquet(self.storage.location.child(folder).for_spark)
                 files = self.storage.files_in_folder(folder)
@@ -407,6 +414,12 @@ class Table:
         """Return whether Python tasks read and write the files: the JVM has no file system for the store."""
         location = self.storage.location
         return location.is_object_store and not parquet_files.jvm_supports(spark, location.scheme)
+
+    def output(self, kind: str = VISIBLE) -> Output:
+        """Return a new folder under the root, for tasks that write files. Hidden ones have no partitions."""
+        partition_by = () if kind == HIDDEN else self.partition_by
+        root = self.storage.system, self.storage.root
+        return Output(root, self.new_folder(kind), partition_by, TARGET_ROWS, MAX_BYTES)
 
     def new_folder(self, kind: str = VISIBLE) -> str:
         """Return the path of a new folder for one write, relative to the root."""
