@@ -29,7 +29,6 @@ from pyspark.sql import functions as f
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.admin.clustering import ColumnPath, cluster, list_sorted
 from elt_assets.lake.admin.documents import remove_unnamed_documents
-from elt_assets.lake.admin.log_statistics import restate
 from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
@@ -58,7 +57,6 @@ class MaintenanceResult:
         expired: the number of rejected records that were removed, because they were too old.
         clustered: the number of files that sorted ones have replaced.
         documents: the number of documents that were removed, because no row names them.
-        restated: the number of files whose statistics in the log were corrected.
     """
 
     table: str
@@ -68,7 +66,6 @@ class MaintenanceResult:
     expired: int = 0
     clustered: int = 0
     documents: int = 0
-    restated: int = 0
 
 
 def maintain(
@@ -78,7 +75,7 @@ def maintain(
     dead_letter_age: dt.timedelta | None = DEAD_LETTER_AGE,
     cluster_by: Sequence[ColumnPath] = (),
 ) -> list[MaintenanceResult]:
-    """Compact and vacuum a stream's table and its companions, and correct old statistics in their logs.
+    """Compact and vacuum a stream's table and its companions.
 
     A companion that is ahead of its table is skipped: its rollback needs its files as they are.
 
@@ -94,7 +91,6 @@ def maintain(
         if not table.exists or (kind is not None and tables.is_ahead(kind)):
             continue
         table.refuse_unwritable()
-        restated = restate(table)
         before, expired = len(table.files), 0
         if kind == DEAD_LETTER and dead_letter_age is not None:
             expired = expire(spark, table, dead_letter_age, leave=refreshed)
@@ -103,11 +99,7 @@ def maintain(
         compact(spark, table, leave={*refreshed, *list_sorted(table, order)})
         removed = vacuum(table, retention) + remove_old_checkpoints(table, retention)
         after = len(table.files)
-        maintained.append(
-            MaintenanceResult(
-                table.uri, before, after, removed, expired, clustered, restated=restated
-            )
-        )
+        maintained.append(MaintenanceResult(table.uri, before, after, removed, expired, clustered))
     if maintained:
         documents = remove_unnamed_documents(tables, retention)
         maintained[0] = replace(maintained[0], documents=documents)

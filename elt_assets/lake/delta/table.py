@@ -449,7 +449,7 @@ class Table:
         return self.storage.discard(files)
 
     def prepare(self, schema: t.StructType, stream: str | None = None) -> None:
-        """Create the table, or add the columns and nested fields that it lacks, without data; upgrade it.
+        """Create the table, or add the columns and nested fields that it lacks, without data.
 
         Args:
             schema: the columns of the files in the next commit.
@@ -461,7 +461,6 @@ class Table:
             self._delta = opening.create(self.storage.location, schema, stream, self.partition_by)
         opening.add_columns(self._delta, schema)
         opening.index_partitions(self._delta)
-        opening.upgrade_format(self._delta)
         commits.refuse_retyped(self._delta, schema)
         self._basis = replace(self._basis, schema=schema)
 
@@ -542,26 +541,6 @@ class Table:
         """
         assert self._delta is not None
         commits.reorganise(self._delta, self.storage, change)
-
-    def restate(self, files: Sequence[DataFile]) -> None:
-        """Publish the entries of files of the table again, with the statistics that they have now.
-
-        Raises:
-            Superseded: a file is no longer in the table, or every attempt failed; nothing was published.
-            Exception: as `publish_once`.
-        """
-        assert self._delta is not None
-        commits.reorganise(self._delta, self.storage, TableChange(files), is_restated=True)
-
-    @property
-    def has_true_bounds(self) -> bool:
-        """Whether the statistics of all files in the log are those that this version writes."""
-        return self._delta is not None and opening.has_true_bounds(self._delta)
-
-    def record_true_bounds(self) -> None:
-        """Record that the statistics of all files in the log are those that this version writes."""
-        assert self._delta is not None
-        opening.record_true_bounds(self._delta)
 
     def find_unreferenced(self, retention: dt.timedelta) -> list[str]:
         """Return the paths of visible files, older than the retention, that no version within it uses.
