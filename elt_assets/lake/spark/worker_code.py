@@ -75,15 +75,15 @@ def send_for_numbers(
     Args:
         finished: an accumulator that also gets the results, by their numbers.
     """
-    return send(_for_each, _pickle(make), arguments, finished)
+    return send(_make_worker, _pickle(make), arguments, finished)
 
 
 def send_for_batches(make: Callable[..., Callable[[int], Any]], *arguments: Any) -> ArrowFunction:
     """Return the function of `send_for_numbers` for `mapInArrow` over a DataFrame of numbers."""
-    return send(_for_batches, _pickle(make), arguments)
+    return send(_make_batch_worker, _pickle(make), arguments)
 
 
-def _for_each(
+def _make_worker(
     code: bytes, arguments: Any, finished: Any
 ) -> Callable[[Iterable[int]], Iterator[Any]]:
     def work(numbers: Iterable[int]) -> Iterator[Any]:
@@ -99,8 +99,8 @@ def _for_each(
     return work
 
 
-def _for_batches(code: bytes, arguments: Any) -> ArrowFunction:
-    work = _for_each(code, arguments, None)
+def _make_batch_worker(code: bytes, arguments: Any) -> ArrowFunction:
+    work = _make_worker(code, arguments, None)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
