@@ -119,8 +119,11 @@ def broken_references(schema: Schema) -> Iterator[tuple[str, str]]:
         if not isinstance(part, Mapping):
             continue
         reference = part.get("$ref")
-        is_named = isinstance(reference, str) and WELL_KNOWN not in reference
-        if is_named and _target(schema, reference) is None:
+        if (
+            isinstance(reference, str)
+            and WELL_KNOWN not in reference
+            and _target(schema, reference) is None
+        ):
             yield ".".join(path), reference
         waiting += [((*path, name), inner) for name, inner in list_properties(part).items()]
         waiting += [(path, inner) for inner in _same_field(part)]

@@ -70,7 +70,7 @@ class _TapStream:
         self.metadata = self.fields.get(_STREAM, {})
 
     @classmethod
-    def of(cls, stream: AirbyteStream) -> _TapStream:
+    def read(cls, stream: AirbyteStream) -> _TapStream:
         """Return the stream from which one of this project was made.
 
         Raises:
@@ -206,7 +206,7 @@ def catalog_options(help_text: str) -> list[str]:
 def map_record_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
     """Return the `tap_stream_id` for each name that records use, if the two differ and the name is unique."""
     ids = {stream.stream.name for stream in streams}
-    named = [(_TapStream.of(s.stream).entry.get("stream"), s.stream.name) for s in streams]
+    named = [(_TapStream.read(s.stream).entry.get("stream"), s.stream.name) for s in streams]
     times = Counter(name for name, _ in named)
     return {
         name: stream_id
@@ -220,7 +220,7 @@ def find_shared_names(streams: Sequence[ConfiguredStream]) -> dict[str, list[str
     that is itself a `tap_stream_id` is omitted."""
     ids_by_name: dict[str, list[str]] = {}
     for stream in streams:
-        name = _TapStream.of(stream.stream).entry.get("stream")
+        name = _TapStream.read(stream.stream).entry.get("stream")
         if isinstance(name, str):
             ids_by_name.setdefault(name, []).append(stream.stream.name)
     own = {stream.stream.name for stream in streams}
@@ -233,7 +233,7 @@ def make_log_based(stream: AirbyteStream) -> AirbyteStream:
     Raises:
         ConfigError: the stream is not from a tap, or the tap forces another method.
     """
-    tap_stream = _TapStream.of(stream)
+    tap_stream = _TapStream.read(stream)
     forced = tap_stream.metadata.get("forced-replication-method")
     if forced not in (None, "", LOG_BASED):
         raise ConfigError(
@@ -255,7 +255,7 @@ def metadata_list(metadata: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entr
 
 
 def _select(stream: ConfiguredStream) -> Entry:
-    tap_stream = _TapStream.of(stream.stream)
+    tap_stream = _TapStream.read(stream.stream)
     entry, metadata = tap_stream.entry, tap_stream.fields
     is_old = not metadata
     method, cursor = _replication(stream, tap_stream)
