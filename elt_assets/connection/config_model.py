@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
+import inspect
+import itertools
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -85,6 +89,20 @@ class ConfigModel(BaseModel):
     expected_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of other tools, and former ones, that people expect, and what to write instead."""
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the schema for editors and the reference, with the text below each field.
+
+        The source is read only here: pydantic would read it for each class, whenever the module is imported.
+        """
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for name, text in _read_field_texts(cls).items():
+            properties[name].setdefault("description", text)
+        return schema
+
     @model_validator(mode="wrap")
     @classmethod
     def _reject_unknown(cls, value: Any, validate: ModelWrapValidatorHandler[Any]) -> Any:
@@ -117,6 +135,24 @@ class ConfigModel(BaseModel):
     def label(cls) -> str:
         """Return the name of the model in error messages."""
         return cls.__name__.lower()
+
+
+def _read_field_texts(model: type[BaseModel]) -> dict[str, str]:
+    """Return the text below each field of a model, by the name of the field."""
+    texts: dict[str, str] = {}
+    for owner in reversed(model.__mro__):
+        if not issubclass(owner, ConfigModel) or owner is ConfigModel:
+            continue
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(body, ast.ClassDef)
+        for field, below in itertools.pairwise(body.body):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(name)),
+                    ast.Expr(ast.Constant(str(text))),
+                ):
+                    texts[name] = " ".join(text.split())
+    return texts
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:

@@ -23,20 +23,15 @@ class Rule(ConfigModel):
 
     kind: ClassVar[str]
 
-    name: str | None = Field(
-        default=None,
-        description="Name of the check: letters, digits and underscores; default: kind and columns.",
-    )
-    over: Scope = Field(
-        default="new",
-        description="`new`: the rows in the files that the run has committed; of a stream with partitions, "
-        "the rows of the run's partitions. `table`: all rows of the table.",
-    )
-    severity: Severity = Field(default="error", description="Severity of its failure.")
-    blocking: bool = Field(
-        default=False,
-        description="`true`: a failure fails the run, and assets downstream in it are not materialised.",
-    )
+    name: str | None = None
+    """Name of the check: letters, digits and underscores; default: kind and columns."""
+    over: Scope = "new"
+    """`new`: the rows in the files that the run has committed; of a stream with partitions, the rows of
+    the run's partitions. `table`: all rows of the table."""
+    severity: Severity = "error"
+    """Severity of its failure."""
+    blocking: bool = False
+    """`true`: a failure fails the run, and assets downstream in it are not materialised."""
 
     @property
     def paths(self) -> Sequence[Sequence[str]]:
@@ -69,7 +64,8 @@ class NotNull(Rule):
 
     kind = "not_null"
 
-    column: DottedPath = Field(description="Field, as `email` or `address.city`.")
+    column: DottedPath
+    """Field, as `email` or `address.city`."""
 
     @property
     def paths(self) -> Sequence[Sequence[str]]:
@@ -81,8 +77,10 @@ class Unique(Rule):
 
     kind = "unique"
 
-    columns: DottedPaths = Field(description="Fields that are unique together.")
-    over: Scope = Field(default="table", description="As for the other rules; default: `table`.")
+    columns: DottedPaths
+    """Fields that are unique together."""
+    over: Scope = "table"
+    """As for the other rules; default: `table`."""
 
     @property
     def paths(self) -> Sequence[Sequence[str]]:
@@ -94,8 +92,10 @@ class AcceptedValues(Rule):
 
     kind = "accepted_values"
 
-    column: DottedPath = Field(description="Field, as `status` or `address.country`.")
-    values: list[Any] = Field(min_length=1, description="The values, of the type of the column.")
+    column: DottedPath
+    """Field, as `status` or `address.country`."""
+    values: list[Any] = Field(min_length=1)
+    """The values, of the type of the column."""
 
     @model_validator(mode="after")
     def _check_values(self) -> AcceptedValues:
@@ -115,9 +115,12 @@ class Range(Rule):
 
     kind = "range"
 
-    column: DottedPath = Field(description="Field that is a number, a date, a time or a text.")
-    min: Any = Field(default=None, description="Smallest value that passes.")
-    max: Any = Field(default=None, description="Largest value that passes.")
+    column: DottedPath
+    """Field that is a number, a date, a time or a text."""
+    min: Any = None
+    """Smallest value that passes."""
+    max: Any = None
+    """Largest value that passes."""
 
     @property
     def paths(self) -> Sequence[Sequence[str]]:
@@ -135,9 +138,12 @@ class RowCount(Rule):
 
     kind = "row_count"
 
-    min: int = Field(default=0, ge=0, description="Smallest number of rows that passes.")
-    max: int | None = Field(default=None, ge=0, description="Largest number of rows that passes.")
-    over: Scope = Field(default="table", description="As for the other rules; default: `table`.")
+    min: int = Field(default=0, ge=0)
+    """Smallest number of rows that passes."""
+    max: int | None = Field(default=None, ge=0)
+    """Largest number of rows that passes."""
+    over: Scope = "table"
+    """As for the other rules; default: `table`."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> RowCount:
@@ -153,11 +159,12 @@ class Query(Rule):
 
     kind = "sql"
 
-    name: str = Field(description="Name of the check: letters, digits and underscores.")
-    query: str = Field(
-        description="Query in Spark SQL, which must return no row: `… from {table} …`."
-    )
-    over: Scope = Field(default="table", description="As for the other rules; default: `table`.")
+    name: str
+    """Name of the check: letters, digits and underscores."""
+    query: str
+    """Query in Spark SQL, which must return no row: `… from {table} …`."""
+    over: Scope = "table"
+    """As for the other rules; default: `table`."""
 
     @field_validator("query")
     @classmethod
