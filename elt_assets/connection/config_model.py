@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import functools
 import inspect
 import itertools
-import textwrap
+import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -99,8 +100,11 @@ class ConfigModel(BaseModel):
         """
         schema = handler(core_schema)
         properties = handler.resolve_ref_schema(schema)["properties"]
-        for name, text in _read_field_texts(cls).items():
-            properties[name].setdefault("description", text)
+        for owner in cls.__mro__:
+            texts = _read_field_texts(owner.__module__) if issubclass(owner, ConfigModel) else {}
+            for name, value in properties.items():
+                if (text := texts.get((owner.__name__, name))) is not None:
+                    value.setdefault("description", text)
         return schema
 
     @model_validator(mode="wrap")
@@ -137,22 +141,19 @@ class ConfigModel(BaseModel):
         return cls.__name__.lower()
 
 
-def _read_field_texts(model: type[BaseModel]) -> dict[str, str]:
-    """Return the text below each field of a model, by the name of the field."""
-    texts: dict[str, str] = {}
-    for owner in reversed(model.__mro__):
-        if not issubclass(owner, ConfigModel) or owner is ConfigModel:
-            continue
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
-        assert isinstance(body, ast.ClassDef)
-        for field, below in itertools.pairwise(body.body):
-            match field, below:
-                case (
-                    ast.AnnAssign(target=ast.Name(name)),
-                    ast.Expr(ast.Constant(str(text))),
-                ):
-                    texts[name] = " ".join(text.split())
-    return texts
+@functools.cache
+def _read_field_texts(module: str) -> Mapping[tuple[str, str], str]:
+    """Return the text below each field of the classes of a module, by the names of class and field."""
+    source = inspect.getsource(sys.modules[module])
+    return {
+        (model.name, field.target.id): " ".join(below.value.value.split())
+        for model in ast.parse(source).body
+        if isinstance(model, ast.ClassDef)
+        for field, below in itertools.pairwise(model.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:
