@@ -29,9 +29,8 @@ from elt_assets.runner.config.references import (
 from elt_assets.runner.config.secrets import is_reference
 from elt_assets.runner.kinds.registry import KINDS, check_references
 from elt_assets.runner.kinds.source_kind import Installed, SourceKind
-from elt_assets.runner.packages import Installation
+from elt_assets.runner.packages import Installation, check_python
 from elt_assets.runner.process.container import ContainerOptions
-from elt_assets.runner.python_versions import check_python
 
 FOLDER = "folder"
 """Key of the validation context: the folder of `defs.yaml`."""
@@ -131,7 +130,7 @@ class _Connector(ConfigModel):
     """Environment variables of the connector's process: values by their names, or a list of names to
     pass on."""
     install: Annotated[Installation, _KNOWN_INSTALLATION] | None = None
-    """How pip installs the package of the connector."""
+    """How uv installs the package of the connector."""
     python: Annotated[str, BeforeValidator(check_python)] | None = None
     """Python of the environment of a `package` or `tap`: a version, as `"3.12"`, or the path of an
     interpreter; default: the Python that runs Dagster."""

@@ -78,7 +78,7 @@ def join_streams(
     count = Counter(settings.id for settings in connection.streams)
     configured: list[ConfiguredStream] = []
     for settings in connection.streams:
-        stream, known = by_id.get(settings.id), len(problems)
+        stream, count_before = by_id.get(settings.id), len(problems)
         name = f"stream {str(settings.id)!r}"
         if stream is None:
             problems.add([f"{name} {_explain_missing(settings, catalog)}"])
@@ -89,7 +89,7 @@ def join_streams(
         if count[settings.id] > 1:
             problems.add([f"{name} is configured twice; remove one"])
             count[settings.id] = 0
-        if len(problems) == known:
+        if len(problems) == count_before:
             configured.append(joined)
     problems.add(find_unused_settings(connection, catalog))
     problems.add(find_unused_refresh(connection))

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
-from dagster.components.resolved.core_models import AssetAttributesModel
-from dagster.components.resolved.errors import ResolutionException
-from dagster.components.utils.translation import TranslatorResolvingInfo
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PrivateAttr
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -27,7 +23,6 @@ from elt_assets.connection import (
     parse_connection,
     place_in,
 )
-from elt_assets.connection.templates import TEMPLATE_GUIDANCE
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets.build import build_assets, stream_assets
 from elt_assets.orchestration.assets.translator import ConnectionTranslator
@@ -41,7 +36,7 @@ from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.source_jobs import check_job, discover_job
 from elt_assets.orchestration.scaffolding import ConnectionScaffolder
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.templates import SafeContext, list_variables
+from elt_assets.orchestration.templates import list_variables, translate_spec
 from elt_assets.pipeline.validation import resolve_connection
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
@@ -158,7 +153,8 @@ class ConnectionComponent(dg.Component, Connection):
         spec = ConnectionTranslator().get_asset_spec(self, stream)
         if self.translation is None:
             return spec
-        return _translate(spec, self.translation, self, stream, self._resolution)
+        scope = {"spec": spec, "connection": self, "stream": stream.stream}
+        return translate_spec(spec, self.translation, scope, self._resolution)
 
     @property
     def place(self) -> ConnectionPlace | None:
@@ -249,35 +245,3 @@ def _python_place(path: Path, name: str) -> ConnectionPlace:
     folder = path if path.is_dir() else path.parent
     is_alone = not (folder / f"catalog.{name}.json").exists()
     return ConnectionPlace(path, name, is_alone=is_alone)
-
-
-def _translate(
-    spec: dg.AssetSpec,
-    translation: Any,
-    connection: Connection,
-    stream: ConfiguredStream,
-    resolution: dg.ResolutionContext | None,
-) -> dg.AssetSpec:
-    """Return the spec with the changes of `translation`, after its templates are evaluated."""
-    try:
-        info = TranslatorResolvingInfo(
-            AssetAttributesModel.model_validate(translation)
-            if not isinstance(translation, str)
-            else translation,
-            SafeContext.from_context(resolution or dg.ResolutionContext.default()),
-            model_key="translation",
-        )
-        scope = {"spec": spec, "connection": connection, "stream": stream.stream}
-        return info.get_asset_spec(spec, scope)
-    except ResolutionException as error:
-        raise ConfigError(str(error), guidance=TEMPLATE_GUIDANCE) from None
-    except (ValidationError, dg.DagsterError, TypeError, ValueError) as error:
-        problems = (
-            [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-            if isinstance(error, ValidationError)
-            else [str(error)]
-        )
-        raise ConfigError(
-            f"translation: {'; '.join(problems)}",
-            guidance="use the attributes that Dagster supports: key, key_prefix, group_name, tags, owners …",
-        ) from error

@@ -21,7 +21,7 @@ from elt_assets.orchestration.events.metadata import (
     unwrap,
 )
 from elt_assets.orchestration.events.table_events import is_below, read_newest_materializations
-from elt_assets.orchestration.runs.liveness import fail_dead_runs
+from elt_assets.orchestration.runs.liveness import IN_PROGRESS, fail_dead_runs
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.former_tables import (
     FormerTable,
@@ -32,11 +32,6 @@ from elt_assets.pipeline.former_tables import (
 )
 from elt_assets.storage.location import Location
 
-_IN_PROGRESS = [
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 _TABLE_NAME = "dagster/table_name"
 
 
@@ -159,7 +154,7 @@ def _names(table: FormerTable) -> set[str]:
 
 def _refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
     fail_dead_runs(instance)
-    runs = instance.get_runs(dg.RunsFilter(statuses=_IN_PROGRESS))
+    runs = instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS))
     for run in runs:
         selected = {key for key in run.asset_selection or () if key.path[:1] == asset.key.path[:1]}
         if run.asset_selection is None or selected:

@@ -1,4 +1,4 @@
-"""Templates with Dagster's own objects, by the rules of `connection.templates`."""
+"""Templates in `translation`, with Dagster's own objects, by the rules of `connection.templates`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
-from dagster.components.core.context import RESOLUTION_CONTEXT_STASH_KEY
 from dagster.components.resolved.errors import ResolutionException
 from dagster.components.resolved.scopes import DeprecatedScope, EnvScope, WrappedObjectScope
+from dagster.components.utils import TranslatorResolvingInfo
+from pydantic import ValidationError
 
-from elt_assets.connection.templates import TemplateError, fill
+from elt_assets.connection.templates import TEMPLATE_GUIDANCE, TemplateError, fill
+from elt_assets.errors import ConfigError
 from elt_assets.paths import DEFINITION_FILE
 
 
@@ -50,8 +52,8 @@ class SafeContext(dg.ResolutionContext):
             raise ResolutionException(str(error)) from None
 
     def _place(self) -> str:
-        loading = self.stash.get(RESOLUTION_CONTEXT_STASH_KEY)
-        files = [] if loading is None else [str(loading.path / DEFINITION_FILE)]
+        contexts = (c for c in self.stash.values() if isinstance(c, dg.ComponentLoadContext))
+        files = [str(loading.path / DEFINITION_FILE) for loading in contexts]
         return ": ".join([*files, ".".join(map(str, self.path))])
 
 
@@ -59,3 +61,37 @@ def list_variables(scope: Mapping[str, Any]) -> dict[str, Any]:
     """Return the template variables of a component, without what Dagster itself offers in a scope."""
     own = (EnvScope, WrappedObjectScope, DeprecatedScope)
     return {name: value for name, value in scope.items() if not isinstance(value, own)}
+
+
+def translate_spec(
+    spec: dg.AssetSpec,
+    translation: Any,
+    scope: Mapping[str, Any],
+    resolution: dg.ResolutionContext | None,
+) -> dg.AssetSpec:
+    """Return a spec with the changes of `translation`, after its templates are filled in.
+
+    Raises:
+        ConfigError: `translation` is not valid.
+    """
+    try:
+        info = TranslatorResolvingInfo(
+            dg.AssetAttributesModel.model_validate(translation)
+            if not isinstance(translation, str)
+            else translation,
+            SafeContext.from_context(resolution or dg.ResolutionContext.default()),
+            model_key="translation",
+        )
+        return info.get_asset_spec(spec, scope)
+    except ResolutionException as error:
+        raise ConfigError(str(error), guidance=TEMPLATE_GUIDANCE) from None
+    except (ValidationError, dg.DagsterError, TypeError, ValueError) as error:
+        problems = (
+            [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+            if isinstance(error, ValidationError)
+            else [str(error)]
+        )
+        raise ConfigError(
+            f"translation: {'; '.join(problems)}",
+            guidance="use the attributes that Dagster supports: key, key_prefix, group_name, tags, owners …",
+        ) from error

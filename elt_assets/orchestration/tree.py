@@ -7,6 +7,7 @@ are read before, and refused if Dagster must not read them (`find_refused_files`
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,19 +15,11 @@ from types import ModuleType
 from typing import Any
 
 import dagster as dg
-from dagster._utils.warnings import suppress_dagster_warnings
-from dagster.components.core.component_tree import ComponentTree, ComponentTreeException
-from dagster.components.core.context import ComponentDeclLoadContext
 from dagster.components.core.decl import (
-    ComponentDecl,
     DefsFolderDecl,
     build_filesystem_component_decl_from_context,
 )
-from dagster.components.core.defs_module import (
-    ComponentPath,
-    DefsFolderComponent,
-    context_with_injected_scope,
-)
+from dagster.components.core.defs_module import ComponentPath
 from dagster_shared.utils.config import discover_config_file
 
 from elt_assets.connection import (
@@ -44,9 +37,10 @@ from elt_assets.settings import project
 
 _MODULE = "elt_defs"
 """Name of the module that stands for a folder that is not the folder of definitions of a `dg` project."""
+_SUPPRESSED = (dg.BetaWarning, dg.PreviewWarning, dg.SupersessionWarning, DeprecationWarning)
+"""Warnings that Dagster's own function ignores, since it calls preview features itself."""
 
 
-@suppress_dagster_warnings  # as Dagster's own function does, while it calls its own preview features
 def load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
     """Return the definitions of all components of a folder, and those components that are connections.
 
@@ -59,11 +53,14 @@ def load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionCompon
         for error in refused.values():
             raise error.with_traceback(None)
         check_overlays(folder)
-    tree = _make_tree(folder, PartialTree if skips_broken() else ComponentTree)
-    if isinstance(tree, PartialTree):
-        tree.left_out.update(refused)
-    loaded = _build(tree)
-    components = tree.get_all_components(ConnectionComponent)
+    with warnings.catch_warnings():
+        for category in _SUPPRESSED:
+            warnings.simplefilter("ignore", category)
+        tree = _make_tree(folder, PartialTree if skips_broken() else dg.ComponentTree)
+        if isinstance(tree, PartialTree):
+            tree.left_out.update(refused)
+        loaded = _build(tree)
+        components = tree.get_all_components(ConnectionComponent)
     check_names([component.place for component in components if component.place is not None])
     if skips_broken():
         errors = {_name(folder, inner): error for inner, error in refused.items()}
@@ -75,7 +72,7 @@ def load_folder(folder: Path) -> tuple[dg.Definitions, Sequence[ConnectionCompon
     return loaded, components
 
 
-class PartialTree(ComponentTree):
+class PartialTree(dg.ComponentTree):
     """Dagster's tree without the folders whose files are refused."""
 
     @cached_property
@@ -83,7 +80,7 @@ class PartialTree(ComponentTree):
         """The folders that the tree does not have, and why."""
         return {}
 
-    def _get_filesystem_decl(self) -> ComponentDecl[Any]:
+    def _get_filesystem_decl(self) -> Any:
         loc = ComponentPath.from_path(self.defs_module_path)
         if self.state_tracker.get_cache_data(loc).component_decl is None:
             context = self.decl_load_context.for_component_loc(loc)
@@ -91,26 +88,23 @@ class PartialTree(ComponentTree):
             self.state_tracker.set_cache_data(loc, component_decl=decl)
         return super()._get_filesystem_decl()
 
-    def _declare(self, context: ComponentDeclLoadContext) -> ComponentDecl[Any] | None:
+    def _declare(self, context: Any) -> Any:
         """Return the declaration of a file or folder, as Dagster's function of this purpose."""
         if context.path in self.left_out:
             return None
         if definition_file(context.path) is not None or not context.path.is_dir():
             return build_filesystem_component_decl_from_context(context)
-        scoped = context_with_injected_scope(context, DefsFolderComponent, None)
         children = {
             path: decl
             for path in sorted(context.path.iterdir())
             if not path.name.startswith(".")
             and path.name != "__pycache__"
-            and (decl := self._declare(scoped.for_component_loc(ComponentPath.from_path(path))))
+            and (decl := self._declare(context.for_component_loc(ComponentPath.from_path(path))))
         }
         return _declare_folder(context, children) if children else None
 
 
-def _declare_folder(
-    context: ComponentDeclLoadContext, children: dict[Path, ComponentDecl[Any]]
-) -> DefsFolderDecl:
+def _declare_folder(context: Any, children: dict[Path, Any]) -> DefsFolderDecl:
     return DefsFolderDecl(
         context=context,
         loc=ComponentPath.from_path(context.path),
@@ -120,7 +114,7 @@ def _declare_folder(
     )
 
 
-def _make_tree(folder: Path, kind: type[ComponentTree]) -> ComponentTree:
+def _make_tree(folder: Path, kind: type[dg.ComponentTree]) -> dg.ComponentTree:
     """Return Dagster's tree of a folder: that of its `dg` project, if this is its folder of definitions."""
     if discover_config_file(folder) is not None:
         tree = kind.for_project(folder)
@@ -133,7 +127,7 @@ def _make_tree(folder: Path, kind: type[ComponentTree]) -> ComponentTree:
     return kind(defs_module=module, project_root=project() or folder.parent)
 
 
-def _build(tree: ComponentTree) -> dg.Definitions:
+def _build(tree: dg.ComponentTree) -> dg.Definitions:
     """Return the definitions of a tree.
 
     Raises:
@@ -142,8 +136,8 @@ def _build(tree: ComponentTree) -> dg.Definitions:
     """
     try:
         return tree.build_defs()
-    except ComponentTreeException as error:
-        cause = error.__cause__
+    except Exception as error:
+        cause: BaseException | None = error
         while cause is not None and not isinstance(cause, ConfigError):
             refuse_other_resource(cause)
             cause = cause.__cause__

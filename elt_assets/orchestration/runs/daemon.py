@@ -1,19 +1,26 @@
-"""The parts of Dagster's daemon that `dagster.yaml` names: the launcher and the queue of runs."""
+"""The parts of Dagster's daemon that `dagster.yaml` names: the launcher and the queue of runs.
+
+`dagster api grpc` executes each run in a process of its own, and says which of them are alive. `dagster
+code-server start`, which starts another server at each reload, answers no such request.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import dagster as dg
-from dagster._core.launcher import CheckRunHealthResult, DefaultRunLauncher, WorkerStatus
-from dagster._core.run_coordinator import QueuedRunCoordinator
-from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
-from dagster._core.storage.dagster_run import ACTIVE_RUN_STATUSES
-from dagster._serdes.config_class import ConfigurableClassData
+from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 
-from elt_assets.orchestration.runs.code_server import is_executing
-from elt_assets.orchestration.runs.liveness import DIED, has_died, has_file, interrupt
+from elt_assets.orchestration.runs.liveness import (
+    DIED,
+    IN_PROGRESS,
+    has_died,
+    has_file,
+    interrupt,
+)
 
 
-class MonitoredRunLauncher(DefaultRunLauncher):
+class MonitoredRunLauncher(dg.DefaultRunLauncher):
     """Dagster's default launcher, which also tells the run monitor whether the process of a run is alive.
 
     It knows this of every run of this home, also of those that it did not launch, such as `elt sync`. A run
@@ -24,7 +31,7 @@ class MonitoredRunLauncher(DefaultRunLauncher):
     run has not got its status yet.
     """
 
-    def __init__(self, inst_data: ConfigurableClassData | None = None):
+    def __init__(self, inst_data: Any = None):
         super().__init__(inst_data)
         self._seen_dead: set[str] = set()
 
@@ -44,7 +51,13 @@ class MonitoredRunLauncher(DefaultRunLauncher):
         if has_file(self._instance, run.run_id):
             return has_died(self._instance, run.run_id)
         client = self._get_grpc_client_for_termination(run.run_id)  # type: ignore[no-untyped-call]
-        return is_executing(client, run.run_id) is False
+        if client is None:  # no server has started the run
+            return False
+        try:
+            answer: Any = dg.deserialize_value(client.get_current_runs())
+        except dg.DagsterError:  # a server that does not answer may execute it
+            return False
+        return run.run_id not in answer.current_runs
 
     def terminate(self, run_id: str) -> bool:
         """End a run; that of a command line as Ctrl-C would, if its process is on this machine.
@@ -59,17 +72,17 @@ class MonitoredRunLauncher(DefaultRunLauncher):
         return interrupt(self._instance, run_id)
 
 
-class RunQueue(QueuedRunCoordinator):
+class RunQueue(dg.QueuedRunCoordinator[Any]):
     """Dagster's queue, in which only runs that wait in it take a place.
 
     Dagster counts every run in progress. A run of a command line (`elt sync`, `dagster asset materialize`)
     has no code location, so the queue cannot have started it; the limit grows by the number of such runs.
     """
 
-    def get_run_queue_config(self) -> RunQueueConfig:
+    def get_run_queue_config(self) -> Any:
         config = super().get_run_queue_config()
         if config.max_concurrent_runs < 1:  # -1: there is no limit; 0: no run may start
             return config
-        active = self._instance.get_runs(dg.RunsFilter(statuses=ACTIVE_RUN_STATUSES))
+        active = self._instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS))
         outside = sum(run.remote_job_origin is None for run in active)
         return config._replace(max_concurrent_runs=config.max_concurrent_runs + outside)

@@ -22,6 +22,12 @@ from elt_assets.storage.held_file import hold, hold_if_abandoned, holder
 
 FOLDER = "run_locks"
 """Folder in the home of the instance: a file for each run in progress, whose name is the id of the run."""
+IN_PROGRESS = [
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+"""Statuses of runs that have, or had, a process."""
 DIED = "the process of this run has ended without reporting a result; it was probably killed"
 
 

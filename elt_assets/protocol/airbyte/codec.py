@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from elt_assets.protocol.airbyte.json_schema import shallow
-from elt_assets.protocol.airbyte.lines import LineProtocol, take_single, too_deep
+from elt_assets.protocol.airbyte.lines import Body, LineProtocol, take_single, too_deep
 from elt_assets.protocol.airbyte.messages import Message, RawRecord
-from elt_assets.protocol.airbyte.recovery.embedded import Body
 from elt_assets.protocol.airbyte.recovery.texts import as_read, read
-from elt_assets.protocol.airbyte.recovery.traces import complete_failure, failure_of_line
+from elt_assets.protocol.airbyte.traces import complete_failure, failure_of_line
 from elt_assets.protocol.airbyte.value_limit import check_values
 
 _BODIES = {
@@ -64,6 +63,7 @@ _PROTOCOL = LineProtocol(
         "CONTROL",
         "PARTITION",
         "SLICE",
+        "BARRIER",
     ),
     salvage={"TRACE": failure_of_line},
 )
@@ -196,6 +196,6 @@ def _shallow_catalog(line: bytes) -> Message:
 def _parts(line: bytes, error: object, *, whole: bool) -> Sequence[RawRecord | Message]:
     """Return the messages in a line that is not one message, and what replaces its other text."""
     messages: list[RawRecord | Message] = []
-    for part in _PROTOCOL.parts(line, error, _decode_envelope):
+    for part in _PROTOCOL.parts(line, error):
         messages += [part] if isinstance(part, Message) else decode_line(part, whole=whole)
     return messages

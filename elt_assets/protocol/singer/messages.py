@@ -17,7 +17,7 @@ from msgspec import Raw
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, StreamDescriptor
 from elt_assets.protocol.airbyte.json_schema import shallow
-from elt_assets.protocol.airbyte.lines import LineProtocol, take_single, too_deep
+from elt_assets.protocol.airbyte.lines import Body, LineProtocol, take_single, too_deep
 from elt_assets.protocol.airbyte.messages import (
     Message,
     RawRecord,
@@ -25,7 +25,6 @@ from elt_assets.protocol.airbyte.messages import (
     StreamGeneration,
     StreamState,
 )
-from elt_assets.protocol.airbyte.recovery.embedded import Body
 from elt_assets.protocol.airbyte.recovery.texts import read
 from elt_assets.protocol.airbyte.value_limit import check_values
 from elt_assets.protocol.singer.schema import json_schema
@@ -186,7 +185,7 @@ class Translator:
 
     def _parts(self, line: bytes, error: object) -> Iterable[RawRecord | Message]:
         """Return the messages in a line that is not one message, and what replaces its other text."""
-        for part in _PROTOCOL.parts(line, error, _decode_envelope):
+        for part in _PROTOCOL.parts(line, error):
             if isinstance(part, Message):
                 yield part
             else:
