@@ -49,8 +49,6 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 threads of its own, takes half of its CPU time."""
 os.environ.update(dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SHORT_LIVED))
 os.environ["ELT_SPARK_ARCHIVE"] = "off"  # a test that wants the archive makes it
-# A test imports few modules of a package it installs; compiling all takes a third of pip's time.
-os.environ["PIP_COMPILE"] = "0"
 # A shell starts a background process with SIGINT ignored. Dagster then ignores SIGTERM, too, and so would
 # each process that a test starts and ends.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,67 +1,49 @@
-"""Look up package versions in the package index, through pip."""
+"""Look up package versions in the package index."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
+import time
 
 from elt_assets.errors import ConfigError, TransientError
-from elt_assets.runner.config.environment import INSTALLER
-from elt_assets.runner.installer import mask_output
+from elt_assets.runner.process.child import DeadlineError
+from elt_assets.runner.uv import run_uv
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_VERSION_LINE = re.compile(r"^\S+ \((?P<version>[^)]+)\)", re.MULTILINE)
 _TIMEOUT_SECONDS = 120
+_COMPILE = ["pip", "compile", "--no-deps", "--no-header", "--no-annotate", "--only-binary=:all:"]
 
 
 def newest_version(name: str) -> str:
-    """Return the newest version of a package that this Python can run.
+    """Return the newest version of a package that has a wheel for this Python.
 
     Raises:
-        ConfigError: the name is not a package name, or the index has no such package.
-        TransientError: pip cannot reach the index.
+        ConfigError: the name is not a package name, or the index has no such wheel.
+        TransientError: uv cannot reach the index.
     """
     remedy = f"or name a version yourself: {name}==VERSION"
     if not _NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is not a package name", guidance="write NAME or NAME==VERSION")
-    command = [
-        sys.executable,
-        "-I",  # as in an installation
-        "-m",
-        "pip",
-        "index",
-        "versions",
-        "--disable-pip-version-check",
-        name,
-    ]
-    variables, _ = INSTALLER.variables()
+    command = [*_COMPILE, f"--python={sys.executable}", "-"]
     try:
-        done = subprocess.run(
-            command,
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_TIMEOUT_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
+        result = run_uv(command, time.monotonic() + _TIMEOUT_SECONDS, [name.encode()])
+    except DeadlineError:
         raise TransientError(
             f"the package index did not return the newest version of {name} "
             f"within {_TIMEOUT_SECONDS} s",
             guidance=f"try again later, {remedy}",
         ) from None
-    match = _VERSION_LINE.search(done.stdout)
-    if done.returncode == 0 and match is not None:
-        return match["version"]
-    unreachable = "connection broken" in done.stderr
-    if "No matching distribution" in done.stderr and not unreachable:
+    if result.code == 0:
+        return result.stdout.strip().partition("==")[2]
+    if result.has_no_solution:
         raise ConfigError(
-            f"pip found no package {name} for this Python",
-            guidance=f"correct the name, or check that pip can reach its index, {remedy}",
+            f"there is no package {name} with a wheel for this Python",
+            guidance=f"correct the name, or check the settings of the package index, {remedy}",
+            detail=result.detail,
         )
     raise TransientError(
-        f"pip cannot look up the newest version of {name} in the package index",
+        f"uv cannot look up the newest version of {name} in the package index",
         guidance=f"check that this machine is online, {remedy}",
-        detail=mask_output(done.stderr),
+        detail=result.detail,
     )

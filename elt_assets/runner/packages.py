@@ -1,8 +1,7 @@
 """Install connectors from PyPI, each in its own virtual environment.
 
-No code of a package runs while it is installed. pip installs only wheels, unless the connection allows source
-distributions. The connector's program is found in the package's metadata, not by running its Python. uv, if
-this machine has it, installs wheels in place of pip; if it fails, pip tries, and reports what is wrong.
+No code of a package runs while it is installed. uv installs only wheels, unless the connection allows source
+distributions. The connector's program is found in the package's metadata, not by running its Python.
 """
 
 from __future__ import annotations
@@ -11,16 +10,17 @@ import contextlib
 import hashlib
 import re
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
 
-from elt_assets.errors import ConfigError
-from elt_assets.runner.installer import Installer
+from elt_assets.errors import ConfigError, TransientError
+from elt_assets.runner.process.child import DeadlineError
 from elt_assets.runner.process.locks import exclusive
-from elt_assets.runner.python_versions import environment_label, find_python
+from elt_assets.runner.uv import UvResult, installation_failure, run_uv
 from elt_assets.storage.directories import make_private
 
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)")
@@ -29,6 +29,9 @@ _ENVIRONMENT = re.compile(
 )
 """Matches the name of the folder of an environment."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_PYTHON = re.compile(r"3\.\d{1,2}(\.\d{1,2})?")
+"""Pattern of a version of Python."""
+_OWN_PYTHON = (f"{sys.version_info.major}.{sys.version_info.minor}", sys.version.split()[0])
 DONE = ".installed"
 """The file of a complete environment, which holds the name of its program."""
 
@@ -40,7 +43,7 @@ class Installation:
     source_distributions: bool | list[str] = field(
         default=False,
         metadata={
-            "description": "Packages that pip may build from source, which runs their code: names, or `true`."
+            "description": "Packages that uv may build from source, which runs their code: names, or `true`."
         },
     )
     lock_file: Path | None = field(
@@ -50,7 +53,7 @@ class Installation:
         },
     )
     seconds: float = field(
-        default=1800, metadata={"description": "Time limit for pip, in seconds; above 0."}
+        default=1800, metadata={"description": "Time limit for uv, in seconds; above 0."}
     )
     packages: Sequence[str] = field(
         default=(),
@@ -80,23 +83,13 @@ class Installation:
             raise ValueError("seconds: write a number greater than 0")
 
     def arguments(self, requirement: str) -> list[str]:
-        """Return the arguments of `pip install` that select packages and their form."""
+        """Return the arguments of `uv pip install` that select packages and their form."""
         wheels = [] if self.source_distributions is True else ["--only-binary=:all:"]
         built = [f"--no-binary={name}" for name in self._built_from_source]
         named = [requirement, *self.packages]
         if self.lock_file is not None:
             named = ["--require-hashes", f"--requirement={self.lock_file.absolute()}"]
         return [*wheels, *built, *named]
-
-    @property
-    def suits_uv(self) -> bool:
-        """Whether uv installs the same as pip: nothing is built from source, the lock file has no options.
-
-        pip prefers an index in a lock file to the settings, and uv the settings (uv#6407).
-        """
-        lock = b"" if self.lock_file is None else _read(self.lock_file)
-        has_options = any(line.startswith(b"-") for line in lock.splitlines())
-        return not self.source_distributions and not has_options
 
     def key(self) -> str:
         """Return a suffix that separates the environments of different options; empty for the defaults.
@@ -105,7 +98,7 @@ class Installation:
             ConfigError: the lock file cannot be read.
         """
         lock = b"" if self.lock_file is None else _read(self.lock_file)
-        path = f"{self.python}\n" if environment_label(self.python) == "path" else ""
+        path = f"{self.python}\n" if _python_label(self.python) == "path" else ""
         if not lock and not self.source_distributions and not self.packages and not path:
             return ""
         packages = "".join(f"{package}\n" for package in self.packages)
@@ -116,6 +109,19 @@ class Installation:
     def _built_from_source(self) -> Sequence[str]:
         """Return the packages that the options name to be built from source."""
         return () if isinstance(self.source_distributions, bool) else self.source_distributions
+
+
+def check_python(python: object) -> str:
+    """Return the `python` of a connection unchanged, if it is a version or a path.
+
+    Raises:
+        ValueError: it is neither, as a number, of which YAML drops a zero at its end.
+    """
+    if isinstance(python, str) and (_PYTHON.fullmatch(python) or "/" in python):
+        return python
+    raise ValueError(
+        'write a version in quotes, as "3.12", or the path of an interpreter, as /opt/python/bin/python3'
+    )
 
 
 def package_name(requirement: str) -> str:
@@ -147,9 +153,7 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
         with exclusive(home / f".{environment.name}.lock", 2 * options.seconds):
             if not done.exists():
                 shutil.rmtree(environment, ignore_errors=True)
-                installer = Installer(environment, requirement, options.seconds)
-                installer.create_environment(find_python(options.python))
-                installer.install(options.arguments(requirement), options.suits_uv)
+                _create_environment(environment, requirement, options)
                 program = _program(name, _programs(environment, name, version, options))
                 # Atomic: a process that does not hold the lock never sees an incomplete file.
                 partial = done.with_suffix(".partial")
@@ -158,6 +162,48 @@ def install(requirement: str, home: Path, options: Installation | None = None) -
     with contextlib.suppress(OSError):
         done.touch()  # for `sweep`: the time of the last use
     return environment / "bin" / done.read_text()
+
+
+def _create_environment(environment: Path, requirement: str, options: Installation) -> None:
+    """Create the environment of a package, and install it, within the time limit of its options."""
+    deadline = time.monotonic() + options.seconds
+    python = options.python
+    if python is None or python in _OWN_PYTHON:
+        python = sys.executable
+    selection = f"--python={Path(python).expanduser() if '/' in python else python}"
+    try:
+        result = run_uv(["venv", selection, str(environment)], deadline)
+        if result.code != 0:
+            raise _python_failure(options.python, result)
+        target = f"--python={environment / 'bin' / 'python'}"
+        result = run_uv(["pip", "install", target, *options.arguments(requirement)], deadline)
+    except DeadlineError:
+        raise TransientError(
+            f"installing {requirement} took longer than {options.seconds:g} seconds",
+            guidance="if it needs longer, set `install: {seconds: …}` beside the package in the YAML",
+        ) from None
+    if result.code != 0:
+        raise installation_failure(requirement, result)
+
+
+def _python_failure(python: str | None, result: UvResult) -> ConfigError:
+    """Return the error for an environment that cannot be created with a Python."""
+    if python is None or python in _OWN_PYTHON:
+        return ConfigError(
+            f"uv cannot create an environment with {sys.executable}", detail=result.detail
+        )
+    if "/" in python:
+        return ConfigError(
+            f"python: {python} is not an interpreter that can be started",
+            guidance="write the path of a Python 3, or a version",
+            detail=result.detail,
+        )
+    return ConfigError(
+        f"python: there is no Python {python} on this machine, and uv could not bring it",
+        guidance=f"install it, so that `python{python}` is on the PATH of Dagster, or uv finds it; or write "
+        "the path of an interpreter",
+        detail=result.detail,
+    )
 
 
 def sweep(home: Path, seconds: float) -> int:
@@ -196,7 +242,12 @@ def list_installed(home: Path) -> list[str]:
 
 def environment_folder(requirement: str, home: Path, options: Installation) -> Path:
     """Return the folder of the environment of a package with these options."""
-    return home / f"{requirement}-{environment_label(options.python)}{options.key()}"
+    return home / f"{requirement}-{_python_label(options.python)}{options.key()}"
+
+
+def _python_label(python: str | None) -> str:
+    version = _OWN_PYTHON[0] if python is None else python
+    return f"py{version}" if _PYTHON.fullmatch(version) else "path"
 
 
 def _split_pin(requirement: str) -> tuple[str, str]:

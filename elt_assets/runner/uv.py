@@ -1,7 +1,8 @@
-"""Install packages with uv, if this machine has it: the same packages as pip installs, in less time.
+"""Run uv, which installs the packages of connectors, with the settings of pip that this machine has.
 
-uv reads neither `pip.conf` nor `PIP_*`. So the settings of pip that decide from where packages come are
-translated for it. With any setting that uv does not have, pip installs.
+uv reads neither `pip.conf` nor `PIP_*`. So the settings of pip that decide which packages are installed, and
+from where, are translated for it, and one that uv does not have is refused. What the variables of uv itself
+(`UV_*`) say takes precedence.
 """
 
 from __future__ import annotations
@@ -9,97 +10,202 @@ from __future__ import annotations
 import configparser
 import os
 import re
-import shutil
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-_LISTS = {
+from uv import find_uv_bin
+
+from elt_assets.errors import ConfigError, TransientError
+from elt_assets.protocol.masking import Masker
+from elt_assets.runner.config.credentials import secrets_in
+from elt_assets.runner.config.environment import INSTALLER
+from elt_assets.runner.process.child import Process
+
+_DEFAULTS = {
+    "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip: the newest version of all indexes
+    "UV_NATIVE_TLS": "true",  # as pip: the certificates of the system, such as those of a company
+    "UV_PYTHON_PREFERENCE": "system",  # a Python on the `PATH` before those that uv brought
+    "UV_NO_WRAP": "1",  # its errors are searched for texts
+}
+_VARIABLES = {
+    "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
     "trusted-host": "UV_INSECURE_HOST",
-}
-"""Settings of pip with several values, and the variables of uv that mean the same."""
-_VALUES = {
-    "index-url": "UV_DEFAULT_INDEX",
+    "constraint": "UV_CONSTRAINT",
+    "build-constraint": "UV_BUILD_CONSTRAINT",
+    "require-hashes": "UV_REQUIRE_HASHES",
+    "uploaded-prior-to": "UV_EXCLUDE_NEWER",
     "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",
     "timeout": "UV_HTTP_TIMEOUT",
     "default-timeout": "UV_HTTP_TIMEOUT",
+    "retries": "UV_HTTP_RETRIES",
     "no-cache-dir": "UV_NO_CACHE",
 }
-"""Settings of pip with one value, likewise."""
-_NO_INDEX = "no-index"
-_WITHOUT_EFFECT = re.compile(
-    "disable-pip-version-check|no-input|quiet|verbose|no-color|progress-bar|cache-dir|prefer-binary|retries"
-    "|compile|no-compile|require-virtualenv|root-user-action|no-warn-script-location|config-file"
+"""Settings of pip, and the variables of uv that mean the same."""
+_PATHS = ("find-links", "constraint", "build-constraint", "cert", "client-cert")
+"""Settings that may be relative to the working directory, which uv does not get."""
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+_REFUSED = re.compile(
+    "abi|all-releases|editable|group|ignore-requires-python|implementation|no-build-isolation|no-deps"
+    "|only-deps|only-final|platform|prefix|python|python-version|requirement|root|target"
 )
-"""Settings of pip that do not decide which packages are installed in an environment."""
-_TRUE = ("1", "true", "yes", "on")
+"""Settings of pip that decide what is installed, and that uv does not have. `no-binary` has no effect: the
+connection alone decides what is built from source."""
+_TRUE = ("1", "y", "yes", "t", "true", "on")
+_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*?"
+_MISSING = re.compile(
+    rf"(?P<name>{_NAME})(==\S+)? (has no |was not found)|no versions? of (?P<version_of>{_NAME})(?=[=<>!~\s])"
+)
+"""Finds the package without which there is no solution."""
+_HASHES = re.compile("Hash mismatch for|In `--require-hashes` mode")
+_MAX_DETAIL = 2_000
+"""Maximum number of characters of uv's stderr in an error. The last ones are kept."""
 
 
-def find_uv() -> str | None:
-    """Return the path of uv: beside this Python, or on the `PATH`; None if there is none."""
-    beside = Path(sys.executable).with_name("uv")
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which("uv")
+@dataclass(frozen=True)
+class UvResult:
+    """The result of one call of uv."""
+
+    code: int
+    """The exit code."""
+    stdout: str
+    stderr: str
+    """The last lines of stderr, without secrets."""
+
+    @property
+    def has_no_solution(self) -> bool:
+        """Whether uv reached the indexes, and they do not have packages that fit."""
+        return "No solution found" in self.stderr
+
+    @property
+    def detail(self) -> str:
+        """The end of stderr, for an error."""
+        return self.stderr[-_MAX_DETAIL:]
 
 
-def uv_environment(variables: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the variables with which uv installs from where pip would; None if pip must install.
+def run_uv(arguments: Sequence[str], deadline: float, stdin: Sequence[bytes] = ()) -> UvResult:
+    """Run uv to its end. It gets no more variables than an installer needs.
 
-    What the variables of uv itself say stays as it is.
+    Args:
+        arguments: its arguments; the first is the command: `venv`, or `pip`.
+        deadline: the time at which it must have ended, by `time.monotonic`.
+        stdin: the lines of its stdin.
+
+    Raises:
+        ConfigError: pip has a setting that uv does not have.
+        TransientError: it did not end before the deadline.
+    """
+    variables, options = uv_settings(INSTALLER.variables()[0])
+    # `--directory` keeps uv from reading the settings of a project in the working directory.
+    command = [find_uv_bin(), "--quiet", "--no-progress", "--directory=/", *arguments]
+    if arguments[0] == "pip":
+        command += options
+    with Process(command, environment=variables, deadline=deadline, lines=stdin or None) as process:
+        stdout = b"\n".join(process.lines()).decode()
+        code = process.wait()
+    named = [*os.environ.items(), *variables.items()]
+    mask = Masker(text for name, value in named for text in secrets_in(name, value))
+    return UvResult(code, stdout, mask(process.stderr_tail))
+
+
+def installation_failure(requirement: str, result: UvResult) -> ConfigError | TransientError:
+    """Return the error for a failed installation of a package, written as `name==version`."""
+    message = f"installing {requirement} failed"
+    missing = _MISSING.search(result.stderr)
+    if result.has_no_solution and missing is not None:
+        name = missing["name"] or missing["version_of"]
+        return ConfigError(
+            f"{message}: there is no compatible wheel of {name}",
+            guidance="correct the version; or, if there is only a source distribution and you trust it, "
+            f"allow uv to build it: `install: {{source_distributions: [{name}]}}` beside the package in the "
+            "YAML",
+            detail=result.detail,
+        )
+    if result.has_no_solution:
+        return ConfigError(
+            f"{message}: its requirements exclude each other",
+            guidance="the details name them: correct the version, `install: {packages: …}` or constraints",
+            detail=result.detail,
+        )
+    if _HASHES.search(result.stderr):
+        return ConfigError(
+            f"{message}: the packages do not match the lock file",
+            guidance="create the lock file again, with a hash for every required package",
+            detail=result.detail,
+        )
+    return TransientError(
+        message,
+        guidance="check the network and the package index; the details contain the output of uv",
+        detail=result.detail,
+    )
+
+
+def uv_settings(variables: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables and the options with which uv installs what pip would.
 
     Args:
         variables: the variables that pip would get.
+
+    Raises:
+        ConfigError: uv does not have a setting of pip, or a file of settings cannot be read.
     """
-    settings = _pip_settings(variables)
-    supported = {*_LISTS, *_VALUES, _NO_INDEX}
-    if any(key not in supported and not _WITHOUT_EFFECT.fullmatch(key) for key in settings):
-        return None
-    translated: dict[str, str] = {}
-    for key, value in settings.items():
-        if key in _LISTS:
-            parts = [_absolute(part) if key == "find-links" else part for part in value.split()]
-            separator = "," if key == "find-links" else " "
-            if any(separator in part for part in parts):
-                return None
-            translated[_LISTS[key]] = separator.join(parts)
-        elif key in _VALUES:
-            translated[_VALUES[key]] = value
-        elif value.lower() in _TRUE:
-            # uv has no variable for it; an index without packages leaves the files of `find-links`.
-            translated["UV_NO_INDEX"] = "1"
-    return {**translated, **variables}
+    translated, options = dict(_DEFAULTS), []
+    ca = variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
+    if ca and "SSL_CERT_FILE" not in variables:
+        translated["SSL_CERT_FILE"] = ca
+    for key, value in _pip_settings(variables).items():
+        if _REFUSED.fullmatch(key):
+            raise ConfigError(
+                f"uv, which installs connectors, does not have pip's setting `{key}` (in pip.conf or "
+                f"PIP_{key.upper().replace('-', '_')})",
+                guidance="remove it where Dagster runs; with PIP_CONFIG_FILE=/dev/null, no pip.conf is read, "
+                "and variables UV_… set the same for uv",
+            )
+        if key in _VARIABLES:
+            translated[_VARIABLES[key]] = _uv_value(key, value)
+        elif key == "proxy":
+            translated |= dict.fromkeys(_PROXIES, value)
+        elif key == "keyring-provider" and value == "subprocess":
+            translated["UV_KEYRING_PROVIDER"] = value
+        elif key == "pre" and value.lower() in _TRUE:
+            translated["UV_PRERELEASE"] = "allow"
+        elif key == "no-index" and value.lower() in _TRUE:
+            options.append("--no-index")
+        elif key == "only-binary":
+            options += [f"--only-binary={name}" for name in re.split(r"[\s,]+", value)]
+    own = {name: value for name, value in variables.items() if name.startswith("UV_")}
+    return {**variables, **translated, **own}, options
 
 
-def uv_command(
-    uv: str, python: Path, arguments: list[str], variables: Mapping[str, str]
-) -> list[str]:
-    """Return the command that installs into an environment.
-
-    `--directory` keeps uv from reading the settings of a project in the working directory.
-
-    Args:
-        python: the Python of the environment.
-        arguments: the arguments for pip that select packages; uv has the same.
-        variables: those of `uv_environment`.
-    """
-    options = ["--quiet", "--no-progress", "--directory=/", "--index-strategy=unsafe-best-match"]
-    if variables.get("UV_NO_INDEX"):
-        options.append("--no-index")
-    return [uv, "pip", "install", *options, f"--python={python}", *arguments]
-
-
-def _absolute(place: str) -> str:
-    return place if ":" in place else str(Path(place).expanduser().absolute())
+def _uv_value(key: str, value: str) -> str:
+    """Return the value of a setting of pip, which may be a list, as uv's variable needs it."""
+    parts = [value] if key in ("cert", "client-cert") else value.split()
+    if key in _PATHS:
+        parts = [part if ":" in part else str(Path(part).expanduser().absolute()) for part in parts]
+    return ("," if key == "find-links" else " ").join(parts)
 
 
 def _pip_settings(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of pip for an installation, by the names of its options."""
     settings: dict[str, str] = {}
     for path in _pip_files(variables):
-        settings |= _read_pip_file(path)
-    named = {name: value for name, value in variables.items() if name.startswith("PIP_") and value}
-    return settings | {_option(name.removeprefix("PIP_")): value for name, value in named.items()}
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(path, encoding="utf-8")
+        except (UnicodeDecodeError, configparser.Error) as error:
+            raise ConfigError(
+                f"the settings of pip in {path} cannot be read: {error}",
+                guidance="correct the file",
+            ) from None
+        for section in ("global", "install"):
+            if parser.has_section(section):
+                settings |= {_option(name): value for name, value in parser[section].items()}
+    named = {name: value for name, value in variables.items() if name.startswith("PIP_")}
+    settings |= {_option(name.removeprefix("PIP_")): value for name, value in named.items()}
+    return {name: value for name, value in settings.items() if value}
 
 
 def _pip_files(variables: Mapping[str, str]) -> Iterator[Path]:
@@ -115,16 +221,6 @@ def _pip_files(variables: Mapping[str, str]) -> Iterator[Path]:
     yield Path(variables.get("XDG_CONFIG_HOME") or home / ".config", "pip", "pip.conf")
     if named:
         yield Path(named)
-
-
-def _read_pip_file(path: Path) -> dict[str, str]:
-    parser = configparser.RawConfigParser()
-    try:
-        parser.read(path, encoding="utf-8")
-    except (OSError, UnicodeDecodeError, configparser.Error):
-        return {"unreadable": str(path)}  # so that pip installs, and reports it
-    sections = [parser[name] for name in ("global", "install") if parser.has_section(name)]
-    return {_option(name): value for section in sections for name, value in section.items()}
 
 
 def _option(name: str) -> str:

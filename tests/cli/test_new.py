@@ -15,6 +15,7 @@ import yaml
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.runner.package_index import newest_version
+from tests.runner.test_package import wheel
 from tests.support.elt import Elt
 from tests.support.project import Project
 
@@ -198,11 +199,11 @@ def test_a_package_without_a_version_gets_the_newest_version(
     folder = own.root / "index"
     folder.mkdir()
     for version in ("0.9", "1.10", "1.9"):
-        (folder / f"source_wares-{version}-py3-none-any.whl").touch()
+        wheel(folder, "source-wares", ("source-wares",), version=version)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    (folder / "pip.py").write_text("raise SystemExit('this is not pip')")
+    (folder / "uv.toml").write_text('index-url = "http://127.0.0.1:9/simple"')  # of another project
     monkeypatch.chdir(folder)
     assert newest_version("source-wares") == "1.10"
     error = elt.refuse("new", "x", "--source", "source-nothing")

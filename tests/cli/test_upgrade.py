@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.runner.test_package import index, pip
+from tests.runner.test_package import index
 from tests.support.elt import Elt
 from tests.support.project import Project
 
-__all__ = ["index", "pip"]
+__all__ = ["index"]
 
 PROGRAM = """
 import json, sys

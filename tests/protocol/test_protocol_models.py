@@ -14,8 +14,7 @@ import pydantic
 import pytest
 from msgspec import structs
 
-from elt_assets.protocol.airbyte import catalog, messages
-from elt_assets.protocol.airbyte.recovery import traces
+from elt_assets.protocol.airbyte import catalog, messages, traces
 from elt_assets.protocol.airbyte.states import GLOBAL, LEGACY, STREAM
 from elt_assets.protocol.airbyte.sync_modes import find_modes
 from elt_assets.protocol.airbyte.wire import Wire

@@ -261,7 +261,7 @@ SPEC = {"type": "SPEC", "spec": {"connectionSpecification": {"type": "object"}}}
 
 
 def test_a_result_behind_text_is_used(tmp_path: Path) -> None:
-    script = f"import json; print('INFO loading', json.dumps({SPEC!r}), 'done')"
+    script = f"import json; print('INFO loading', json.dumps({SPEC!r}))"
     connector = Connector(lambda: [sys.executable, "-c", script], {}, tmp_path, "prefixed")
     assert connector.specification.connectionSpecification == {"type": "object"}
 
@@ -271,6 +271,7 @@ def test_a_result_behind_text_is_used(tmp_path: Path) -> None:
     [
         ("print('Traceback: no module')", "Traceback: no module"),
         (f"import json; print(json.dumps({SPEC!r}, indent=2))", '"type": "SPEC"'),
+        (f"import json; print(json.dumps({SPEC!r}), 'done')", '"type": "SPEC"'),
     ],
 )
 def test_the_error_of_a_missing_result_quotes_the_output(

@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import shutil
 import stat
 import subprocess
 import tarfile
-import venv
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,20 +21,22 @@ from elt_assets.runner.packages import Installation, install, is_installed
 from tests.programs.python_manifest import python_manifest, write_manifest
 
 
-def wheel(folder: Path, name: str, programs: tuple[str, ...], pth: str = "") -> None:
+def wheel(
+    folder: Path, name: str, programs: tuple[str, ...], pth: str = "", version: str = "1.0"
+) -> None:
     """A package whose every program prints its own name; `pth` runs whenever its Python starts."""
-    module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-1.0.dist-info"
+    module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-{version}.dist-info"
     scripts = "\n".join(f"{program} = {module}:main" for program in programs)
     files = {
         f"{module}.py": "import sys, pathlib\ndef main(): print(pathlib.Path(sys.argv[0]).name)\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": f"[console_scripts]\n{scripts}\n",
     }
     if pth:
         files[f"{module}.pth"] = f"import os, pathlib; {pth}\n"
     lines = []
-    with zipfile.ZipFile(folder / f"{module}-1.0-py3-none-any.whl", "w") as archive:
+    with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as archive:
         for path, text in files.items():
             archive.writestr(path, text)
             digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=")
@@ -75,22 +74,9 @@ def source_distribution(folder: Path, name: str, marker: Path, then: str = "") -
             archive.addfile(info, io.BytesIO(text.encode()))
 
 
-@pytest.fixture(scope="module")
-def pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The modules of an environment with pip, which takes four seconds to make."""
-    folder = tmp_path_factory.mktemp("pip")
-    venv.create(folder, with_pip=True)
-    return folder / "lib"
-
-
 @pytest.fixture
-def index(pip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only place where pip looks. Each environment gets a copy of the same pip."""
-
-    def copy_pip(_: venv.EnvBuilder, context: SimpleNamespace) -> None:
-        shutil.copytree(pip, Path(context.env_dir, "lib"), symlinks=True, dirs_exist_ok=True)
-
-    monkeypatch.setattr(venv.EnvBuilder, "_setup_pip", copy_pip)
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only place where packages are searched for."""
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     # A wheel that an earlier run built is not built again.
@@ -117,6 +103,8 @@ def test_a_package_is_installed_once_and_again_if_incomplete(index: Path, tmp_pa
     assert subprocess.check_output([program], text=True) == "source-x\n"
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
+    with pytest.raises(ConfigError, match=r"no compatible wheel of airbyte-source-x\n"):
+        install("airbyte-source-x==2.0", home)
     (index / "airbyte_source_x-1.0-py3-none-any.whl").unlink()  # nothing to install from any more
     assert install("airbyte-source-x==1.0", home) == program
 
@@ -175,7 +163,7 @@ def test_an_installation_runs_no_code_of_the_package(
 
 
 @pytest.mark.parametrize("allowed", [True, ["source-x"]])
-def test_an_allowed_build_gets_only_the_variables_of_pip(
+def test_an_allowed_build_gets_only_the_variables_of_an_installer(
     allowed: bool | list[str], index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELT_HASH_SALT", "hunter2")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 from elt_assets.runner.packages import Installation, install, is_installed, list_installed, sweep
-from elt_assets.runner.uv import uv_environment
+from elt_assets.runner.uv import uv_settings
 from tests.connection.test_connection import declare, load, refusal
-from tests.runner.test_package import index, pip, wheel
+from tests.runner.test_package import index, wheel
 
-__all__ = ["index", "pip"]
+__all__ = ["index"]
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 PRINT_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 
@@ -35,40 +34,38 @@ def other_pythons() -> dict[str, str]:
     }
 
 
-def _installer_of(program: Path) -> str:
-    """The program that installed the package `source-x`, as the environment records it."""
-    [file] = program.parents[1].glob("lib/python*/site-packages/source_x-1.0.dist-info/INSTALLER")
-    return file.read_text().strip()
-
-
-def test_uv_installs_what_pip_would(
+def test_the_settings_of_pip_decide_what_uv_installs(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The packages are found at all because `index` sets `PIP_FIND_LINKS`."""
     wheel(index, "source-x", ("source-x",))
     program = install("source-x==1.0", tmp_path / "home")
-    assert _installer_of(program) == "uv"
+    [file] = program.parents[1].glob("lib/python*/site-packages/source_x-1.0.dist-info/INSTALLER")
+    assert file.read_text().strip() == "uv"
     assert subprocess.check_output([program], text=True) == "source-x\n"
-    (tmp_path / "constraints").touch()
-    monkeypatch.setenv("PIP_CONSTRAINT", str(tmp_path / "constraints"))  # uv does not have it
-    assert _installer_of(install("source-x==1.0", tmp_path / "other")) == "pip"
-    monkeypatch.delenv("PIP_CONSTRAINT")
-    lock = tmp_path / "lock"
-    [file] = index.glob("*.whl")
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    for options, name in (("", "uv"), (f"--find-links {index}\n", "pip")):
-        lock.write_text(f"{options}source-x==1.0 --hash=sha256:{digest}\n")
-        program = install("source-x==1.0", tmp_path / name, Installation(lock_file=lock))
-        assert _installer_of(program) == name
-    built = Installation(source_distributions=["source-y"])
-    assert _installer_of(install("source-x==1.0", tmp_path / "home", built)) == "pip"
+    (tmp_path / "constraints").write_text("source-x==2.0\n")
+    (tmp_path / "pip.conf").write_text("[install]\nconstraint = constraints\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "pip.conf")
+    with pytest.raises(ConfigError, match="its requirements exclude each other"):
+        install("source-x==1.0", tmp_path / "other")
+    (tmp_path / "constraints").write_text("source-x==1.0\n")
+    assert install("source-x==1.0", tmp_path / "other").exists()
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "nowhere"))  # uv's own setting is kept
+    with pytest.raises(EltError, match=r"installing source-x==1\.0 failed"):
+        install("source-x==1.0", tmp_path / "third")
 
 
-def test_a_uv_that_fails_is_followed_by_pip(
+def test_a_lock_file_may_name_its_index(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel(index, "source-x", ("source-x",))
-    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "nowhere"))  # uv's own setting is kept
-    assert _installer_of(install("source-x==1.0", tmp_path / "home")) == "pip"
+    [file] = index.glob("*.whl")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    lock = tmp_path / "lock"
+    lock.write_text(f"--find-links {index}\nsource-x==1.0 --hash=sha256:{digest}\n")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    assert install("source-x==1.0", tmp_path / "home", Installation(lock_file=lock)).exists()
 
 
 def test_settings_of_pip_hold_for_uv(tmp_path: Path) -> None:
@@ -76,25 +73,55 @@ def test_settings_of_pip_hold_for_uv(tmp_path: Path) -> None:
     config.parent.mkdir(parents=True)
     config.write_text(
         "[global]\nindex_url = https://a.example/simple\nextra-index-url =\n  https://b.example/simple\n"
-        "  https://c.example/simple\ncert = /etc/ca.pem\n[install]\nfind-links = /wheels\n"
-        "[list]\nformat = json\n"
+        "  https://c.example/simple\ncert = /etc/ca.pem\ntrusted-host = a.example b.example\n"
+        "proxy = http://proxy.example:3128\nonly-binary = :all:\nno-binary = x\n"
+        "[install]\nfind-links = /wheels /more\nconstraint = /etc/constraints\npre = yes\n"
+        "[list]\nformat = json\nrequirement = /x\n"
     )
-    variables = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path), "PIP_TIMEOUT": "7"}
+    variables = {
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_DIRS": str(tmp_path),
+        "PIP_TIMEOUT": "7",
+        "SSL_CERT_FILE": "/etc/other.pem",  # the setting of pip wins, as in pip
+        "https_proxy": "http://other.example",
+    }
+    proxies = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
     translated = {
         "UV_DEFAULT_INDEX": "https://a.example/simple",
         "UV_INDEX": "https://b.example/simple https://c.example/simple",
-        "UV_FIND_LINKS": "/wheels",
-        "SSL_CERT_FILE": "/etc/ca.pem",
+        "UV_FIND_LINKS": "/wheels,/more",
+        "UV_INSECURE_HOST": "a.example b.example",
+        "UV_CONSTRAINT": "/etc/constraints",
+        "UV_PRERELEASE": "allow",
         "UV_HTTP_TIMEOUT": "7",
+        "SSL_CERT_FILE": "/etc/ca.pem",
+        **dict.fromkeys(proxies, "http://proxy.example:3128"),
     }
-    assert uv_environment(variables) == {**variables, **translated}
-    own = {**variables, "UV_DEFAULT_INDEX": "https://uv.example/simple"}
-    assert uv_environment(own) == {**translated, **own}
-    for key in ("PIP_CONSTRAINT", "PIP_ONLY_BINARY", "PIP_KEYRING_PROVIDER"):
-        assert uv_environment({**variables, key: "x"}) is None
+    defaults = {
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_NATIVE_TLS": "true",
+        "UV_NO_WRAP": "1",
+        "UV_PYTHON_PREFERENCE": "system",
+    }
+    expected = {**variables, **defaults, **translated}
+    assert uv_settings(variables) == (expected, ["--only-binary=:all:"])
+    own = {"UV_DEFAULT_INDEX": "https://uv.example/simple", "UV_NATIVE_TLS": "false"}
+    assert uv_settings({**variables, **own})[0] == {**expected, **own}
+    assert "--no-index" in uv_settings({**variables, "PIP_NO_INDEX": "1"})[1]
+    assert "--no-index" not in uv_settings({**variables, "PIP_NO_INDEX": "0"})[1]
+    bundle = {"PIP_CONFIG_FILE": "/dev/null", "REQUESTS_CA_BUNDLE": "/etc/bundle.pem"}
+    assert uv_settings(bundle)[0]["SSL_CERT_FILE"] == "/etc/bundle.pem"
+
+
+def test_a_setting_of_pip_that_uv_does_not_have_is_refused(tmp_path: Path) -> None:
+    """Every setting of pip that decides what is installed holds or is refused; the others have no effect."""
+    for key in ("PIP_NO_DEPS", "PIP_PLATFORM", "PIP_ONLY_FINAL"):
+        with pytest.raises(ConfigError, match=f"does not have pip's setting .*{key}"):
+            uv_settings({key: "x", "PIP_CONFIG_FILE": "/dev/null"})
+    config = tmp_path / "pip.conf"
     config.write_text("no section")
-    assert uv_environment(variables) is None
-    assert uv_environment({**variables, "PIP_CONFIG_FILE": "/dev/null"}) is not None
+    with pytest.raises(ConfigError, match=r"pip\.conf cannot be read"):
+        uv_settings({"PIP_CONFIG_FILE": str(config)})
 
 
 def test_a_package_is_installed_for_the_python_of_its_connection(
@@ -123,24 +150,19 @@ def test_a_package_is_installed_for_the_python_of_its_connection(
     assert sweep(home, -60) == 2
 
 
-@pytest.mark.parametrize("has_uv", [True, False])
 def test_a_python_that_is_not_there_is_named(
-    has_uv: bool, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program of that name and of another version is not taken for it."""
     wheel(index, "source-x", ("source-x",))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3.99").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    if not has_uv:
-        shutil.copy(sys.executable, tmp_path / "bin" / "python")
-        monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
-    with pytest.raises(ConfigError, match=r"no Python 3\.99 on this machine") as failure:
+    with pytest.raises(ConfigError, match=r"no Python 3\.99 on this machine, and uv could not"):
         install("source-x==1.0", tmp_path / "home", Installation(python="3.99"))
-    assert ("uv could not bring it" in str(failure.value)) is has_uv
-    assert ("or install uv" in str(failure.value)) is not has_uv
-    with pytest.raises(ConfigError, match="is not an interpreter that can be started"):
-        install("source-x==1.0", tmp_path / "home", Installation(python=str(tmp_path / "none")))
+    for python in (tmp_path / "none", "/bin/true"):
+        with pytest.raises(ConfigError, match="is not an interpreter that can be started"):
+            install("source-x==1.0", tmp_path / "home", Installation(python=str(python)))
 
 
 def test_the_python_of_a_connection_is_a_version_or_a_path(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.connection.checks import CONTRACT, Check, Share
+from elt_assets.lake.admin.row_tests import TestedRows
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
 from elt_assets.lake.schema.metadata_columns import PARTITION
@@ -38,8 +39,7 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.contracts import find_table_violations
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
-from elt_assets.pipeline.row_rules import CheckedTable, evaluate_rules, list_rules
-from elt_assets.pipeline.rule_texts import describe_rule
+from elt_assets.pipeline.row_rules import evaluate_rules, list_rules
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL
 from elt_assets.protocol.airbyte.messages import COMPLETE
 from elt_assets.protocol.airbyte.sync_modes import APPEND
@@ -91,7 +91,7 @@ def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
     does not retry it.
     """
     checks = [(name, DESCRIPTIONS[name], False) for name in _select_checks(asset)]
-    checks += [(r.check_name, describe_rule(r), r.blocking) for r in list_rules(asset)]
+    checks += [(r.check_name, r.description, r.blocking) for r in list_rules(asset)]
     if asset.settings.contract is not None and asset.connection.destination is None:
         checks.append((CONTRACT, "The columns of the table are those of the contract.", False))
     return [
@@ -158,8 +158,8 @@ def _rule_results(evidence: Evidence, names: Collection[str]) -> Iterator[dg.Ass
     """Evaluate the rules that people wrote and yield their results."""
     asset, table = evidence.asset, evidence.tables.main
     rules = [rule for rule in list_rules(asset) if rule.check_name in names]
-    checked = CheckedTable(table, evidence.files, evidence.partitions, evidence.spark)
-    for rule, outcome in evaluate_rules(asset, rules, checked):
+    rows = TestedRows(table, evidence.files, evidence.partitions, evidence.spark)
+    for rule, outcome in evaluate_rules(asset, rules, rows):
         metadata: dict[str, Any] = {"rows": outcome.rows, "failed": outcome.failed}
         if outcome.examples:
             metadata["examples"] = dg.MetadataValue.json(list(outcome.examples))

@@ -118,7 +118,6 @@ def _maintain(
             "{} sorted": report.clustered,
             "{} rejected records expired": report.expired,
             "{} documents removed": report.documents,
-            "statistics of {} files corrected": report.restated,
         }
         files = f"{report.table}: {report.files_before} files → {report.files_after}"
         others = [text.format(count) for text, count in counts.items() if count]

@@ -1,17 +1,40 @@
-"""Lines that connectors print: splitting, and replacement of lines that cannot be decoded."""
+r"""Lines that connectors print: splitting, and what a line becomes that is not one message.
+
+A connector's output is shared: a print, a progress bar, a library or another thread may write to the line of
+a message. A later state moves past a message that is lost, so no line with one may count as text. The rule:
+
+1. A line that is a whole message is a message (`codec`, `singer.messages`).
+2. A whole message at the end of a line, behind other text (a print without a newline, the prefix of a log,
+   what a progress bar leaves), is a message too, and the text before it is a line of its own.
+3. Any other line that shows a message whose loss could remain unnoticed ends the sync. These types are
+   `vital`: data, states, and what a command answers or waits for. A TRACE that cannot be read is a failure
+   (`traces`).
+4. All other lines are text of the log.
+
+A line shows a message if it has, between the properties of an object, the type of one (`"type": "RECORD",`),
+or the beginning of its body (`"record": {"stream":`), which shows the rest of a message that begins on
+another line. What terminals hide, and the zero bytes of UTF-16, hide neither. Text that quotes a message as
+JSON does (`{\"type\": \"RECORD\"`, as in a string of another JSON) shows none: a log may say what was sent.
+Quotes of other kinds excuse nothing: `'{"type": …}'` cannot be told from a message in other text.
+
+Nothing else is recovered: what stands behind, between or inside of messages on one line can be put together
+in several ways, and a wrong guess is data that nobody misses. `tests/protocol/test_lines.py` shows that no
+bytes around, between or inside of messages lose one without an error. Only a message that is cut twice within
+its first bytes, in its type and in the name of its body, shows nothing.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.messages import Log, Message, PlainText, UndecodedLine
-from elt_assets.protocol.airbyte.recovery.embedded import Body, EmbeddedMessages, Split
 from elt_assets.protocol.airbyte.recovery.texts import read
 
 MAX_LINE = 256 << 20
@@ -23,12 +46,18 @@ _READS = 16
 """Maximum number of reads for one block: a slow sender's lines are passed on soon."""
 _MAX_IDLE_BUFFER = 16 * BLOCK
 """Maximum size of the buffer that is kept after a long line."""
-
 _GROWTH = 1 << 26
 """Maximum number of bytes by which the buffer grows at a time."""
+_MAX_OBJECTS = 20
+"""Maximum number of places in a line where a message is looked for: each costs a pass over the line. The text
+before a message rarely has one object."""
 
 T = TypeVar("T")
 _STREAM_NAME = re.compile(rb'"stream"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_OBJECT = re.compile(rb'\{[ \t\r]*"')
+_INVISIBLE = re.compile(
+    rb"\x1b\[[\d;?]*[A-Za-z]|[\x00-\x08\x0e-\x1f\x7f]|\xe2\x80[\x8b-\x8f]|\xef\xbb\xbf"
+)
 
 
 class _Typed(msgspec.Struct):
@@ -36,6 +65,15 @@ class _Typed(msgspec.Struct):
 
 
 _decode_type = msgspec.json.Decoder(_Typed).decode
+
+
+class Body(NamedTuple):
+    """The body of a message type."""
+
+    names: Sequence[str]
+    """Its properties in the message, besides `type`."""
+    opening: bytes | None = None
+    """The pattern of its beginning, if a part of a message without its type must be recognized."""
 
 
 class LineProtocol:
@@ -58,61 +96,73 @@ class LineProtocol:
         self._bodies = bodies
         self._vital = vital
         self._salvage = salvage
-        self._embedded = EmbeddedMessages(bodies)
-        names = dict.fromkeys(name for body in bodies.values() for name in body.names)
+        types = "|".join(bodies).encode()
+        self._kinds_by_name = {
+            name: kind for kind in bodies for name in (kind, *bodies[kind].names)
+        }
+        names = "|".join(self._kinds_by_name).encode()
         # A message begins with its type, or with its body if the connector writes that first.
-        self._beginning = re.compile(
-            rb'\s*\{\s*"(?:type"\s*:\s*"(?P<kind>\w+)"|(?P<body>%b)"\s*:)'
-            % "|".join(names).encode()
+        self._beginning = re.compile(rb'\s*\{\s*"(?:type"\s*:\s*"(\w+)"|(%b)"\s*:)' % names)
+        self._evidence = re.compile(
+            # Another property, message or object follows the type, or the end of the object or the line.
+            rb'(?:\A|[{,\[])\s*"type"\s*:\s*"(?P<type>%b)"\s*(?:\Z|[{}]|,\s*(?:"|\Z))' % types
+            + b"".join(
+                b"|(?P<%b>%b)" % (kind.encode(), body.opening)
+                for kind, body in bodies.items()
+                if body.opening
+            )
         )
 
-    def parts(
-        self, line: bytes, error: object, decode: Callable[[bytes], object]
-    ) -> Sequence[bytes | Message]:
-        """Return the messages in a line on which `decode` failed: lines to decode, and replacements.
-
-        They are the messages inside it, and what replaces its other text; or the replacement of the line.
-
-        Raises:
-            SystemFailure: see `replacement`; or the line is nested too deeply.
-        """
-        contents = self._embedded.split(line)
-        if not contents.messages or contents.messages == [line.strip()]:
-            return [self.replacement(line, error, contents.unquoted)]
-        return [*contents.messages, *self._rest(contents, decode)]
-
-    def _rest(
-        self, contents: Split, decode: Callable[[bytes], object]
-    ) -> Sequence[bytes | Message]:
-        """Return what a line contains beside messages: nothing visible, a message that was cut, or text."""
-        rest = contents.rest
-        if not any(c.isprintable() and not c.isspace() for c in rest.decode("utf-8", "replace")):
-            return []
-        try:
-            read(decode, rest)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            error = "another message is on its line"
-            return [self.replacement(rest, error, contents.unquoted)]
-        except RecursionError:
-            raise too_deep(rest) from None
-        return [rest]
-
-    def replacement(self, line: bytes, error: object, unquoted: bytes | None = None) -> Message:
-        """Return the message that replaces a malformed message, a part of one, or plain text.
+    def take_apart(
+        self, line: bytes, error: object, decode: Callable[[bytes], Iterable[T]]
+    ) -> Sequence[T | Message]:
+        """Return what a line is that is not one message: what replaces its text, and the message at its end.
 
         Args:
-            unquoted: the line without quoted messages; default: the line.
+            decode: returns the messages of a line.
 
         Raises:
-            SystemFailure: the line is a message of a vital type, or contains a part of one.
+            SystemFailure: see `replacement`; or as `decode`.
         """
-        declared, kinds = self._kinds(line, line if unquoted is None else unquoted)
+        start = self._find_last(line)
+        if start is None:
+            return [self.replacement(line, error)]
+        text, messages = line[:start], decode(line[start:])
+        if not any(c.isprintable() and not c.isspace() for c in text.decode("utf-8", "replace")):
+            return [*messages]
+        return [self.replacement(text, "another message follows on its line"), *messages]
+
+    def _find_last(self, line: bytes) -> int | None:
+        """Return where the whole message at the end of a line begins; None if there is none.
+
+        Only one place can be the beginning: an object inside of another one ends before the line does.
+        """
+        if not line.rstrip().endswith(b"}"):
+            return None
+        for place in islice(_OBJECT.finditer(line, 1), _MAX_OBJECTS):
+            try:
+                kind = read(_decode_type, line[place.start() :]).type
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                continue
+            if kind in self._bodies:
+                return place.start()
+        return None
+
+    def replacement(self, line: bytes, error: object) -> Message:
+        """Return the message that replaces a malformed message, a part of one, or plain text.
+
+        Raises:
+            SystemFailure: the line is a message of a vital type, or shows one.
+        """
+        declared, kinds = self._kinds(line)
         for kind in kinds:
             if kind in self._vital:
+                stream = _describe_stream(line) if kind == "RECORD" else ""
                 raise SystemFailure(
-                    f"the connector sent a malformed {kind} message: {error}",
-                    guidance="this is a defect of the connector, or its output was truncated; "
-                    "the sync stops so that no data is lost",
+                    f"the connector sent a malformed {kind} message{stream}: {error}",
+                    guidance="this is a defect of the connector, or its output was truncated: each message "
+                    "must be on its own line, and other text must go to stderr; the sync stops so that no "
+                    "data is lost",
                     # a record may have fields that must not be shown
                     detail=None if "RECORD" in kinds else _excerpt(line),
                 )
@@ -120,41 +170,30 @@ class LineProtocol:
             if kind in self._salvage and (salvaged := self._salvage[kind](line)) is not None:
                 return salvaged
         if kinds:
-            return _as_log(line, "WARN", f"ignored a malformed {kinds[0]} message ({error})")
+            return _as_log(line, f"ignored a malformed {kinds[0]} message ({error})")
         if declared is not None:
-            return _as_log(
-                line,
-                "WARN",
-                f"ignored a message of the unknown type {declared[:MAX_LOG_CHARACTERS]!r}",
-            )
+            name = declared[:MAX_LOG_CHARACTERS]
+            return _as_log(line, f"ignored a message of the unknown type {name!r}")
         return PlainText(type="LOG", log=Log(level="INFO", message=_excerpt(line)))
 
-    def _kinds(self, line: bytes, unquoted: bytes) -> tuple[str | None, list[str]]:
-        """Return the type that a line declares, and the types of the messages of which it contains parts."""
+    def _kinds(self, line: bytes) -> tuple[str | None, Sequence[str]]:
+        """Return the type that a line declares, and the types of the messages that it shows."""
+        declared: str | None = None
         try:
-            kind = read(_decode_type, line).type
+            kind = declared = read(_decode_type, line).type
             if kind in self._bodies:
                 return kind, [kind]
-            declared: str | None = kind
         except msgspec.ValidationError:
-            declared = None
+            pass
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            declared = self._kind_of_beginning(line)
-        beginning = [kind for kind in self._bodies if kind == declared]
-        return declared, beginning + self._embedded.kinds(unquoted, is_part=bool(beginning))
-
-    def _kind_of_beginning(self, line: bytes) -> str | None:
-        """Return the message type that the beginning of a line shows, since a message may be truncated."""
-        match = self._beginning.match(line)
-        if match is None:
-            return None
-        kind_bytes, name = match["kind"], (match["body"] or b"").decode()
-        candidates = (
-            kind
-            for kind, body in self._bodies.items()
-            if kind.encode() == kind_bytes or name in body.names
-        )
-        return next(candidates, None)
+            if beginning := self._beginning.match(line):
+                name = beginning[beginning.lastindex or 1].decode()
+                declared = self._kinds_by_name.get(name)
+        kinds = [kind for kind in self._bodies if kind == declared]
+        if b'"' in line:
+            matches = self._evidence.finditer(_INVISIBLE.sub(b"", line))
+            kinds += [(m["type"] or b"").decode() or str(m.lastgroup) for m in matches]
+        return declared, kinds
 
 
 def too_deep(line: bytes) -> SystemFailure:
@@ -215,7 +254,9 @@ def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterato
             size, reads = size + count, reads + 1
             if not end or (size < BLOCK and reads < _READS):
                 continue
-        block = _copy(buffer, end)
+        block = bytes(
+            memoryview(buffer)[:end]
+        )  # one copy, of a view that is gone before the buffer changes
         buffer[: size - end] = buffer[end:size]
         size, end, reads = size - end, 0, 0
         if len(buffer) > _MAX_IDLE_BUFFER and size <= BLOCK:
@@ -223,18 +264,13 @@ def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterato
         yield block
         del block  # a long line is not held while the next one is read
     if size:
-        yield _copy(buffer, size)
+        yield bytes(memoryview(buffer)[:size])
 
 
 def split(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines of blocks one by one, without their newlines and without empty lines."""
     for block in blocks:
         yield from filter(None, block.split(b"\n"))
-
-
-def _copy(buffer: bytearray, size: int) -> bytes:
-    with memoryview(buffer) as view, view[:size] as part:
-        return bytes(part)
 
 
 def _check_length(buffer: bytearray, checked: int, end: int, limit: int, sender: str) -> None:
@@ -257,8 +293,8 @@ def _describe_stream(beginning: bytes) -> str:
     return "" if match is None else f", of stream {match[1].decode('utf-8', 'replace')!r}"
 
 
-def _as_log(line: bytes, level: str, why: str) -> Message:
-    return UndecodedLine(type="LOG", log=Log(level=level, message=f"{why}: {_excerpt(line)}"))
+def _as_log(line: bytes, why: str) -> Message:
+    return UndecodedLine(type="LOG", log=Log(level="WARN", message=f"{why}: {_excerpt(line)}"))
 
 
 def _excerpt(line: bytes) -> str:

@@ -32,7 +32,8 @@ contains a password, such as a proxy, is not passed on."""
 PYTHON_VARIABLES = re.compile("PYTHONPATH|VIRTUAL_ENV")
 """Matches the variables that a program of this machine's Python needs beside the base set."""
 _INSTALLER = re.compile(f"PIP_.*|UV_.*|NETRC|{_PROXIES}")
-"""Variables that pip and uv may need: options, files, and the access to an index, with proxy passwords."""
+"""Variables that uv may need, and those of pip, which are translated: options, files, and the access to an
+index, with proxy passwords."""
 _SAYS_MISSING = re.compile("environ|credential", re.IGNORECASE)
 """Matches the text of a failure that a variable may explain."""
 _MIN_NAME = 4
@@ -126,4 +127,4 @@ class Environment:
 
 
 INSTALLER = Environment(needs=_INSTALLER)
-"""The environment of pip and of uv."""
+"""The environment of uv."""
