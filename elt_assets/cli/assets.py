@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elt_assets.cli.lookup import find_stream
-from elt_assets.connection import ConnectionPlace, list_places
+from elt_assets.connection import Connection, ConnectionPlace, list_places
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.states import find
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.airbyte.catalog import stream_names
+from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
 
 
 def assets_of(place: ConnectionPlace) -> list[StreamAsset]:
@@ -23,6 +24,15 @@ def assets_of(place: ConnectionPlace) -> list[StreamAsset]:
         ConfigError: the connection cannot be loaded.
     """
     return ConnectionComponent.load_at(place).stream_assets()
+
+
+def find_load_error(connection: Connection, catalog: Catalog) -> ConfigError | None:
+    """Return why a connection cannot be loaded with a catalog; None if it can."""
+    try:
+        build_connection_assets(connection, catalog=catalog)
+    except ConfigError as error:
+        return error
+    return None
 
 
 def select_streams(

@@ -94,14 +94,8 @@ def parse_json(argument: str, label: str) -> Any:
     """
     text = argument
     if argument.startswith("@"):
-        try:
-            text = Path(argument[1:]).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise ConfigError(
-                f"{label}: {argument[1:]} cannot be read: {reason}",
-                guidance="correct the path after @, or make the file readable UTF-8 text",
-            ) from None
+        hint = "correct the path after @, or make the file readable UTF-8 text"
+        text = read_text(Path(argument[1:]).expanduser(), f"{label}: {argument[1:]}", hint)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -114,3 +108,16 @@ def parse_json(argument: str, label: str) -> Any:
             f"{label} is not JSON: {where}",
             guidance=f'write {label} as \'{{"name": "value"}}\', or as @FILE to read it from a file',
         ) from None
+
+
+def read_text(path: Path, label: str, guidance: str) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not UTF-8 text. The error names it by the label.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"{label} cannot be read: {reason}", guidance=guidance) from None

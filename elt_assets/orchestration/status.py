@@ -105,15 +105,12 @@ def _read_table(asset: StreamAsset, table: Table, instance: dg.DagsterInstance) 
     destination = asset.connection.destination
     events = TableEvents(instance, asset.key, table)
     return TableStatus(
-        rows=table.records if destination is None else _count_committed(events),
+        rows=table.records
+        if destination is None
+        else sum(figures_of(event.metadata).committed for event in events.all_materializations()),
         state=source_state(table.metadata.state),
         path=table.uri,
         exists=table.exists,
         is_elsewhere=destination is not None,
         committed=next((commit.time for commit in table.past_commits()), None),
     )
-
-
-def _count_committed(events: TableEvents) -> int:
-    """Return the number of committed records in all materialisations of a table in the event log."""
-    return sum(figures_of(event.metadata).committed for event in events.all_materializations())

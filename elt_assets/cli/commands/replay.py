@@ -34,7 +34,7 @@ def command(out: Output, connection: str, streams: Sequence[str]) -> int:
     with open_instance() as instance:
         for name, asset in selected.items():
             done = replay_stream(asset, lake, spark, instance)
-            figures = SyncFigures() if done is None else done.figures
+            figures = done or SyncFigures()
             replayed, rejected = figures.committed, figures.rejected
             result = f"{replayed} records replayed, {rejected} rejected again"
             out.line(f"{name}: {'no dead letters' if done is None else result}")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from elt_assets import paths
-from elt_assets.cli.assets import assets_of
+from elt_assets.cli.assets import assets_of, find_load_error
 from elt_assets.cli.lookup import start_connector
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Output
@@ -24,7 +24,6 @@ from elt_assets.connection import (
 from elt_assets.connection.catalog_diff import Change, changes
 from elt_assets.connection.package_edit import replace_package
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
 from elt_assets.protocol.specification_diff import ConfigChange, compare_specifications
@@ -137,12 +136,8 @@ def _compare(
     catalog = connectors[1].discover()
     previous = load_catalog(place) if place.catalog.exists() else Catalog(streams=[])
     differences = changes(previous, catalog)
-    try:
-        build_connection_assets(upgraded, catalog=catalog)
-        problem = None
-    except ConfigError as error:
-        problem = error.message
-    states = dict(_states(place, differences))
+    error, states = find_load_error(upgraded, catalog), dict(_states(place, differences))
+    problem = None if error is None else error.message
     return _Comparison(compare_specifications(old, new), catalog, differences, states, problem)
 
 

@@ -73,7 +73,11 @@ def failure_sensors() -> list[dg.SensorDefinition]:
     hook_path = paths.alert_hook()
     if hook_path is None:
         return []
-    hook = _load_hook(hook_path)
+    hook = load_object(HOOK, hook_path)
+    if not callable(hook):
+        raise ConfigError(
+            f"{HOOK}: {hook_path!r} is not a function", guidance='write "package.module:function"'
+        )
 
     def report_failure(context: dg.RunStatusSensorContext) -> dg.SkipReason | None:
         if not _is_ours(context):
@@ -141,15 +145,6 @@ def _call(hook: Callable[[FailureAlert], Any], alert: FailureAlert) -> None:
         raise TimeoutError(f"the function has not returned after {SECONDS:.0f} seconds")
     if errors:
         raise RuntimeError(f"the function raised {errors[0]!r}") from errors[0]
-
-
-def _load_hook(hook_path: str) -> Callable[[FailureAlert], Any]:
-    alert_function = load_object(HOOK, hook_path)
-    if not callable(alert_function):
-        raise ConfigError(
-            f"{HOOK}: {hook_path!r} is not a function", guidance='write "package.module:function"'
-        )
-    return alert_function  # type: ignore[no-any-return]
 
 
 def _alert(context: dg.RunFailureSensorContext) -> FailureAlert:

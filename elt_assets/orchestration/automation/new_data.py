@@ -70,7 +70,12 @@ def find_new_data(
         EltError: the source cannot be probed, or does not answer in time.
     """
     end = time.monotonic() + TIMEOUT
-    states = {asset.stream.id: _read_starting_state(asset, lake) for asset in assets}
+    states = {
+        asset.stream.id: asset.join_metadata(
+            asset.tables(lake.location).metadata
+        ).find_starting_state()  # as the next sync
+        for asset in assets
+    }
     answers: dict[StreamId, bool | EltError | None] = {}
     probe_error: EltError | None = None
     reads = connection.new_data is not None and connection.new_data.read
@@ -167,12 +172,6 @@ def _skip_reason(assets: Sequence[StreamAsset], answers: Answers) -> str:
     if unknown:
         return f"the source cannot report new data of {', '.join(unknown)}"
     return "there is no new data"
-
-
-def _read_starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
-    """Return the state that the next sync would start from."""
-    metadata = asset.tables(lake.location).metadata
-    return asset.join_metadata(metadata).find_starting_state()
 
 
 def is_new(record: RawRecord, stream: ConfiguredStream, state: str | None) -> bool:

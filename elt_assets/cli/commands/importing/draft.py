@@ -14,6 +14,7 @@ import yaml
 
 from elt_assets.cli.commands.new.given_config import replace_secrets
 from elt_assets.cli.commands.new.written_connection import new_folder
+from elt_assets.cli.lookup import read_text
 from elt_assets.connection import DEFINITION_FILE, Connection, parse_connection, save_catalog
 from elt_assets.connection.template import document
 from elt_assets.errors import ConfigError
@@ -158,11 +159,9 @@ def read_document(path: Path, parse: Callable[[str], Any]) -> Any:
     Raises:
         ConfigError: the file cannot be read or parsed. The error quotes nothing of it.
     """
+    text = read_text(path, str(path), "correct the path")
     try:
-        return parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(f"{path} cannot be read: {reason}", guidance="correct the path") from None
+        return parse(text)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{path} is not JSON: {error.msg} at line {error.lineno}",

@@ -162,9 +162,12 @@ def _ask(source: ChosenSource, given_config: Json, name: str, out: Output) -> _A
             out.warn(warning)
         catalog = connector.discover()
     except EltError as error:
-        if required.examples or unset:
-            hints = (error.guidance, _guide_to_real_config(required, unset))
-            error.guidance = "; ".join(filter(None, hints))
+        fields = ", ".join(_join(place) for place in required.examples)
+        steps = [f"give {fields} with --config"] if fields else []
+        steps += [f"set {', '.join(unset)}"] if unset else []
+        if steps:
+            hint = f"part of the config is an example; {' and '.join(steps)}, and try again"
+            error.guidance = "; ".join(filter(None, (error.guidance, hint)))
         raise
     secrets = validate(required.config, schema, connector.name).secrets
     config, replaced = replace_secrets(required.config, secrets, name, required.variables)
@@ -172,14 +175,6 @@ def _ask(source: ChosenSource, given_config: Json, name: str, out: Output) -> _A
     examples = [_join(place) for place in required.examples]
     variables = {**added, **replaced}
     return _Answers(connector.name, config, required.notes, variables, examples, catalog)
-
-
-def _guide_to_real_config(required: RequiredConfig, unset: Sequence[str]) -> str:
-    """Return what to do if the streams cannot be found with examples."""
-    fields = ", ".join(_join(place) for place in required.examples)
-    steps = [f"give {fields} with --config"] if fields else []
-    steps += [f"set {', '.join(unset)}"] if unset else []
-    return f"part of the config is an example; {' and '.join(steps)}, and try again"
 
 
 def _join(place: Place) -> str:
