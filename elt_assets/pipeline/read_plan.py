@@ -97,7 +97,7 @@ class ReadPlan:
                 sliced=sliced,
             ),
             # In the Airbyte Protocol a catalog during a read has no meaning.
-            change_schema=change_schema if kind.can_change_schema else None,
+            change_schema=change_schema if kind.is_tap else None,
             notices=self._notices,
             documents=self._transfer_documents if self._has_documents else no_documents,
             mask=self.mask,
