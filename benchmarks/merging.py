@@ -18,11 +18,11 @@ from pyspark.sql import types as t
 
 from benchmarks.measure import FREE, Cost, timed
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import TableChange
+from elt_assets.lake.delta.files import TARGET_ROWS, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup, history
 from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
-from elt_assets.lake.merge.file_splitting import TARGET_ROWS, Batch
+from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.validity import IS_CURRENT, VALID_FROM, VALID_TO, history_schema
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.session import side_by_side

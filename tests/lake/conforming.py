@@ -70,7 +70,7 @@ class Conformer:
         declared = options.pop("declared", None)
         key, rejections = options.pop("key", ()), Rejections(dead, DEAD, {})
         parser = SegmentParser(table, rejections, read, declared or read, STAMP, key, **options)
-        return parser.job("data", "data")
+        return parser.make_job()
 
     @property
     def _tables(self) -> list[Table]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,9 +30,7 @@ from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.merge.validity import wide_schema
 from elt_assets.lake.parse import segment_parsing
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark.parsing import task
-from elt_assets.lake.spark.parsing.job import ParseJob, ParseResult, ParseTask
-from elt_assets.lake.spark.task_io import ArrowFunction
+from elt_assets.lake.spark.tasks import Make
 from elt_assets.lake.write import schema_rewrite
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
@@ -150,24 +147,15 @@ def rows_of(root: str, file: DataFile) -> list[Row]:
     return _CACHE[file.path]
 
 
-def run_parse(_: object, job: ParseJob, tasks: Sequence[ParseTask]) -> list[ParseResult]:
-    """Replaces the Spark job of a parse: the same tasks, in this process."""
-    return [task.parse_lines(job, each) for each in tasks]
-
-
 def one_core(_: object) -> int:
     """Replaces the number of the session's cores."""
     return 1
 
 
-def run_tasks(_: object, count: int, function: ArrowFunction) -> dict[str, list[str]]:
-    """Replaces `file_splitting.run_tasks`: the same functions, in this process."""
-    names: dict[str, list[str]] = defaultdict(list)
-    numbers = pa.RecordBatch.from_pydict({"id": list(range(count))})
-    for batch in function(iter([numbers])):
-        for row in batch.to_pylist():
-            names[row["role"]].append(row["name"])
-    return names
+def run_tasks(_: object, count: int, make: Make, *arguments: Any) -> list[Any]:
+    """Replaces the tasks on Spark: the same functions, in this process."""
+    do = make(*arguments)
+    return [do(number) for number in range(count)]
 
 
 # Merges
@@ -315,7 +303,7 @@ SMALL_COMMITS: Replacement = (attachments, "LIMITS", dict.fromkeys(attachments.L
 REPLACED: tuple[Replacement, ...] = (
     (Table, "write_files", write_files),
     (Table, "read_files", read_files),
-    (segment_parsing, "run_parse_tasks", run_parse),
+    (segment_parsing, "run_tasks", run_tasks),
     (segment_parsing, "_cores", one_core),
     (history, "merge", merge_history),
     (history, "refresh", refresh_history),

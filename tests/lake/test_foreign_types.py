@@ -31,7 +31,8 @@ from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting, partition_files
 from elt_assets.lake.spark.foreign_types import conform, open_file
-from elt_assets.lake.spark.split_tasks import REST, SplitJob, _split
+from elt_assets.lake.spark.split_tasks import SplitJob, make_split
+from elt_assets.lake.spark.task_io import Output
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.staging import (
@@ -271,7 +272,7 @@ def test_a_rewrite_gives_files_the_order_and_types_of_the_table(tmp_path: Path) 
     pq.write_table(foreign, path, use_deprecated_int96_timestamps=True)
     pq.write_table(pa.table({"id": [2]}), tmp_path / "own.parquet")
     job = _job(tmp_path, ["part.parquet", "own.parquet"], schema)
-    names = [name for role, name in _split(job, 0) if role == REST]
+    names = [name for name, *_ in make_split(job)(0)[1]]
     tables = {
         table.schema.names[0]: table for table in (pq.read_table(tmp_path / n) for n in names)
     }
@@ -290,16 +291,15 @@ def test_a_rewrite_that_would_lose_something_names_file_column_and_types(tmp_pat
     pq.write_table(foreign, tmp_path / "part.parquet")
     job = _job(tmp_path, ["part.parquet"], pa.schema({"at": UTC}))
     with pytest.raises(OSError, match=r"part\.parquet .*column at .*\[ns.*\[us") as raised:
-        list(_split(job, 0))
+        make_split(job)(0)
     assert "does not fit" in str(raised.value)
     assert not list(tmp_path.rglob("kept/*"))
 
 
 def _job(root: Path, files: list[str], schema: pa.Schema) -> SplitJob:
     place = (pafs.LocalFileSystem(), str(root))
-    return SplitJob(
-        place, [files], frozenset([0]), (), (), "kept", "matching", 100, 1 << 20, schema
-    )
+    rest, matching = (Output(place, name, (), 100, 1 << 20) for name in ("kept", "matching"))
+    return SplitJob([files], frozenset([0]), (), (), rest, matching, schema)
 
 
 # Tables

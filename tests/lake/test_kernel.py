@@ -13,17 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from elt_assets.lake.spark.split_tasks import MATCHING, REST, TAKEN, SplitJob, _split
+from elt_assets.lake.spark.split_tasks import SplitJob, make_split
+from elt_assets.lake.spark.task_io import Output
 
 ROW_BYTES = 100_000
 ROWS = 4_000
 """400 MB in memory, if all of it were held at once."""
 MOST_BYTES = 700 << 20
 """Memory of a process that takes the values apart, pyarrow and the interpreter included."""
+REST, MATCHING = "rest", "matching"
 _MEASURE = """
 import pathlib, pickle, re, sys
-from elt_assets.lake.spark.split_tasks import _split
-list(_split(pickle.load(sys.stdin.buffer), 0))
+from elt_assets.lake.spark.split_tasks import make_split
+make_split(pickle.load(sys.stdin.buffer))(0)
 status = pathlib.Path("/proc/self/status").read_text()
 print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10)
 """
@@ -40,18 +42,10 @@ def job(
     names = [str(root / name) for name in batch]
     place = (LocalFileSystem(), str(root))
     schema = pa.schema({"id": pa.int64(), "body": pa.string()})
-    return SplitJob(
-        place,
-        [files],
-        frozenset([0]),
-        [["id"]],
-        names,
-        "kept",
-        "matching",
-        rows_per_file,
-        bytes_per_file,
-        schema,
+    rest, matching = (
+        Output(place, folder, (), rows_per_file, bytes_per_file) for folder in ("kept", "matching")
     )
+    return SplitJob([files], frozenset([0]), [["id"]], names, rest, matching, schema)
 
 
 def large_rows(path: Path) -> None:
@@ -65,8 +59,9 @@ def large_rows(path: Path) -> None:
 
 
 def parts(root: Path, job: SplitJob) -> Iterator[tuple[str, pq.FileMetaData]]:
-    for role, name in _split(job, 0):
-        if role != TAKEN:
+    _, rest, matching = make_split(job)(0)
+    for role, files in ((REST, rest), (MATCHING, matching)):
+        for name, *_ in files:
             yield role, pq.read_metadata(root / name)
 
 

@@ -8,26 +8,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from elt_assets.lake.admin.log_statistics import restate
 from elt_assets.lake.admin.maintenance import MaintenanceResult, maintain
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
+from elt_assets.protocol.airbyte.sync_modes import APPEND
 from tests.lake.arrow import make_old
 from tests.lake.crashing import EVENTS, configured, event, expected, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.staging import (
     APP,
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
     STRING,
     checkpoint,
     data_files,
     rows,
-    stream,
 )
 
 OLD = dt.timedelta(days=10)
@@ -50,74 +44,6 @@ def on_disk(lake: Lake) -> int:
 def maintained(lake: Lake, **how: Any) -> dict[str, MaintenanceResult]:
     done = maintain(lake.spark, lake.tables(), **how)
     return {Path(one.table).name: one for one in done}
-
-
-# Statistics in the log
-
-
-def write_older_log(lake: Lake, table: str) -> None:
-    """Make the log of a table that of an older version: without the bounds of booleans and doubles."""
-    for entry in sorted((lake.folder / table / "_delta_log").glob("*.json")):
-        lines = [json.loads(line) for line in entry.read_text().splitlines()]
-        for line in lines:
-            line.get("metaData", {}).get("configuration", {}).pop("elt.bounds", None)
-            if "stats" in line.get("add", {}):
-                stats = json.loads(line["add"]["stats"])
-                for name in ("active", "score", "_is_current"):
-                    stats["minValues"].pop(name, None)
-                    stats["maxValues"].pop(name, None)
-                line["add"]["stats"] = json.dumps(stats)
-        entry.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-
-
-def find(lake: Lake, table: str, *condition: Any) -> list[int]:
-    """The ids that a filter of deltalake finds; Polars finds those of the whole table."""
-    column, value = condition
-    uri = str(lake.folder / table)
-    lazy = pl.scan_delta(uri).filter(pl.col(column) == value).select("id").collect()
-    assert sorted(lazy["id"]) == [1, 2, 9]
-    return sorted(DeltaTable(uri).to_pandas(filters=[(column, "=", value)])["id"])
-
-
-def test_statistics_of_older_versions_are_corrected(lake: Lake) -> None:
-    lake.history = True
-    fields = {"id": INTEGER, "active": BOOLEAN, "score": NUMBER}
-    for number in (1, 2):
-        configured = stream(fields, APPEND_DEDUP, key=["id"])
-        configured.sync_id = 41 + number
-        record = {"id": number, "active": True, "score": 0.0}
-        lake.sync(configured, record, {**record, "id": 9}, value=number)
-    tables = {"users": ("active", True), "users_history": ("_is_current", True)}
-    for table in tables:
-        write_older_log(lake, table)
-    assert find(lake, "users", "active", True) == []  # so an older version left it
-    before = lake.table.version or 0
-    versions, head = lake.versions("id", "active"), lake.table.metadata
-    reopened = lake.tables()
-    assert restate(reopened.main) == 1 and reopened.main.version == before + 2
-    DeltaTable(lake.uri).create_checkpoint()
-    assert find(lake, "users", "score", 0.0) == [1, 2, 9]
-    done = maintained(lake)
-    assert (done["users"].restated, done["users_history"].restated > 0) == (0, True)
-    for table, condition in tables.items():
-        assert find(lake, table, *condition) == [1, 2, 9]
-    assert lake.versions("id", "active") == versions and lake.table.metadata == head
-    version = lake.table.version
-    assert maintained(lake)["users_history"].restated == 0 and lake.table.version == version
-
-
-def test_an_entry_is_not_written_again_for_a_file_that_a_sync_has_replaced(lake: Lake) -> None:
-    fields = {"id": INTEGER, "active": BOOLEAN}
-    configured = stream(fields, APPEND_DEDUP, key=["id"])
-    lake.sync(configured, {"id": 1, "active": True}, value=1)
-    write_older_log(lake, "users")
-    stale = lake.table
-    configured.sync_id = 43
-    lake.sync(configured, {"id": 1, "active": False}, value=2)
-    assert restate(stale) == 0
-    assert rows(lake.spark, lake.table, "id", "active") == [(1, False)]
-    assert restate(lake.table) == 1
-    assert rows(lake.spark, lake.table, "id", "active") == [(1, False)]
 
 
 # Compaction

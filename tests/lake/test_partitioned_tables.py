@@ -27,11 +27,11 @@ from elt_assets.lake.delta.snapshot import commit_text
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.spark.partitioned_files import (
     PartitionedWriter,
-    read_values,
     serialize,
     split_by_values,
 )
 from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.spark.task_io import Output
 from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.stored_stream import RefreshMode
 from elt_assets.lake.write.write_spec import WriteSpec
@@ -246,15 +246,17 @@ def test_each_reader_reads_partition_values_from_the_log(
 
 def test_many_values_do_not_need_many_open_files(tmp_path: Path) -> None:
     root = (pafs.LocalFileSystem(), str(tmp_path))
-    writer = PartitionedWriter(root, "data", ["n"], group_bytes=1 << 14, max_rows=100)
+    writer = PartitionedWriter(Output(root, "data", ["n"], max_rows=100), group_bytes=1 << 14)
     batch = pa.record_batch({"n": [number % 200 for number in range(4000)]})
     for start in range(0, 4000, 500):
         writer.write(batch.slice(start, 500))
     writer.close()
-    assert sum(footer.num_rows for footer in writer.footers) == 4000
-    assert {read_values(footer)["n"] for footer in writer.footers} == set(map(str, range(200)))
-    assert len(writer.names) == len(set(writer.names)) == len(writer.sizes)
-    for name in writer.names:
+    files = [DataFile(*file) for file in writer.files]
+    assert sum(file.records for file in files) == 4000
+    assert {file.partition["n"] for file in files} == set(map(str, range(200)))
+    names = [file.path for file in files]
+    assert len(names) == len(set(names))
+    for name in names:
         assert len(set(pq.read_table(tmp_path / name)["n"].to_pylist())) == 1
     writer.discard()
     assert not list(tmp_path.rglob("*.parquet"))

@@ -25,6 +25,7 @@ from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.metadata_columns import METADATA_FIELDS
 from elt_assets.lake.spark import merge_tasks
+from elt_assets.lake.spark.task_io import Output
 from elt_assets.protocol.airbyte.catalog import DELETED_AT
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -183,29 +184,24 @@ class Tables:
             metadata_columns.NULLED,
             metadata_columns.OWN_REASON,
         )
+        root = pafs.LocalFileSystem(), str(self.folder)
         job = merge_tasks.MergeJob(
-            root=(pafs.LocalFileSystem(), str(self.folder)),
             batch_files=[str(batch)],
             table_files=[*self.visible, *self.hidden],
             key=[["id"], ["part"]],
             cursor=["at"],
             raw_id=metadata_columns.RAW_ID,
             markers=markers,
-            visible="data",
+            visible=Output(root, "data"),
             visible_columns=names,
-            hidden="_elt",
+            hidden=Output(root, "_elt"),
             hidden_columns=names,
-            rows_per_file=1_000,
-            bytes_per_file=1 << 20,
             schema=ARROW,
             validity=self._validity() if self.is_history else None,
         )
-        numbers = pa.RecordBatch.from_pydict({"id": [0]})
-        parts = list(merge_tasks.make_merge_runner(job)(iter([numbers])))
-        results = [(row["role"], row["name"]) for part in parts for row in part.to_pylist()]
-        assert merge_tasks.UNFIT not in dict(results)
-        self.visible = [name for role, name in results if role == merge_tasks.VISIBLE]
-        self.hidden = [name for role, name in results if role == merge_tasks.HIDDEN]
+        result = merge_tasks.make_merge(job)(0)
+        assert result is not None
+        self.visible, self.hidden = ([name for name, *_ in files] for files in result[:2])
 
     def _validity(self) -> merge_tasks.Validity:
         own = {field.name for field in METADATA_FIELDS}

@@ -25,7 +25,7 @@ from elt_assets.lake.spark.parsing.slices import (
     SliceSource,
     SliceTask,
     describe_failure,
-    make_slice_runner,
+    make_slice_read,
 )
 from elt_assets.protocol.airbyte.messages import UNCHANGED
 from tests.lake.conforming import Conformer
@@ -221,8 +221,7 @@ def test_workers_without_the_package_of_the_source_say_so(conformer: Conformer) 
     job = conformer.job(DECLARED)
     stream = b'{"stream": {"name": "a", "json_schema": {}}, "sync_mode": "full_refresh"}'
     source = SliceSource("no_such_package", b"{}", stream, Path("/"))
-    runner = make_slice_runner(job, source, [SliceTask("part 1", b"{}", 0)])
-    [values] = runner([0])
+    values = make_slice_read(job, source, [SliceTask("part 1", b"{}", 0)])(0)
     kind, message, guidance, _ = SliceResult(*values).failure or ("", "", "", "")
     assert kind == "config_error" and "they have no module 'no_such_package'" in message
     assert "slices: false" in str(guidance)

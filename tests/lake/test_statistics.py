@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from pyarrow import fs
 
 from elt_assets.lake.delta.files import DataFile
-from elt_assets.lake.spark.statistics import statistics
-from elt_assets.lake.spark.task_io import FileWriter
+from elt_assets.lake.spark.task_io import FileWriter, Output
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.unit
@@ -79,7 +78,7 @@ def tables(draw: st.DrawFn) -> list[pa.Table]:
 
 def write(folder: Path, files: list[pa.Table]) -> None:
     """Write a table as syncs do, a row group for each two rows."""
-    writer = FileWriter((fs.LocalFileSystem(), str(folder)), "part")
+    writer = FileWriter(Output((fs.LocalFileSystem(), str(folder)), "part"))
     for rows in files:
         for batch in rows.to_batches(max_chunksize=2):
             writer.write(batch)
@@ -97,10 +96,9 @@ def write(folder: Path, files: list[pa.Table]) -> None:
         {"metaData": {"id": "x", "format": form, "schemaString": schema, "partitionColumns": [],
                       "configuration": {}, "createdTime": 0}},
     ]  # fmt: skip
-    for name, size, footer in zip(writer.names, writer.sizes, writer.footers, strict=True):
-        added = DataFile(name, size, footer.num_rows, statistics(footer)).add()
-        entry = {"path": name, "size": size, "partitionValues": {}, "modificationTime": 0}
-        actions.append({"add": {**entry, "dataChange": True, "stats": added.stats}})
+    for file in (DataFile(*values) for values in writer.files):
+        entry = {"path": file.path, "size": file.size, "partitionValues": {}, "modificationTime": 0}
+        actions.append({"add": {**entry, "dataChange": True, "stats": file.add().stats}})
     (folder / "_delta_log").mkdir()
     # As delta-rs writes it: the reader of escaped pairs of surrogates makes other characters of some.
     lines = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)

@@ -1,19 +1,8 @@
-"""Tables that an earlier version of this project wrote: the present one goes on with them.
-
-`former_lake.zip` was written through assets by commit 53da87b, before the packages of `elt_assets` were
-rearranged: `versions/things` (append_dedup with a history: two syncs, then a truncating refresh that failed
-after its first checkpoint, with records rejected before and within it) and `days/things` (append_dedup, the
-partitions `mon` and `tue`, a record of each rejected).
-
-`first_lake.zip` was written by c44695e, the first commit with assets, and `last_lake.zip` by 2b8f873, the
-last commit that records no format: `versions/things`, append_dedup, two syncs.
-"""
+"""Tables of another version of this project, and tables that are older than the event log."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -30,98 +19,14 @@ from tests.support.runs import failure_of, materialize, read_log
 pytestmark = pytest.mark.usefixtures("spark_provider")
 
 KEYED: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
-DAYS: dict[str, Any] = {"partitions": {"type": "static", "keys": ["mon", "tue"], "bind": "day"}}
-DAY = {"type": "object", "properties": {"day": {"type": "string"}}}
-
-
-@pytest.fixture
-def former(own: Project) -> Project:
-    with zipfile.ZipFile(Path(__file__).with_name("former_lake.zip")) as archive:
-        archive.extractall(own.home / "lake")
-    return own
-
-
-def read_rejected(spark: SparkSession, key: str) -> list[Any]:
-    rows = read_table(spark, f"{key}_dead_letter").collect()
-    return sorted(json.loads(row.record)["name"] for row in rows)
-
-
-def test_an_unfinished_refresh_of_an_earlier_version_is_resumed(
-    former: Project, spark: SparkSession
-) -> None:
-    rows = [(row["id"], row["name"]) for row in former.rows("versions", "things")]
-    assert rows == [(1, "A"), (2, "b"), (3, '["odd"]')]
-    assert read_rejected(spark, "versions/things") == ["rejected", "rejected anew"]
-
-    script(former, [record(id=4, name="late"), state(12)], name="versions", **KEYED, history=True)
-    result = materialize(former, 'key:"versions/things"')
-    assert result.success, failure_of(result)
-
-    rows = [(row["id"], row["name"]) for row in former.rows("versions", "things")]
-    assert rows == [(1, "new"), (4, "late")]
-    assert read_rejected(spark, "versions/things") == ["rejected anew"]
-    metadata = former.metadata("versions", "things")
-    assert metadata["elt/generation"] == 2 and metadata["elt/state"] == state(12)["state"]
-    past = read_table(spark, "versions/things_history").orderBy("id", "_valid_from").collect()
-    assert [(row.id, row.name, row._is_current) for row in past if row._is_current] == [
-        (1, "new", True),
-        (4, "late", True),
-    ]
-    # The refresh ends the versions that it replaces. What the history answered before, it still answers.
-    ended = {(row.id, row.name) for row in past if not row._is_current}
-    assert ended == {(1, "A"), (2, "b"), (3, '["odd"]')}
-
-
-def test_a_partition_of_an_earlier_version_is_replaced_alone(
-    former: Project, spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
-    how = {**KEYED, **DAYS, "sync_mode": "full_refresh"}
-    script(former, [record(id=7, name="y"), state(2)], name="days", specification=DAY, **how)
-    result = materialize(former, 'key:"days/things"', partition="mon")
-    assert result.success, failure_of(result)
-    rows = {(row["_elt_partition"], row["id"]) for row in former.rows("days", "things")}
-    assert rows == {("mon", 7), ("tue", 1)}
-    assert main(["replay", "days"]) == 0
-    output = capsys.readouterr().out
-    assert "0 records replayed, 1 rejected again" in output
-    assert "1 of 1 records rejected, to the dead letter: " in output
 
 
 # The format of tables
 
 
-@pytest.fixture(params=["first_lake.zip", "last_lake.zip"])
-def unversioned(own: Project, request: pytest.FixtureRequest) -> Project:
-    """A table that a version without a format has written: two syncs."""
-    with zipfile.ZipFile(Path(__file__).with_name(request.param)) as archive:
-        archive.extractall(own.home / "lake")
-    return own
-
-
 def _format(project: Project) -> str | None:
     configuration: dict[str, str] = project.table("versions", "things").metadata().configuration
     return configuration.get("elt.format")
-
-
-def test_a_table_without_a_format_is_read_and_upgraded(
-    unversioned: Project, spark: SparkSession
-) -> None:
-    before = unversioned.table("versions", "things").version()
-    assert _format(unversioned) is None
-    rows = sorted((row.id, row.name) for row in read_table(spark, "versions/things").collect())
-    assert rows == [(1, "a"), (2, "B"), (3, "c")]
-    assert unversioned.table("versions", "things").version() == before
-    script(unversioned, [record(id=3, name="C"), state(4)], name="versions", **KEYED)
-    result = materialize(unversioned, 'key:"versions/things"')
-    assert result.success, failure_of(result)
-    assert "--state" in json.loads(
-        (unversioned.root / "versions-source" / "arguments.json").read_text()
-    )
-    rows = sorted((row["id"], row["name"]) for row in unversioned.rows("versions", "things"))
-    assert rows == [(1, "a"), (2, "B"), (3, "C")]
-    assert _format(unversioned) == "1"
-    entries = unversioned.table("versions", "things").history()
-    assert [entry["version"] for entry in entries if entry.get("elt.format") == "1"] == [before + 1]
 
 
 def test_a_new_table_records_its_format_and_a_newer_one_is_refused(

@@ -19,11 +19,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import VISIBLE, DataFile, TableChange
+from elt_assets.lake.delta.files import (
+    TARGET_BYTES,
+    TARGET_ROWS,
+    VISIBLE,
+    DataFile,
+    TableChange,
+)
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.row_counts import row_count, verify_or_discard, write_all
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
-from elt_assets.lake.merge.file_splitting import TARGET_BYTES, TARGET_ROWS
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.lake.spark.expressions import value_at
 

@@ -29,22 +29,14 @@ from pyspark.sql import functions as f
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.admin.clustering import ColumnPath, cluster, list_sorted
 from elt_assets.lake.admin.documents import remove_unnamed_documents
-from elt_assets.lake.admin.log_statistics import restate
 from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.row_counts import row_count, verify_or_discard
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
-from elt_assets.lake.merge.file_splitting import (
-    MAX_BYTES,
-    TARGET_ROWS,
-    is_small,
-    pack_files,
-    run_split,
-)
+from elt_assets.lake.merge.file_splitting import combine, is_small, pack_files
 from elt_assets.lake.merge.validity import VALID_TO
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark import split_tasks
 from elt_assets.lake.write.stream_tables import DEAD_LETTER, StreamTables
 
 RETENTION = dt.timedelta(days=7)
@@ -65,7 +57,6 @@ class MaintenanceResult:
         expired: the number of rejected records that were removed, because they were too old.
         clustered: the number of files that sorted ones have replaced.
         documents: the number of documents that were removed, because no row names them.
-        restated: the number of files whose statistics in the log were corrected.
     """
 
     table: str
@@ -75,7 +66,6 @@ class MaintenanceResult:
     expired: int = 0
     clustered: int = 0
     documents: int = 0
-    restated: int = 0
 
 
 def maintain(
@@ -85,7 +75,7 @@ def maintain(
     dead_letter_age: dt.timedelta | None = DEAD_LETTER_AGE,
     cluster_by: Sequence[ColumnPath] = (),
 ) -> list[MaintenanceResult]:
-    """Compact and vacuum a stream's table and its companions, and correct old statistics in their logs.
+    """Compact and vacuum a stream's table and its companions.
 
     A companion that is ahead of its table is skipped: its rollback needs its files as they are.
 
@@ -101,7 +91,6 @@ def maintain(
         if not table.exists or (kind is not None and tables.is_ahead(kind)):
             continue
         table.refuse_unwritable()
-        restated = restate(table)
         before, expired = len(table.files), 0
         if kind == DEAD_LETTER and dead_letter_age is not None:
             expired = expire(spark, table, dead_letter_age, leave=refreshed)
@@ -110,11 +99,7 @@ def maintain(
         compact(spark, table, leave={*refreshed, *list_sorted(table, order)})
         removed = vacuum(table, retention) + remove_old_checkpoints(table, retention)
         after = len(table.files)
-        maintained.append(
-            MaintenanceResult(
-                table.uri, before, after, removed, expired, clustered, restated=restated
-            )
-        )
+        maintained.append(MaintenanceResult(table.uri, before, after, removed, expired, clustered))
     if maintained:
         documents = remove_unnamed_documents(tables, retention)
         maintained[0] = replace(maintained[0], documents=documents)
@@ -192,7 +177,7 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
     removed = 0
     for group in _groups(table, leave):
         with table.discard_new_folders_on_error():
-            files = _combine(spark, table, group)
+            files = combine(spark, table, [group]).rest
         reach(Failpoint.FILES_COMBINED)
         try:
             with discard_if_unpublished(table, files):
@@ -231,31 +216,6 @@ def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
         kinds.setdefault(part, []).append(file)
     for files in kinds.values():
         yield from (group for group in pack_files(files) if len(group) > 1)
-
-
-def _combine(spark: SparkSession, table: Table, group: list[DataFile]) -> list[DataFile]:
-    job = split_tasks.SplitJob(
-        root=(table.storage.system, table.storage.root),
-        groups=[[file.path for file in group]],
-        fold=frozenset([0]),
-        key=(),
-        batch=(),
-        rest_folder=table.new_folder(),
-        matching_folder=table.new_folder(HIDDEN),
-        rows_per_file=TARGET_ROWS,
-        bytes_per_file=MAX_BYTES,
-        schema=table.arrow_schema(),
-        partition_by=table.partition_by,
-    )
-    files = table.storage.describe(run_split(spark, job)[split_tasks.REST])
-    verify_or_discard(
-        table,
-        row_count(table, group),
-        row_count(table, files),
-        "rows of compacted files",
-        files,
-    )
-    return files
 
 
 def _hidden(storage: TableStorage, retention: dt.timedelta) -> list[str]:

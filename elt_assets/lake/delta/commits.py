@@ -182,13 +182,8 @@ def refuse_retyped(delta: Snapshot, schema: t.StructType) -> None:
         )
 
 
-def reorganise(
-    delta: Snapshot, storage: TableStorage, change: TableChange, *, is_restated: bool = False
-) -> None:
+def reorganise(delta: Snapshot, storage: TableStorage, change: TableChange) -> None:
     """Publish a compaction: a commit that moves rows to new files. `delta` moves to the newest snapshot.
-
-    Args:
-        is_restated: the added files are in the table already: their entries are written again.
 
     Raises:
         Superseded: the files no longer exist, or every attempt failed; nothing was published.
@@ -201,12 +196,10 @@ def reorganise(
     properties = outcome.properties({COMPACTION: "compaction", outcome.NAME: name})
     actions: list[AddAction | RemoveAction] = [file.add(moved=True) for file in change.add]
     actions += [file.remove(moved=True) for file in change.remove]
-    # An entry for a file that another commit has removed would bring its rows back.
-    needed = TableChange(remove=change.add) if is_restated else change
 
     def write() -> None:
         refuse_unwritable(delta)
-        _refuse_superseded(delta, needed)
+        _refuse_superseded(delta, change)
         refuse_unusable(delta)
         delta.create_write_transaction(actions, "append", delta.schema(), properties)
         reach(Failpoint.COMPACTION_PUBLISHED)

@@ -28,8 +28,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from elt_assets.errors import SystemFailure
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.spark.partitioned_files import read_values
 from elt_assets.lake.spark.statistics import select_logged, statistics
+from elt_assets.lake.spark.task_io import read_values
 from elt_assets.storage.clean_up import clean_up
 from elt_assets.storage.location import Location
 
@@ -37,6 +37,12 @@ VISIBLE = "data"
 HIDDEN = "_elt"
 DOCUMENTS = "_files"
 """The folder of the documents that rows name: see `lake.write.documents`."""
+TARGET_ROWS = 1_000_000
+"""Maximum number of rows of a file. A merge rewrites that many for one key."""
+TARGET_BYTES = 64 << 20
+MAX_BYTES = 2 * TARGET_BYTES
+"""Maximum size of a file, in bytes. It exceeds the target, so that rows that compress worse when they are
+rewritten still fit into one file."""
 UNFINISHED = ".tmp"
 """Suffix of a file that is written before it gets its name."""
 _READERS = 8

@@ -10,7 +10,7 @@ What a kill leaves, so that nothing is lost or doubled:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -48,13 +48,10 @@ CONFIGURATION = {
 }
 FORMAT = 1
 """Format of the tables that this version writes. It grows with each change after which an earlier version of
-this project would misread a table or lose something of it. Tables without the property have format 0; they
-differ from format 1 in nothing but this property."""
+this project would misread a table or lose something of it."""
 _FORMAT = "elt.format"
-"""Property of a table, and entry of the commits that set it: of the first one, and of each upgrade."""
-_FORMAT_ENTRY = {_FORMAT: str(FORMAT)}
-_BOUNDS, _TRUE = "elt.bounds", "true"
-"""Property of a table whose log has true bounds of each column of a file, or none of the file."""
+"""Property of a table, and entry of the commit that creates it. Another engine that replaces a table may
+remove the property."""
 _INDEXED, _ALL = "delta.dataSkippingNumIndexedCols", "-1"
 _ATTEMPTS = 5
 
@@ -108,7 +105,19 @@ def refuse_unusable(delta: Snapshot) -> None:
     Raises:
         UnsupportedTable: it has unsupported features or a newer format.
     """
-    _refuse_newer_format(delta)
+    value = delta.metadata().configuration.get(_FORMAT, str(FORMAT))
+    if not (value.isascii() and value.isdigit()):
+        raise UnsupportedTable(
+            f"the property {_FORMAT} of the table {delta.table_uri} is {value!r}, not a number",
+            guidance=f"set it back to the number that it had; this version writes {FORMAT}",
+        )
+    if int(value) > FORMAT:
+        raise UnsupportedTable(
+            f"the table {delta.table_uri} has format {value}; this version of elt-assets reads and "
+            f"writes formats up to {FORMAT}",
+            guidance="install the version of elt-assets that wrote the table, or a newer one; the table is "
+            "unchanged",
+        )
     refuse_unreadable(delta)
 
 
@@ -124,19 +133,14 @@ def create(
     if partition_by:
         properties[PARTITIONED] = format_partitioning(partition_by)
     for left in reversed(range(_ATTEMPTS)):
-        entry = outcome.properties({**_FORMAT_ENTRY, NAME: outcome.new_name()})
+        entry = outcome.properties({_FORMAT: str(FORMAT), NAME: outcome.new_name()})
         try:
             created = DeltaTable.create(
                 location.uri,
                 delta_schema(schema),
                 partition_by=list(partition_by) or None,
                 name=stream,
-                configuration={
-                    **CONFIGURATION,
-                    **properties,
-                    _FORMAT: str(FORMAT),
-                    _BOUNDS: _TRUE,
-                },
+                configuration={**CONFIGURATION, **properties, _FORMAT: str(FORMAT)},
                 storage_options=location.for_delta,
                 commit_properties=entry,
                 raise_if_key_not_exists=False,  # the format is a property of this project
@@ -185,49 +189,6 @@ def index_partitions(delta: Snapshot) -> None:
     )
 
 
-def upgrade_format(delta: Snapshot) -> None:
-    """Record the present format in a table of an older one, in a separate commit."""
-    _alter(
-        delta,
-        lambda: format_of(delta) < FORMAT,
-        lambda entry: delta.delta_table.alter.set_table_properties(
-            {_FORMAT: str(FORMAT)}, raise_if_not_exists=False, commit_properties=entry
-        ),
-        _FORMAT_ENTRY,
-    )
-
-
-def has_true_bounds(delta: Snapshot) -> bool:
-    """Return whether the log has true bounds of each column of a file, or none of the file."""
-    return delta.metadata().configuration.get(_BOUNDS) == _TRUE
-
-
-def record_true_bounds(delta: Snapshot) -> None:
-    """Record that the log has true bounds, in a separate commit."""
-    _alter(
-        delta,
-        lambda: not has_true_bounds(delta),
-        lambda entry: delta.delta_table.alter.set_table_properties(
-            {_BOUNDS: _TRUE}, raise_if_not_exists=False, commit_properties=entry
-        ),
-    )
-
-
-def format_of(delta: Snapshot) -> int:
-    """Return the format of a table; 0 if it does not record one.
-
-    Raises:
-        UnsupportedTable: the property is not a number.
-    """
-    value = delta.metadata().configuration.get(_FORMAT) or "0"
-    if not (value.isascii() and value.isdigit()):
-        raise UnsupportedTable(
-            f"the property {_FORMAT} of the table {delta.table_uri} is {value!r}, not a number",
-            guidance=f"set it back to the number that it had; this version writes {FORMAT}",
-        )
-    return int(value)
-
-
 def enable_ntz(delta: Snapshot, schema: t.StructType) -> None:
     """Enable the table feature for timestamps without zone, if the schema has one and it is not enabled."""
     feature = TableFeatures.TimestampWithoutTimezone
@@ -259,7 +220,6 @@ def _alter(
     delta: Snapshot,
     lacks: Callable[[], bool],
     change: Callable[[CommitProperties], object],
-    values: Mapping[str, str] | None = None,
     *,
     moves: bool = False,
 ) -> None:
@@ -268,7 +228,6 @@ def _alter(
     It is changed once where other runs commit at the same time, and where the outcome is unknown.
 
     Args:
-        values: further values of the commit's metadata.
         moves: the change is part of a move of the table.
     """
     if not lacks():
@@ -278,7 +237,7 @@ def _alter(
     def write() -> None:
         refuse_unwritable(delta, moves=moves)
         if lacks():  # another run of the stream, with other partitions, may have changed it first
-            change(outcome.properties({**(values or {}), NAME: name}))
+            change(outcome.properties({NAME: name}))
             reach(Failpoint.TABLE_ALTERED)
 
     outcome.publish_once(delta, name, write)
@@ -364,15 +323,4 @@ def _refuse_occupied(location: Location) -> None:
         raise ConfigError(
             f"{location} must be a table, but its folder contains something else ({', '.join(others[:3])})",
             guidance="move it away, or give the connection another `namespace`",
-        )
-
-
-def _refuse_newer_format(delta: Snapshot) -> None:
-    table_format = format_of(delta)
-    if table_format > FORMAT:
-        raise UnsupportedTable(
-            f"the table {delta.table_uri} has format {table_format}; this version of elt-assets reads and "
-            f"writes formats up to {FORMAT}",
-            guidance="install the version of elt-assets that wrote the table, or a newer one; the table is "
-            "unchanged",
         )

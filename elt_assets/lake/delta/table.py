@@ -35,7 +35,15 @@ from elt_assets.lake.delta.commit_metadata import (
     past_commits,
 )
 from elt_assets.lake.delta.commits import Basis
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange, TableStorage
+from elt_assets.lake.delta.files import (
+    HIDDEN,
+    MAX_BYTES,
+    TARGET_ROWS,
+    VISIBLE,
+    DataFile,
+    TableChange,
+    TableStorage,
+)
 from elt_assets.lake.delta.footers import FooterStatistics
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.moves import Move, find_move
@@ -45,6 +53,7 @@ from elt_assets.lake.spark import parquet_files
 from elt_assets.lake.spark.expressions import make_empty
 from elt_assets.lake.spark.session import STRICT_READ
 from elt_assets.lake.spark.statistics import MAX_BOUND_CHARS
+from elt_assets.lake.spark.task_io import Output
 from elt_assets.storage.location import Location
 
 _FILES = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "num_records": pa.int64()})
@@ -385,15 +394,13 @@ class Table:
             in_tasks: whether Python tasks write the files in any case: the session of the rows may have
                 settings with which Spark writes other files (`open_session`).
         """
-        folder = self.new_folder(kind)
+        output = self.output(kind)
+        folder = output.folder
         try:
-            partition_by = () if kind == HIDDEN else self.partition_by
-            if partition_by or in_tasks or self._needs_tasks(rows.sparkSession):
-                system, root = self.storage.system, self.storage.root
+            if output.partition_by or in_tasks or self._needs_tasks(rows.sparkSession):
                 types = opening.arrow_columns(rows.schema) if in_tasks else None
-                paths = parquet_files.write(rows, system, root, folder, partition_by, types)
-                self.storage.keep_only(folder, paths)
-                files = self.storage.describe(paths)
+                files = [DataFile(*file) for file in parquet_files.write(rows, output, types)]
+                self.storage.keep_only(folder, {file.path for file in files})
             else:
                 rows.write.mode("append").parquet(self.storage.location.child(folder).for_spark)
                 files = self.storage.files_in_folder(folder)
@@ -407,6 +414,12 @@ class Table:
         """Return whether Python tasks read and write the files: the JVM has no file system for the store."""
         location = self.storage.location
         return location.is_object_store and not parquet_files.jvm_supports(spark, location.scheme)
+
+    def output(self, kind: str = VISIBLE) -> Output:
+        """Return a new folder under the root, for tasks that write files. Hidden ones have no partitions."""
+        partition_by = () if kind == HIDDEN else self.partition_by
+        root = self.storage.system, self.storage.root
+        return Output(root, self.new_folder(kind), partition_by, TARGET_ROWS, MAX_BYTES)
 
     def new_folder(self, kind: str = VISIBLE) -> str:
         """Return the path of a new folder for one write, relative to the root."""
@@ -436,7 +449,7 @@ class Table:
         return self.storage.discard(files)
 
     def prepare(self, schema: t.StructType, stream: str | None = None) -> None:
-        """Create the table, or add the columns and nested fields that it lacks, without data; upgrade it.
+        """Create the table, or add the columns and nested fields that it lacks, without data.
 
         Args:
             schema: the columns of the files in the next commit.
@@ -448,7 +461,6 @@ class Table:
             self._delta = opening.create(self.storage.location, schema, stream, self.partition_by)
         opening.add_columns(self._delta, schema)
         opening.index_partitions(self._delta)
-        opening.upgrade_format(self._delta)
         commits.refuse_retyped(self._delta, schema)
         self._basis = replace(self._basis, schema=schema)
 
@@ -529,26 +541,6 @@ class Table:
         """
         assert self._delta is not None
         commits.reorganise(self._delta, self.storage, change)
-
-    def restate(self, files: Sequence[DataFile]) -> None:
-        """Publish the entries of files of the table again, with the statistics that they have now.
-
-        Raises:
-            Superseded: a file is no longer in the table, or every attempt failed; nothing was published.
-            Exception: as `publish_once`.
-        """
-        assert self._delta is not None
-        commits.reorganise(self._delta, self.storage, TableChange(files), is_restated=True)
-
-    @property
-    def has_true_bounds(self) -> bool:
-        """Whether the statistics of all files in the log are those that this version writes."""
-        return self._delta is not None and opening.has_true_bounds(self._delta)
-
-    def record_true_bounds(self) -> None:
-        """Record that the statistics of all files in the log are those that this version writes."""
-        assert self._delta is not None
-        opening.record_true_bounds(self._delta)
 
     def find_unreferenced(self, retention: dt.timedelta) -> list[str]:
         """Return the paths of visible files, older than the retention, that no version within it uses.

@@ -25,14 +25,13 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile
+from elt_assets.lake.delta.files import HIDDEN, TARGET_BYTES, TARGET_ROWS, VISIBLE, DataFile
 from elt_assets.lake.delta.row_counts import row_count, verify_or_discard
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema.metadata_columns import PARTITION
-from elt_assets.lake.spark import split_tasks
 from elt_assets.lake.spark.expressions import value_at
-from elt_assets.lake.spark.task_io import RESULT, ArrowFunction
-from elt_assets.lake.spark.worker_code import make_sendable
+from elt_assets.lake.spark.split_tasks import SplitJob, make_split
+from elt_assets.lake.spark.tasks import run_tasks
 
 Key = Sequence[Sequence[str]]
 """Paths of table columns. A null in a part of a composite key is a value: it is equal to a null, and to
@@ -40,12 +39,6 @@ nothing else. A row has no key if all parts that come from its record are null (
 is accepted without a key, but a table may have such rows from before it had this key. They stay where they
 are. Airbyte's users need such keys: airbytehq/airbyte#31926."""
 
-TARGET_ROWS = 1_000_000
-"""Maximum number of rows of a file. A merge rewrites that many for one key."""
-TARGET_BYTES = 64 << 20
-MAX_BYTES = 2 * TARGET_BYTES
-"""Maximum size of a file, in bytes. It exceeds the target, so that rows that compress worse when they are
-rewritten still fit into one file."""
 SMALL_DIVISOR = 8
 """A file is small if it is below the target divided by this number."""
 MIN_SMALL_FILES = 8
@@ -128,9 +121,15 @@ def split_all(
 
 def combine_small(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> Split:
     """Combine small files if there are many, without reading their keys."""
-    groups = _pack_small(files)
-    if not groups:
-        return Split()
+    return combine(spark, table, _pack_small(files))
+
+
+def combine(spark: SparkSession, table: Table, groups: Sequence[Sequence[DataFile]]) -> Split:
+    """Combine the files of each group.
+
+    Raises:
+        SystemFailure: rows were lost.
+    """
     fold = frozenset(range(len(groups)))
     return _split_in_tasks(spark, table, groups, fold, Batch(table, ()), (), VISIBLE, table.schema)
 
@@ -273,27 +272,23 @@ def _split_in_tasks(
     kind: str,
     schema: t.StructType,
 ) -> Split:
-    job = split_tasks.SplitJob(
-        root=(table.storage.system, table.storage.root),
+    if not groups:
+        return Split()
+    job = SplitJob(
         groups=[[file.path for file in group] for group in groups],
         fold=fold,
         key=key,
         batch=[batch.table.storage.locate(file) for file in batch.files],
-        rest_folder=table.new_folder(kind),
-        matching_folder=table.new_folder(HIDDEN),
-        rows_per_file=TARGET_ROWS,
-        bytes_per_file=MAX_BYTES,
+        rest=table.output(kind),
+        matching=table.output(HIDDEN),
         schema=table.arrow_schema(schema),
-        partition_by=() if kind == HIDDEN else table.partition_by,
     )
-    if not groups:
-        return Split()
-    paths = run_split(spark, job)
-    names = set(paths[split_tasks.TAKEN])
+    results = run_tasks(spark, len(groups), make_split, job)
+    reach(Failpoint.FILES_SPLIT)
+    names = {name for taken_names, _, _ in results for name in taken_names}
     taken = [file for group in groups for file in group if file.path in names]
-    rest, matching = (
-        table.storage.describe(paths[role]) for role in (split_tasks.REST, split_tasks.MATCHING)
-    )
+    rest = [DataFile(*file) for _, files, _ in results for file in files]
+    matching = [DataFile(*file) for _, _, files in results for file in files]
     return _verify_split(table, Split(taken, rest, matching, temporary=matching))
 
 
@@ -307,30 +302,6 @@ def _verify_split(table: Table, result: Split) -> Split:
     taken = row_count(table, result.taken)
     verify_or_discard(table, taken, row_count(table, files), "rows of the split files", files)
     return result
-
-
-def run_split(spark: SparkSession, job: split_tasks.SplitJob) -> dict[str, list[str]]:
-    """Run a job with one task for each group.
-
-    Returns:
-        the paths that the tasks reported, by their role.
-    """
-    paths = run_tasks(spark, len(job.groups), make_sendable(split_tasks.make_split_runner, job))
-    reach(Failpoint.FILES_SPLIT)
-    return paths
-
-
-def run_tasks(spark: SparkSession, count: int, function: ArrowFunction) -> dict[str, list[str]]:
-    """Run vectorised Python tasks.
-
-    Returns:
-        the names that the tasks reported, by their role.
-    """
-    rows = spark.range(0, count, 1, count).mapInArrow(function, RESULT).collect()
-    names: dict[str, list[str]] = defaultdict(list)
-    for row in sorted(rows):
-        names[row.role].append(row.name)
-    return names
 
 
 def _split_by_join(

@@ -17,20 +17,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import HIDDEN, DataFile
+from elt_assets.lake.delta.files import HIDDEN, TARGET_BYTES, DataFile
 from elt_assets.lake.delta.row_counts import verify_or_discard
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge.file_splitting import (
-    MAX_BYTES,
-    TARGET_BYTES,
-    TARGET_ROWS,
-    Batch,
-    Key,
-    run_tasks,
-)
+from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark import merge_tasks
-from elt_assets.lake.spark.worker_code import make_sendable
+from elt_assets.lake.spark.merge_tasks import Markers, MergeJob, Validity, make_merge
+from elt_assets.lake.spark.tasks import run_tasks
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
 
 ROWS_PER_TASK = 500_000
@@ -80,7 +73,7 @@ def merge_in_one_task(
     key: Key,
     cursor: Sequence[str],
     schema: t.StructType,
-    validity: merge_tasks.Validity | None = None,
+    validity: Validity | None = None,
     columns: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> WrittenFiles | None:
     """Write the latest row of each key, or all versions of each key.
@@ -102,49 +95,35 @@ def merge_in_one_task(
     if task_count(inputs.batch, inputs.matching) > MAX_TASKS:
         return None
     visible, hidden = columns or (schema.names, schema.names)
-    job = merge_tasks.MergeJob(
-        root=(inputs.table.storage.system, inputs.table.storage.root),
+    job = MergeJob(
         batch_files=[inputs.batch.table.storage.locate(file) for file in inputs.batch.files],
         table_files=[file.path for file in inputs.matching.files],
         key=key,
         cursor=cursor,
         raw_id=metadata_columns.RAW_ID,
-        markers=merge_tasks.Markers(
+        markers=Markers(
             delete_markers(schema),
             metadata_columns.META,
             metadata_columns.NULLED,
             metadata_columns.OWN_REASON,
         ),
-        visible=inputs.table.new_folder(),
+        visible=inputs.table.output(),
         visible_columns=visible,
-        hidden=inputs.table.new_folder(HIDDEN),
+        hidden=inputs.table.output(HIDDEN),
         hidden_columns=hidden,
-        rows_per_file=TARGET_ROWS,
-        bytes_per_file=MAX_BYTES,
         schema=inputs.table.arrow_schema(schema),
         validity=validity,
-        partition_by=inputs.table.partition_by,
     )
-    results = run_tasks(spark, 1, make_sendable(merge_tasks.make_merge_runner, job))
+    [result] = run_tasks(spark, 1, make_merge, job)
     reach(Failpoint.KEYS_MERGED)
-    return None if merge_tasks.UNFIT in results else _verify(inputs, results)
-
-
-def _verify(inputs: MergeInputs, results: dict[str, list[str]]) -> WrittenFiles:
-    """Return the files that a task wrote, if the numbers of rows are correct.
-
-    Raises:
-        SystemFailure: they are not.
-    """
-    describe = inputs.table.storage.describe
-    new_files = describe(results[merge_tasks.VISIBLE]), describe(results[merge_tasks.HIDDEN])
-    verify_read(inputs, int(results[merge_tasks.ROWS_READ][0]), new_files)
-    files = [*new_files[0], *new_files[1]]
-    rows = sum(file.records for file in files)
-    verify_or_discard(
-        inputs.table, int(results[merge_tasks.ROWS_WRITTEN][0]), rows, "rows written", files
-    )
-    return new_files
+    if result is None:
+        return None
+    new_files, hidden_files, rows_read, rows_written = result
+    files = [DataFile(*file) for file in new_files], [DataFile(*file) for file in hidden_files]
+    verify_read(inputs, rows_read, files)
+    rows = sum(file.records for file in [*files[0], *files[1]])
+    verify_or_discard(inputs.table, rows_written, rows, "rows written", [*files[0], *files[1]])
+    return files
 
 
 def kind_of(schema: t.StructType, column: Sequence[str]) -> t.DataType:

@@ -52,8 +52,8 @@ CLOSED_AT = "_elt_closed_at"
 key's last version."""
 EPOCH = "_elt_epoch"
 """Column of the files that is in no schema: when the refresh was that a version counts from, in epoch
-microseconds; 0 if there was none. Tables of earlier releases have the number of the refresh, which is a time
-before all others. The versions of an epoch come after all earlier ones, whatever the cursor."""
+microseconds; 0 if there was none. The versions of an epoch come after all earlier ones, whatever the
+cursor."""
 HIDDEN_FIELDS = [
     t.StructField(CLOSED_AT, t.TimestampType()),
     t.StructField(EPOCH, t.LongType()),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,6 @@ from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.parse.slice_reading import read_slices
-from elt_assets.lake.parse.spark_tasks import run_tasks
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import Array, Column, Scalar, Struct, core, describe_type
 from elt_assets.lake.spark.parsing.job import (
@@ -29,8 +30,9 @@ from elt_assets.lake.spark.parsing.job import (
     ParseTask,
 )
 from elt_assets.lake.spark.parsing.slices import SliceSource
-from elt_assets.lake.spark.parsing.task import make_batch_runner, make_runner
+from elt_assets.lake.spark.parsing.task import make_parse
 from elt_assets.lake.spark.parsing.undeclared_fields import DeclaredNames
+from elt_assets.lake.spark.tasks import run_tasks
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
 from elt_assets.protocol.airbyte.messages import DEPENDENT, TRUNCATED
 from elt_assets.storage.location import Location
@@ -119,11 +121,11 @@ class SegmentParser:
         keeps_undeclared: bool = False,
     ):
         order = [(cursor, "ordered")] if key and cursor else []
-        dead, extra = rejections.table, UNDECLARED if keeps_undeclared else None
-        self._table, self._dead = table, dead
-        self._job = ParseJob(
-            root=(table.storage.system, table.storage.root),
-            folder="",
+        extra = UNDECLARED if keeps_undeclared else None
+        self._table = table
+        self._rejections = rejections
+        self._make_job = partial(
+            ParseJob,
             fields=tuple(map(field_of, columns)),
             key=[_key_part(columns, part) for part in key],
             strict_reasons={
@@ -139,13 +141,6 @@ class SegmentParser:
             ),
             declared=_collect_names([column for column in declared if column.source != extra]),
             extra=extra,
-            dead_letter=DeadLetter(
-                (dead.storage.system, dead.storage.root),
-                "",
-                _arrow_schema(rejections.schema.fields),
-                rejections.values,
-            ),
-            partition_by=table.partition_by,
             nulled={
                 name: f"field {name!r} is null in place of a value that did not fit: rows are {use} by it"
                 for path, use in [*((part, "matched") for part in key), *order]
@@ -155,11 +150,16 @@ class SegmentParser:
             keyless=TRUNCATED,
         )
 
-    def job(self, folder: str, dead_folder: str) -> ParseJob:
-        """Return the job of tasks that write to some folders of the two tables."""
-        values = {**self._job.dead_letter.values, REJECTED_AT: datetime.now(timezone.utc)}
-        dead = replace(self._job.dead_letter, folder=dead_folder, values=values)
-        return replace(self._job, folder=folder, dead_letter=dead)
+    def make_job(self) -> ParseJob:
+        """Return the job of tasks that write to new folders of the two tables, each to one file in both."""
+        rejections = self._rejections
+        schema = _arrow_schema(rejections.schema.fields)
+        values = {**rejections.values, REJECTED_AT: datetime.now(timezone.utc)}
+        output, dead_output = (
+            replace(table.output(), max_rows=sys.maxsize, max_bytes=sys.maxsize)
+            for table in (self._table, rejections.table)
+        )
+        return self._make_job(output=output, dead_letter=DeadLetter(dead_output, schema, values))
 
     def parse(self, spark: SparkSession, segment: Segment, location: Location) -> ParsedSegment:
         """Write the rows of a segment's lines, and the records that have none.
@@ -173,7 +173,8 @@ class SegmentParser:
 
         def run(job: ParseJob) -> list[ParseResult]:
             tasks = list(tasks_of(segment, location, _cores(spark)))
-            results = run_parse_tasks(spark, job, tasks)
+            values = run_tasks(spark, len(tasks), make_parse, job, tasks)
+            results = [ParseResult(*attributes) for attributes in values]
             _check(segment, results)
             return results
 
@@ -200,19 +201,20 @@ class SegmentParser:
 
     def _write(self, run: Callable[[ParseJob], Sequence[ParseResult]]) -> ParsedSegment:
         """Run tasks that write to new folders; keep the files of their results, and no others."""
-        folders = (self._table.new_folder(), self._dead.new_folder())
-        tables = (self._table, self._dead)
+        job = self.make_job()
+        folder, dead_folder = job.output.folder, job.dead_letter.output.folder
+        storage, dead_storage = self._table.storage, self._rejections.table.storage
         try:
-            results = run(self.job(*folders))
+            results = run(job)
             # Attempts of tasks that Spark has repeated may have left files.
             files = [DataFile(*file) for result in results for file in result.files]
             rejected = [DataFile(*file) for result in results for file in result.dead_files]
-            self._table.storage.keep_only(folders[0], {file.path for file in files})
+            storage.keep_only(folder, {file.path for file in files})
             if rejected:
-                self._dead.storage.keep_only(folders[1], {file.path for file in rejected})
+                dead_storage.keep_only(dead_folder, {file.path for file in rejected})
         except BaseException:
-            for table, folder in zip(tables, folders, strict=True):
-                table.storage.discard_folder(folder)
+            storage.discard_folder(folder)
+            dead_storage.discard_folder(dead_folder)
             raise
         return ParsedSegment(files, rejected, results)
 
@@ -262,14 +264,6 @@ def _key_part(columns: Sequence[Column], path: Sequence[str]) -> KeyPart:
         f"{field} does not fit its type, {describe_type(kind)}",
         f"the object with {field} is null or missing",
     )
-
-
-def run_parse_tasks(
-    spark: SparkSession, job: ParseJob, tasks: Sequence[ParseTask]
-) -> list[ParseResult]:
-    """Run the tasks."""
-    makers = make_runner, make_batch_runner
-    return [ParseResult(*values) for values in run_tasks(spark, len(tasks), makers, job, tasks)]
 
 
 def _cores(spark: SparkSession) -> int:

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from pyspark.sql import SparkSession
 
 from elt_assets.errors import EltError, SystemFailure, error_class
-from elt_assets.lake.parse.spark_tasks import run_tasks_in_part
 from elt_assets.lake.spark.parsing.job import ParseJob
 from elt_assets.lake.spark.parsing.slices import (
     MAX_SLICES,
@@ -23,9 +22,9 @@ from elt_assets.lake.spark.parsing.slices import (
     SliceResult,
     SliceSource,
     SliceTask,
-    make_slice_batch_runner,
-    make_slice_runner,
+    make_slice_read,
 )
+from elt_assets.lake.spark.tasks import run_tasks_in_part
 from elt_assets.storage.staged_files import StagedFiles
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.slices import SliceGroup
@@ -52,7 +51,6 @@ def read_slices(
             f"the source has made more than {MAX_SLICES:,} slices of a stream in one sync",
             guidance="report it to the maintainer of the source: a slice may have many small parts",
         )
-    makers = make_slice_runner, make_slice_batch_runner
     files = StagedFiles(source.folder, "a slice", follows_link=False)
     with ExitStack() as stack:
 
@@ -72,7 +70,7 @@ def read_slices(
             )
             for number, part in enumerate(group.slices)
         ]
-        values, error = run_tasks_in_part(spark, len(tasks), makers, job, source, tasks)
+        values, error = run_tasks_in_part(spark, len(tasks), make_slice_read, job, source, tasks)
     results = [SliceResult(*part) for part in values]
     failed = next((number for number, part in enumerate(results) if part.failure), None)
     if failed is not None:

@@ -6,6 +6,7 @@ needs pyarrow, but not this project.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +14,17 @@ from typing import Any
 import pyarrow as pa
 
 from elt_assets.lake.spark.foreign_types import conform
-from elt_assets.lake.spark.partitioned_files import make_writer
+from elt_assets.lake.spark.partitioned_files import open_writer
 from elt_assets.lake.spark.task_io import (
     ArrowFunction,
+    Output,
     discard_on_error,
     open_parquet,
     read_batches,
 )
 
-PATH = "path string"
-"""Schema of a writing task's result: the path of each file that it wrote."""
+FILE = "file string"
+"""Schema of a writing task's result: each file that it wrote, a `WrittenFile` as JSON."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +41,6 @@ class ReadJob:
     path_column: str | None
 
 
-@dataclass(frozen=True)
-class WriteJob:
-    """The folder to write to, the limit of a file, and the partition columns of the table.
-
-    `root`: pyarrow's file system, and the path in it. `schema`: the types to write; None: those of the rows.
-    """
-
-    root: tuple[Any, str]
-    folder: str
-    bytes_per_file: int
-    partition_by: Sequence[str] = ()
-    schema: pa.Schema | None = None
-
-
 def read(job: ReadJob) -> ArrowFunction:
     """Return the function for `mapInArrow` over group numbers that returns the rows of files."""
 
@@ -65,16 +53,21 @@ def read(job: ReadJob) -> ArrowFunction:
     return work
 
 
-def write(job: WriteJob) -> ArrowFunction:
-    """Return the function for `mapInArrow` that writes rows to new files and returns their paths."""
+def write(output: Output, schema: pa.Schema | None) -> ArrowFunction:
+    """Return the function for `mapInArrow` that writes rows to new files, and returns these.
+
+    Args:
+        schema: the types to write; None: those of the rows.
+    """
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        writer = make_writer(job.root, job.folder, job.partition_by, max_bytes=job.bytes_per_file)
+        writer = open_writer(output)
         with discard_on_error(writer):
             for batch in batches:
-                writer.write(batch if job.schema is None else _convert(batch, job.schema))
+                writer.write(batch if schema is None else _convert(batch, schema))
             writer.close()
-        yield pa.RecordBatch.from_arrays([pa.array(writer.names, pa.string())], names=["path"])
+        files = [json.dumps(file) for file in writer.files]
+        yield pa.RecordBatch.from_arrays([pa.array(files, pa.string())], names=["file"])
 
     return work
 

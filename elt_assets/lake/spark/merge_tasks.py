@@ -1,16 +1,16 @@
 """The merge of a batch's rows with the present rows of its keys, in one task in a Python worker of Spark.
 
 It follows the rules of `lake.merge.dedup`, which states the order of a key's rows, and `lake.merge.validity`,
-and gives the same rows. What it cannot compare exactly as Spark does, it leaves to Spark (UNFIT). The module
-is sent to the workers by value.
+and gives the same rows. What it cannot compare exactly as Spark does, it leaves to Spark. The module is sent
+to the workers by value.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -19,21 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from elt_assets.lake.spark.foreign_types import conform_columns
-from elt_assets.lake.spark.partitioned_files import make_writer
+from elt_assets.lake.spark.partitioned_files import open_writer
 from elt_assets.lake.spark.task_io import (
-    ArrowFunction,
+    Output,
+    WrittenFile,
     column_at,
     discard_on_error,
-    make_arrow_function,
     open_parquet,
     read_batches,
 )
 
-VISIBLE, HIDDEN = "visible", "hidden"
-"""Roles of a task's result: a file that readers see, and a hidden file."""
-ROWS_READ, ROWS_WRITTEN, UNFIT = "read", "written", "unfit"
-"""Further roles: the number of rows that were read, the number of rows that were written, and that the rows
-are left to Spark."""
 _MAX_BYTES = 128 << 20
 """Maximum bytes of all rows in memory."""
 _ARRIVAL = "_elt_arrival"
@@ -82,65 +77,49 @@ class Validity:
 
 @dataclass(frozen=True)
 class MergeJob:
-    """The description of a merge of rows by key.
+    """The description of a merge of rows by key."""
 
-    Attributes:
-        root: pyarrow's file system, and the path in it of the table.
-        batch_files: paths of the files of the batch.
-        table_files: files with present rows of its keys, relative to `root`.
-        key, cursor: column paths; the cursor may be empty.
-        raw_id: the column of the row's id.
-        markers: the sign that the row ends its key.
-        visible, hidden: the folders for rows and for ends of keys, relative to `root`.
-        visible_columns, hidden_columns: the columns of these.
-        schema: the columns of the table.
-        validity: of a history; None for the latest row of each key.
-        partition_by: the partition columns of the table.
-    """
-
-    root: tuple[Any, str]
-    batch_files: Sequence[str]
-    table_files: Sequence[str]
-    key: Sequence[Sequence[str]]
-    cursor: Sequence[str]
-    raw_id: str
-    markers: Markers
-    visible: str
+    batch_files: Sequence[str]  # paths, in the file system, of the files of the batch
+    table_files: Sequence[
+        str
+    ]  # files with present rows of its keys, relative to the root of `visible`
+    key: Sequence[Sequence[str]]  # column paths
+    cursor: Sequence[str]  # a column path, or empty
+    raw_id: str  # the column of the row's id
+    markers: Markers  # the sign that the row ends its key
+    visible: Output  # gets the rows
     visible_columns: Sequence[str]
-    hidden: str
+    hidden: Output  # gets the ends of keys
     hidden_columns: Sequence[str]
-    rows_per_file: int
-    bytes_per_file: int
-    schema: pa.Schema
-    validity: Validity | None = None
-    partition_by: Sequence[str] = ()
+    schema: pa.Schema  # of the table
+    validity: Validity | None = None  # of a history; None for the latest row of each key
 
 
-def make_merge_runner(job: MergeJob) -> ArrowFunction:
-    """Return the function for `mapInArrow` over a DataFrame of one row."""
-    return make_arrow_function(partial(_merge, job))
+MergedFiles = tuple[Sequence[WrittenFile], Sequence[WrittenFile], int, int]
+"""The files that readers see, hidden files, and the number of rows that were read and written."""
 
 
-def _merge(job: MergeJob, _task: int) -> Iterator[tuple[str, str]]:
-    """Merge the rows; yield the files that were written and the numbers of rows."""
-    system, root = job.root
-    rows = _read(system, root, job)
+def make_merge(job: MergeJob) -> Callable[[int], MergedFiles | None]:
+    """Return the function that merges the rows; it returns None if they are left to Spark."""
+    return lambda _: _merge(job)
+
+
+def _merge(job: MergeJob) -> MergedFiles | None:
+    rows = _read(job)
     if rows is None or not _is_fit(rows, job):
-        yield UNFIT, ""
-        return
+        return None
     read = len(rows)
     past, rows = _set_aside(rows, job.validity)
     rows = _add_eras(rows, job)
     merged = _latest(rows, job) if job.validity is None else _versions(rows, job, job.validity)
     if not _is_continued(rows, merged, job):
-        yield UNFIT, ""
-        return
+        return None
     is_end = _is_end(merged, job.markers)
+    visible: list[WrittenFile] = []
     for parts in _group_by_file(past, merged.filter(pc.invert(is_end)), job.validity):
-        yield from _write(system, root, job, parts, VISIBLE)
-    yield from _write(system, root, job, [merged.filter(is_end)], HIDDEN)
-    yield ROWS_READ, str(read)
-    yield ROWS_WRITTEN, str(len(past) + len(merged))
+        visible += _write(job.visible, job.visible_columns, parts)
+    hidden = _write(job.hidden, job.hidden_columns, [merged.filter(is_end)])
+    return visible, hidden, read, len(past) + len(merged)
 
 
 def _group_by_file(
@@ -154,28 +133,24 @@ def _group_by_file(
 
 
 def _write(
-    system: Any, root: str, job: MergeJob, parts: Sequence[pa.Table], role: str
-) -> Iterator[tuple[str, str]]:
-    folder, columns, partition_by = {
-        VISIBLE: (job.visible, job.visible_columns, job.partition_by),
-        HIDDEN: (job.hidden, job.hidden_columns, ()),
-    }[role]
-    sizes = {"max_rows": job.rows_per_file, "max_bytes": job.bytes_per_file}
-    output = make_writer((system, root), folder, partition_by, **sizes)
-    with discard_on_error(output):
+    output: Output, columns: Sequence[str], parts: Sequence[pa.Table]
+) -> Sequence[WrittenFile]:
+    writer = open_writer(output)
+    with discard_on_error(writer):
         for rows in parts:
             names = [name for name in columns if name in rows.column_names]
             for batch in rows.select(names).to_batches():
-                output.write(batch)
-        output.close()
-    yield from ((role, name) for name in output.names)
+                writer.write(batch)
+        writer.close()
+    return writer.files
 
 
 # --- reading ----------------------------------------------------------------------------------------
 
 
-def _read(system: Any, root: str, job: MergeJob) -> pa.Table | None:
+def _read(job: MergeJob) -> pa.Table | None:
     """Return all rows with `_ARRIVAL`; None if they are too large, or if a column has more than one type."""
+    system, root = job.visible.root
     sources = [
         *((path, 1) for path in job.batch_files),
         *((f"{root}/{path}", 0) for path in job.table_files),

@@ -5,6 +5,7 @@ Python tasks read and write the files, so Spark needs no library of the store.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.lake.spark import file_tasks
-from elt_assets.lake.spark.worker_code import make_sendable
+from elt_assets.lake.spark.task_io import Output, WrittenFile
+from elt_assets.lake.spark.worker_code import send
 
 _TASK_BYTES = 64 << 20
 """Bytes of the files that one task reads; a larger file is read by one task."""
 _OPEN_BYTES = 4 << 20
 """The cost of opening a file, as the bytes that are read in the same time."""
-_FILE_BYTES = 128 << 20
-"""The size at which a written file is closed."""
 
 
 def jvm_supports(spark: SparkSession, scheme: str) -> bool:
@@ -51,30 +51,18 @@ def read(
     groups = _group_by_size(files)
     job = file_tasks.ReadJob(system, groups, arrow_schema, path_column)
     numbers = spark.range(0, len(groups), 1, len(groups))
-    return numbers.mapInArrow(make_sendable(file_tasks.read, job), schema)
+    return numbers.mapInArrow(send(file_tasks.read, job), schema)
 
 
-def write(
-    rows: DataFrame,
-    system: Any,
-    root: str,
-    folder: str,
-    partition_by: Sequence[str] = (),
-    schema: pa.Schema | None = None,
-) -> list[str]:
-    """Write rows to new files in a folder.
+def write(rows: DataFrame, output: Output, schema: pa.Schema | None = None) -> list[WrittenFile]:
+    """Write rows to new files; return them. The folder may contain others, of attempts that failed.
 
     Args:
-        partition_by: the partition columns of the table.
         schema: the columns in the types to write, which do not depend on the settings of the rows' session;
             None: as the session gives them.
-
-    Returns:
-        the paths of the files, relative to the root. The folder may contain others, of attempts that failed.
     """
-    job = file_tasks.WriteJob((system, root), folder, _FILE_BYTES, partition_by, schema)
-    results = rows.mapInArrow(make_sendable(file_tasks.write, job), file_tasks.PATH).collect()
-    return sorted(row.path for row in results)
+    results = rows.mapInArrow(send(file_tasks.write, output, schema), file_tasks.FILE).collect()
+    return sorted(json.loads(row.file) for row in results)
 
 
 def _group_by_size(files: Sequence[tuple[str, int]]) -> list[list[str]]:

@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from elt_assets.lake.spark.task_io import FileWriter
+from elt_assets.lake.spark.task_io import VALUES, FileWriter, Output
 
-VALUES = "elt.partition_values"
-"""The key of the values in a file's footer."""
 _MAX_OPEN = 64
 """Maximum number of files that stay open between two groups of rows."""
 Values = tuple[str | None, ...]
@@ -35,18 +33,16 @@ class PartitionedWriter(FileWriter):
     """Writes rows as `FileWriter` does, those of each combination of values to files of their own.
 
     Rows wait until they make one row group; each file then gets its part of them. So few values make few
-    files, and the memory does not depend on the number of values.
+    files, and the memory does not depend on the number of values. Rows without one of the partition columns
+    have a null there.
 
     Args:
-        partition_by: the names of the partition columns; rows without one of them have a null there.
         settings: as for `FileWriter`.
     """
 
-    def __init__(
-        self, root: tuple[Any, str], folder: str, partition_by: Sequence[str], **settings: Any
-    ):
-        super().__init__(root, folder, **settings)
-        self._root_of_files, self._partition_by, self._settings = root, partition_by, settings
+    def __init__(self, output: Output, **settings: Any):
+        super().__init__(output, **settings)
+        self._settings = settings
         self._rows_waiting: list[pa.RecordBatch] = []
         self._bytes_waiting = 0
         self._open_files: dict[Values, FileWriter] = {}
@@ -68,21 +64,19 @@ class PartitionedWriter(FileWriter):
         for writer in self._open_files.values():
             writer.close()
         self._open_files = {}
-        self.names = [name for writer in self._all_files for name in writer.names]
-        self.sizes = [size for writer in self._all_files for size in writer.sizes]
-        self.footers = [footer for writer in self._all_files for footer in writer.footers]
+        self.files = [file for writer in self._all_files for file in writer.files]
 
     def discard(self) -> None:
         for writer in self._all_files:
             writer.discard()
-        self._open_files, self.names = {}, []
+        self._open_files, self.files = {}, []
 
     def _write_waiting(self) -> None:
         if not self._rows_waiting:
             return
         rows = pa.Table.from_batches(self._rows_waiting).combine_chunks()
         self._rows_waiting, self._bytes_waiting = [], 0
-        for values, part in split_by_values(rows, self._partition_by):
+        for values, part in split_by_values(rows, self._output.partition_by):
             writer = self._open_files.get(values) or self._open_file(values)
             for batch in part.to_batches():
                 writer.write(batch)
@@ -91,30 +85,18 @@ class PartitionedWriter(FileWriter):
             self._open_files.pop(next(iter(self._open_files))).close()
 
     def _open_file(self, values: Values) -> FileWriter:
-        texts = dict(zip(self._partition_by, values, strict=True))
-        writer = FileWriter(
-            self._root_of_files,
-            self._folder,
-            **{**self._settings, "key_values": {VALUES: json.dumps(texts)}},
-        )
+        texts = dict(zip(self._output.partition_by, values, strict=True))
+        output = replace(self._output, partition_by=())
+        writer = FileWriter(output, **self._settings, key_values={VALUES: json.dumps(texts)})
         self._open_files[values] = writer
         self._all_files.append(writer)
         return writer
 
 
-def make_writer(
-    root: tuple[Any, str], folder: str, partition_by: Sequence[str], **settings: Any
-) -> FileWriter:
-    """Return a writer of files of a table with these partition columns; with none, a `FileWriter`."""
-    if not partition_by:
-        return FileWriter(root, folder, **settings)
-    return PartitionedWriter(root, folder, partition_by, **settings)
-
-
-def read_values(footer: pq.FileMetaData) -> dict[str, str | None]:
-    """Return the values of a file's partition columns, as Delta's log has them; empty if there are none."""
-    text = (footer.metadata or {}).get(VALUES.encode())
-    return {} if text is None else json.loads(text)
+def open_writer(output: Output, **settings: Any) -> FileWriter:
+    """Return a writer of files, for a table with partition columns or without."""
+    writer = PartitionedWriter if output.partition_by else FileWriter
+    return writer(output, **settings)
 
 
 def split_by_values(

@@ -5,9 +5,8 @@ The module is sent to the workers by value: a worker needs pyarrow, but not this
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,90 +14,68 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elt_assets.lake.spark.foreign_types import conform_columns
-from elt_assets.lake.spark.partitioned_files import make_writer
+from elt_assets.lake.spark.partitioned_files import open_writer
 from elt_assets.lake.spark.task_io import (
-    ArrowFunction,
     FileWriter,
+    Output,
+    WrittenFile,
     discard_on_error,
-    make_arrow_function,
     open_parquet,
     read_all_keys,
     read_batches,
     read_keys,
 )
 
-REST, MATCHING, TAKEN = "rest", "matching", "taken"
-"""Roles of the files of a result: with the rows of other keys, with the rows of the batch's keys, and
-those that were split."""
+SplitFiles = tuple[Sequence[str], Sequence[WrittenFile], Sequence[WrittenFile]]
+"""The files that were split, and new files with the rows of other keys, and of the batch's keys."""
 
 
 @dataclass(frozen=True)
 class SplitJob:
-    """The description of a split: rows whose key is in a batch go to other files than the remaining rows.
+    """The description of a split: rows whose key is in a batch go to other files than the remaining rows."""
 
-    Attributes:
-        root: pyarrow's file system, and the path in it that all paths but those of `batch` are relative to.
-        groups: the files of each task; rows of one group may be written to one file.
-        fold: the numbers of groups in which all files are rewritten, also those without a key of the batch.
-        key: column paths; empty if no row is taken out.
-        batch: paths of the files that contain the keys.
-        rest_folder: gets the rows of other keys.
-        matching_folder: gets the rows with a key of the batch.
-        rows_per_file, bytes_per_file: the size at which a written file is closed.
-        schema: the columns of the table.
-        partition_by: the partition columns of the files in `rest_folder`.
-    """
-
-    root: tuple[Any, str]
-    groups: Sequence[Sequence[str]]
-    fold: frozenset[int]
-    key: Sequence[Sequence[str]]
-    batch: Sequence[str]
-    rest_folder: str
-    matching_folder: str
-    rows_per_file: int
-    bytes_per_file: int
-    schema: pa.Schema
-    partition_by: Sequence[str] = ()
+    groups: Sequence[Sequence[str]]  # the files of each task, whose rows may be written to one file
+    fold: frozenset[int]  # the groups whose files are rewritten also without a key of the batch
+    key: Sequence[Sequence[str]]  # column paths; empty if no row is taken out
+    batch: Sequence[str]  # paths, in the file system, of the files that contain the keys
+    rest: Output  # gets the rows of other keys; the paths of `groups` are relative to its root
+    matching: Output  # gets the rows with a key of the batch
+    schema: pa.Schema  # of the table
 
 
-def make_split_runner(job: SplitJob) -> ArrowFunction:
-    """Return the function for `mapInArrow` over a DataFrame of group numbers."""
-    return make_arrow_function(partial(_split, job))
+def make_split(job: SplitJob) -> Callable[[int], SplitFiles]:
+    """Return the function that splits the files of the group of a number."""
+
+    def split(number: int) -> SplitFiles:
+        system, root = job.rest.root
+        batch_keys = read_all_keys(system, job.batch, job.key, job.schema)
+        rest, matching = open_writer(job.rest), open_writer(job.matching)
+        taken = []
+        with discard_on_error(rest, matching):
+            for name in job.groups[number]:
+                path = f"{root}/{name}"
+                keys = read_keys(system, path, job.key, job.schema)
+                mask = _matches(keys, batch_keys) if job.key else _no_match(system, path)
+                if number in job.fold or pc.any(mask).as_py():
+                    taken.append(name)
+                    _copy(job, path, mask, rest, matching)
+            rest.close()
+            matching.close()
+        return taken, rest.files, matching.files
+
+    return split
 
 
-def _split(job: SplitJob, task: int) -> Iterator[tuple[str, str]]:
-    """Split the files of one group; yield the role and path of each file that was split or written."""
-    system, root = job.root
-    batch_keys = read_all_keys(system, job.batch, job.key, job.schema)
-    sizes = {"max_rows": job.rows_per_file, "max_bytes": job.bytes_per_file}
-    writers = {
-        REST: make_writer(job.root, job.rest_folder, job.partition_by, **sizes),
-        MATCHING: make_writer(job.root, job.matching_folder, (), **sizes),
-    }
-    with discard_on_error(*writers.values()):
-        for name in job.groups[task]:
-            keys = read_keys(system, f"{root}/{name}", job.key, job.schema)
-            mask = _matches(keys, batch_keys) if job.key else _no_match(system, f"{root}/{name}")
-            if task in job.fold or pc.any(mask).as_py():
-                yield TAKEN, name
-                _copy(job, name, mask, writers)
-        for role, writer in writers.items():
-            writer.close()
-            yield from ((role, name) for name in writer.names)
-
-
-def _copy(job: SplitJob, name: str, is_pulled: Any, writers: dict[str, FileWriter]) -> None:
+def _copy(job: SplitJob, path: str, is_pulled: Any, rest: FileWriter, matching: FileWriter) -> None:
     """Copy the rows of a file to the writers, in the table's types; `is_pulled` is a boolean for each row."""
     offset = 0
-    system, root = job.root
-    with open_parquet(system, f"{root}/{name}") as file:
+    with open_parquet(job.rest.root[0], path) as file:
         for rows in read_batches(file):
             batch = conform_columns(rows, job.schema)
             mask = is_pulled.slice(offset, len(batch))
             offset += len(batch)
-            writers[MATCHING].write(batch.filter(mask))
-            writers[REST].write(batch.filter(pc.invert(mask)))
+            matching.write(batch.filter(mask))
+            rest.write(batch.filter(pc.invert(mask)))
 
 
 def _no_match(system: Any, path: str) -> Any:

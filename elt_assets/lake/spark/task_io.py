@@ -6,21 +6,27 @@ The module is sent to the workers by value: a worker needs pyarrow, but not this
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from elt_assets.lake.spark.foreign_types import conform, open_file
-from elt_assets.lake.spark.statistics import Measure
+from elt_assets.lake.spark.statistics import Measure, statistics
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-RESULT = "task int, role string, name string"
-"""Schema of the results of tasks: each row has the number of its task."""
+WrittenFile: TypeAlias = tuple[str, int, int, str, dict[str, str | None]]
+"""A file: its path relative to the table's root, its bytes and rows, Delta's statistics of it as JSON, and
+the values of its partition columns. These are the arguments of a `DataFile`: a worker cannot return objects
+of classes that were sent to it."""
+VALUES = "elt.partition_values"
+"""The key, in a file's footer, of the values of its partition columns."""
 _MAX_BATCH_ROWS = 1 << 15
 """Maximum rows that are decoded at a time."""
 _BATCH_BYTES = 32 << 20
@@ -30,27 +36,15 @@ _OPTIONS = {"dictionary_pagesize_limit": 1 << 16}
 it early."""
 
 
-def make_arrow_function(do: Callable[[int], Iterable[tuple[str, str]]]) -> ArrowFunction:
-    """Return the function for `mapInArrow` over a DataFrame of task numbers.
+@dataclass(frozen=True)
+class Output:
+    """A folder in which a task writes new files, of limited size."""
 
-    Args:
-        do: does one task; returns the roles and names of its result.
-    """
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                results = list(do(task))
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([task] * len(results), pa.int32()),
-                        pa.array([role for role, _ in results], pa.string()),
-                        pa.array([name for _, name in results], pa.string()),
-                    ],
-                    names=["task", "role", "name"],
-                )
-
-    return work
+    root: tuple[Any, str]  # pyarrow's file system, and the path in it of the table
+    folder: str  # relative to the root
+    partition_by: Sequence[str] = ()  # the columns of which a file has one combination of values
+    max_rows: int = sys.maxsize  # at this size a file is closed
+    max_bytes: int = sys.maxsize
 
 
 @contextlib.contextmanager
@@ -107,39 +101,30 @@ def read_batches(
 
 
 class FileWriter:
-    """Writes rows to new Parquet files of limited size. It also begins a new file when the columns change.
+    """Writes rows to new Parquet files, all in one combination of values of the partition columns.
+
+    It begins a new file when one has its size, and when the columns change.
 
     Args:
-        root: pyarrow's file system, and the path in it of the table.
-        folder: the folder in the table for the files.
-        max_rows, max_bytes: the size at which a file is closed; default: there is one file.
         group_bytes: bytes in memory that become one row group.
         options: returns the options of pyarrow's writer for the columns of a file.
         key_values: texts in the footer of each file, by their keys.
-
-    Attributes:
-        names: the paths of the files under the root.
-        sizes, footers: the size in bytes and the footer of each file, once it is closed.
     """
 
     def __init__(
         self,
-        root: tuple[Any, str],
-        folder: str,
-        max_rows: int = sys.maxsize,
-        max_bytes: int = sys.maxsize,
+        output: Output,
         *,
         group_bytes: int = 64 << 20,
         options: Callable[[pa.Schema], Mapping[str, Any]] = lambda _: _OPTIONS,
         key_values: Mapping[str, str] | None = None,
     ):
-        self.names: list[str] = []
-        self.sizes: list[int] = []
-        self.footers: list[pq.FileMetaData] = []
-        self._system, self._root = root
-        self._folder, self._options = folder, options
-        self._key_values = key_values
-        self._max_rows, self._max_bytes, self._rows = max_rows, max_bytes, 0
+        self.files: list[WrittenFile] = []  # those that are closed
+        self._output, self._options, self._key_values = output, options, key_values
+        self._system, self._root = output.root
+        self._names: list[str] = []  # also of a file that is not closed
+        self._footers: list[pq.FileMetaData] = []
+        self._rows = 0
         self._group_bytes = group_bytes
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
@@ -168,7 +153,9 @@ class FileWriter:
                 {**self._measure.key_values(), **(self._key_values or {})}
             )
             self._writer.close()
-            self.sizes.append(self._sink.tell())
+            footer, size = self._footers.pop(), self._sink.tell()
+            values = read_values(footer)
+            self.files.append((self._names[-1], size, footer.num_rows, statistics(footer), values))
             self._sink.close()
         self._sink, self._writer, self._rows = None, None, 0
 
@@ -176,13 +163,14 @@ class FileWriter:
         """Remove all files that were written."""
         if self._writer is not None:
             self._writer.is_open = False  # else its destructor writes to the closed file
-        for name in self.names:
+        for name in self._names:
             _discard_file(self._system, f"{self._root}/{name}", self._sink)
-        self._sink, self._writer, self.names = None, None, []
+        self._sink, self._writer, self._names, self.files = None, None, [], []
 
     @property
     def _is_full(self) -> bool:
-        return self._rows >= self._max_rows or self._sink.tell() >= self._max_bytes
+        output = self._output
+        return self._rows >= output.max_rows or self._sink.tell() >= output.max_bytes
 
     def flush(self) -> None:
         """Write the rows that wait as a row group."""
@@ -193,10 +181,10 @@ class FileWriter:
         self._waiting, self._waiting_bytes = [], 0
 
     def _open(self, schema: pa.Schema) -> None:
-        name = f"{self._folder}/{uuid.uuid4().hex}.parquet"
+        name = f"{self._output.folder}/{uuid.uuid4().hex}.parquet"
         if self._system.type_name == "local":  # a store of objects has no folders
-            self._system.create_dir(f"{self._root}/{self._folder}", recursive=True)
-        self.names.append(name)
+            self._system.create_dir(f"{self._root}/{self._output.folder}", recursive=True)
+        self._names.append(name)
         self._measure = Measure()
         self._sink = self._system.open_output_stream(f"{self._root}/{name}")
         self._writer = pq.ParquetWriter(
@@ -204,9 +192,15 @@ class FileWriter:
             schema,
             compression="zstd",
             compression_level=1,
-            metadata_collector=self.footers,
+            metadata_collector=self._footers,
             **self._options(schema),
         )
+
+
+def read_values(footer: pq.FileMetaData) -> dict[str, str | None]:
+    """Return the values of a file's partition columns, as Delta's log has them; empty if there are none."""
+    text = (footer.metadata or {}).get(VALUES.encode())
+    return {} if text is None else json.loads(text)
 
 
 def read_all_keys(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import pyarrow as pa
 from pyspark import cloudpickle
 
 from elt_assets.lake.spark import (
@@ -24,9 +26,14 @@ from elt_assets.lake.spark import (
     widening_tasks,
     wider_values,
 )
+from elt_assets.lake.spark.task_io import ArrowFunction
 from elt_assets.protocol.airbyte.recovery import texts
 
+RESULT = "result string"
+"""Schema of the results of the function of `send_for_batches`: each is JSON."""
 _FROZEN = "frozen_by_elt_assets"
+_RECURSION = 4_000
+"""The decoder of JSON counts a level of nesting as a level of Python's stack, which has 1,000 by default."""
 _OWN = (
     *(file_tasks, foreign_types, merge_tasks, parsing, partitioned_files),
     *(split_tasks, statistics, task_io, types, wider_values, widening_tasks),
@@ -35,7 +42,7 @@ for _module in (*_OWN, texts, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 
-def make_sendable(
+def send(
     make: Callable[..., Callable[[Any], Iterator[Any]]], *arguments: Any
 ) -> Callable[[Any], Iterator[Any]]:
     """Return a function for workers that does what the function `make(*arguments)` does.
@@ -44,7 +51,7 @@ def make_sendable(
     searched for those that it uses; the arguments take 1 ms.
 
     Args:
-        make: of one of the modules of tasks in this package; it is called in the worker.
+        make: of one of the modules that are registered here; it is called in the worker.
         arguments: values that can be pickled.
     """
     code = _pickle(make)
@@ -58,6 +65,50 @@ def make_sendable(
             gc.freeze()
 
     return work
+
+
+def send_for_numbers(
+    make: Callable[..., Callable[[int], Any]], *arguments: Any, finished: Any = None
+) -> Callable[[Iterable[int]], Iterator[Any]]:
+    """Return a function for workers that yields what `make(*arguments)` returns for each of some numbers.
+
+    Args:
+        finished: an accumulator that also gets the results, by their numbers.
+    """
+    return send(_make_worker, _pickle(make), arguments, finished)
+
+
+def send_for_batches(make: Callable[..., Callable[[int], Any]], *arguments: Any) -> ArrowFunction:
+    """Return the function of `send_for_numbers` for `mapInArrow` over a DataFrame of numbers."""
+    return send(_make_batch_worker, _pickle(make), arguments)
+
+
+def _make_worker(
+    code: bytes, arguments: Any, finished: Any
+) -> Callable[[Iterable[int]], Iterator[Any]]:
+    def work(numbers: Iterable[int]) -> Iterator[Any]:
+        pa.set_cpu_count(1)  # Spark counts a core for each task
+        sys.setrecursionlimit(max(_RECURSION, sys.getrecursionlimit()))
+        do = pickle.loads(code)(*arguments)  # noqa: S301
+        for number in numbers:
+            result = do(number)
+            if finished is not None:
+                finished.add({number: result})
+            yield result
+
+    return work
+
+
+def _make_batch_worker(code: bytes, arguments: Any) -> ArrowFunction:
+    work = _make_worker(code, arguments, None)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            results = work(batch.column(0).to_pylist())
+            texts_of_results = [json.dumps(result, default=list) for result in results]
+            yield pa.RecordBatch.from_arrays([pa.array(texts_of_results)], names=["result"])
+
+    return run
 
 
 @functools.cache

@@ -22,7 +22,8 @@ from elt_assets.lake.frames.arrow_types import complete_types, spark_schema
 from elt_assets.lake.schema.metadata_columns import PARTITION, PARTITION_FIELD
 from elt_assets.lake.spark.expressions import value_at
 from elt_assets.lake.spark.foreign_types import conform
-from elt_assets.lake.spark.task_io import FileWriter, discard_on_error
+from elt_assets.lake.spark.partitioned_files import open_writer
+from elt_assets.lake.spark.task_io import discard_on_error
 
 _FILE_BYTES = 128 << 20
 """The size at which a file is closed."""
@@ -175,19 +176,18 @@ class ArrowRows:
         yield self
 
     def write(self, table: Table) -> list[DataFile]:
-        folder, storage = table.new_folder(), table.storage
-        writer = FileWriter((storage.system, storage.root), folder, max_bytes=_FILE_BYTES)
+        output = table.output()
+        writer = open_writer(output)
         try:
             with discard_on_error(writer):
                 for batch in self.rows.to_batches():
                     writer.write(batch)
                 writer.close()
-            files = storage.describe(writer.names)
         except BaseException:
-            storage.discard_folder(folder)
+            table.storage.discard_folder(output.folder)
             raise
         reach(Failpoint.FILES_WRITTEN)
-        return files
+        return [DataFile(*file) for file in writer.files]
 
 
 def _conform_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -24,16 +24,16 @@ from elt_assets.lake.delta.files import HIDDEN, DataFile, TableChange
 from elt_assets.lake.delta.opening import find_retyped
 from elt_assets.lake.delta.row_counts import row_count, verify_or_discard
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
-from elt_assets.lake.merge.file_splitting import MAX_BYTES, TARGET_ROWS, pack_files, run_tasks
+from elt_assets.lake.merge.file_splitting import pack_files
 from elt_assets.lake.merge.validity import HIDDEN_FIELDS, IS_CURRENT, history_schema
 from elt_assets.lake.parse.segment_parsing import field_of
 from elt_assets.lake.schema import evolution
 from elt_assets.lake.schema.evolution import SchemaPlan
 from elt_assets.lake.schema.logical_types import column_of
-from elt_assets.lake.spark import widening_tasks
 from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.spark.tasks import run_tasks
 from elt_assets.lake.spark.types.fields import Field
-from elt_assets.lake.spark.worker_code import make_sendable
+from elt_assets.lake.spark.widening_tasks import WideningJob, make_widening
 from elt_assets.lake.write.order_changes import refuse_other_order
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import (
@@ -201,26 +201,17 @@ def _rewritten(
         return []
     is_history = IS_CURRENT in schema.names
     present = t.StructType([*schema.fields, *HIDDEN_FIELDS]) if is_history else schema
-    folder = table.new_folder(*kind)
-    job = widening_tasks.WideningJob(
-        root=(table.storage.system, table.storage.root),
-        groups=[[file.path for file in group] for group in pack_files(files)],
-        folder=folder,
-        schema=table.arrow_schema(present),
-        columns=_columns(plan, present),
-        rows_per_file=TARGET_ROWS,
-        bytes_per_file=MAX_BYTES,
-        partition_by=table.partition_by,
-    )
+    # The files of a refresh are hidden, and become those of the table.
+    output = replace(table.output(*kind), partition_by=table.partition_by)
+    groups = [[file.path for file in group] for group in pack_files(files)]
+    job = WideningJob(groups, output, table.arrow_schema(present), _columns(plan, present))
     try:
-        results = run_tasks(
-            spark.get(), len(job.groups), make_sendable(widening_tasks.make_widening_runner, job)
-        )
-        _refuse_losses(table, results[widening_tasks.UNFIT], spec)
+        results = run_tasks(spark.get(), len(groups), make_widening, job)
+        _refuse_losses(table, [path for _, path in results if path is not None], spec)
     except BaseException:
-        table.storage.discard_folder(folder)
+        table.storage.discard_folder(output.folder)
         raise
-    new_files = table.storage.describe(results[widening_tasks.NEW_FILE])
+    new_files = [DataFile(*file) for paths, _ in results for file in paths]
     verify_or_discard(
         table,
         row_count(table, files),

@@ -121,8 +121,7 @@ def _maintain(
         clustered = f"; {report.clustered} sorted" if report.clustered else ""
         expired = f"; {report.expired} rejected records expired" if report.expired else ""
         documents = f"; {report.documents} documents removed" if report.documents else ""
-        restated = f"; statistics of {report.restated} files corrected" if report.restated else ""
         context.log.info(
             f"{report.table}: {report.files_before} files → {report.files_after}; {report.removed} removed"
-            f"{clustered}{expired}{documents}{restated}"
+            f"{clustered}{expired}{documents}"
         )

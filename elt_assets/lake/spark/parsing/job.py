@@ -6,11 +6,12 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 
 from elt_assets.lake.spark.parsing.undeclared_fields import DeclaredNames
+from elt_assets.lake.spark.task_io import Output, WrittenFile
 from elt_assets.lake.spark.types.fields import Field
 
 ROWS, AIRBYTE, SINGER = "rows", "airbyte", "singer"
@@ -38,11 +39,10 @@ class KeyPart:
 class DeadLetter:
     """The files of rejected records. `names`: of the columns, see `lake.write.dead_letter`.
 
-    `values`: of the columns that are the same in all rows. `root`, `folder`: as in `ParseJob`.
+    `values`: of the columns that are the same in all rows.
     """
 
-    root: tuple[Any, str]
-    folder: str
+    output: Output
     schema: pa.Schema
     values: Mapping[str, Any]
 
@@ -52,8 +52,7 @@ class ParseJob:
     """The settings that all tasks of a segment share.
 
     Attributes:
-        root: pyarrow's file system, and the path in it of the table.
-        folder: the folder in the table that gets the files.
+        output: gets the files of rows.
         key: one part at least must not be null, and no object that has one.
         nulled: the reasons to reject a record whose key or cursor is null in place of a value that did not
             fit, by the paths of the source's names.
@@ -63,13 +62,11 @@ class ParseJob:
         metadata: the names and types of the metadata columns, in their order.
         declared: all names that the stream's schema declares.
         extra: the name of the field that gets undeclared fields; None if they are not kept.
-        partition_by: the partition columns of the table.
         dependent: the reasons for changes by which a row depends on those before it.
         keyless: the one of a row that needs no key.
     """
 
-    root: tuple[Any, str]
-    folder: str
+    output: Output
     fields: tuple[Field, ...]
     key: Sequence[KeyPart]
     strict_reasons: Mapping[int, str]
@@ -79,7 +76,6 @@ class ParseJob:
     declared: DeclaredNames
     extra: str | None
     dead_letter: DeadLetter
-    partition_by: Sequence[str] = ()
     nulled: Mapping[str, str] = field(default_factory=dict)
     dependent: Sequence[str] = ()
     keyless: str = ""
@@ -117,11 +113,6 @@ class ParseTask:
 
     source: tuple[Any, str]
     parts: tuple[LineRange, ...]
-
-
-WrittenFile: TypeAlias = tuple[str, int, int, str, dict[str, str | None]]
-"""A file: its path relative to the table's root, its bytes and rows, Delta's statistics of it as JSON, and
-the values of its partition columns."""
 
 
 @dataclass

@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from elt_assets.lake.spark.parsing.job import ParseJob, ParseResult
 from elt_assets.lake.spark.parsing.slice_batches import BatchConverter
@@ -26,9 +25,6 @@ from elt_assets.lake.spark.parsing.task import (
     Plain,
     as_plain,
     open_writers,
-    run_in_batches,
-    set_files,
-    set_limits,
     write_rows,
 )
 from elt_assets.lake.spark.task_io import discard_on_error
@@ -178,60 +174,25 @@ class SliceResult(ParseResult):
     failure: Failure | None = None
 
 
-Finished = dict[int, Plain]
-"""The results of tasks, as plain values, by their numbers."""
-
-
-class FinishedTasks(AccumulatorParam[Finished]):
-    """Collects the results of tasks when they are done, so that they are known if a later task fails."""
-
-    def zero(self, value: Finished) -> Finished:
-        del value
-        return {}
-
-    def addInPlace(self, value1: Finished, value2: Finished) -> Finished:  # noqa: N802 - Spark's name
-        value1.update(value2)
-        return value1
-
-
-def make_slice_runner(
-    job: ParseJob,
-    source: SliceSource,
-    tasks: Sequence[SliceTask],
-    finished: Accumulator[Finished] | None = None,
-) -> Callable[[Iterable[int]], Iterator[Plain]]:
-    """Return the function that reads the slices of some numbers.
-
-    It yields plain values, in the order of the attributes of a `SliceResult`. An error of the source is a
-    result: Spark would try again, and hide its text in a stack trace.
-
-    Args:
-        finished: also gets the results, with their numbers.
-    """
-
-    def work(numbers: Iterable[int]) -> Iterator[Plain]:
-        set_limits()
-        reader: Reader | None = None
-        for number in numbers:
-            task = tasks[number]
-            try:
-                reader = reader or source.open()
-                result = read_slice(job, reader, task)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver raises it
-                result = SliceResult(failure=describe_failure(error, task))
-            values = as_plain(result)
-            if finished is not None:
-                finished.add({number: values})
-            yield values
-
-    return work
-
-
-def make_slice_batch_runner(
+def make_slice_read(
     job: ParseJob, source: SliceSource, tasks: Sequence[SliceTask]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of `make_slice_runner` for `mapInArrow` over a DataFrame of numbers."""
-    return run_in_batches(make_slice_runner(job, source, tasks))
+) -> Callable[[int], Plain]:
+    """Return the function that reads the slice of a number; it returns the attributes of a `SliceResult`.
+
+    An error of the source is a result: Spark would try again, and hide its text in a stack trace.
+    """
+    reader: Reader | None = None
+
+    def read(number: int) -> Plain:
+        nonlocal reader
+        try:
+            reader = reader or source.open()
+            result = read_slice(job, reader, tasks[number])
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the driver raises it
+            result = SliceResult(failure=describe_failure(error, tasks[number]))
+        return as_plain(result)
+
+    return read
 
 
 def describe_failure(error: BaseException, task: SliceTask) -> Failure:
@@ -294,5 +255,5 @@ def read_slice(job: ParseJob, reader: Reader, task: SliceTask) -> SliceResult:
                     raise ValueError(f"it has more than {POSITIONS:,} rows: make smaller slices")
         writer.close()
         dead_writer.close()
-    set_files(result, writer, dead_writer)
+    result.files, result.dead_files = writer.files, dead_writer.files
     return result

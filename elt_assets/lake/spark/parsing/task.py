@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -14,81 +12,34 @@ import pyarrow as pa
 
 from elt_assets.lake.spark.parsing.blocks import BlockParser, BlockRows
 from elt_assets.lake.spark.parsing.change_counts import count_changes
-from elt_assets.lake.spark.parsing.job import (
-    LineRange,
-    ParseJob,
-    ParseResult,
-    ParseTask,
-    WrittenFile,
-)
-from elt_assets.lake.spark.partitioned_files import make_writer, read_values
-from elt_assets.lake.spark.statistics import statistics
+from elt_assets.lake.spark.parsing.job import LineRange, ParseJob, ParseResult, ParseTask
+from elt_assets.lake.spark.partitioned_files import open_writer
 from elt_assets.lake.spark.task_io import FileWriter, discard_on_error
 
 BLOCK = 1 << 19
 """Bytes that are parsed at a time."""
 _READ = 1 << 22
-RESULT = "result string"
-"""Schema of the results of `run_batches`: each is JSON."""
 Plain = tuple[Any, ...]
 _GROUP_BYTES = 48 << 20
 """Bytes in memory that become one row group."""
-_RECURSION = 4_000
-"""The decoder counts a level of nesting as a level of Python's stack, which has 1,000 by default."""
 
 
-def make_runner(
-    job: ParseJob, tasks: Sequence[ParseTask]
-) -> Callable[[Iterable[int]], Iterator[Plain]]:
-    """Return the function that runs the tasks of some numbers.
+def make_parse(job: ParseJob, tasks: Sequence[ParseTask]) -> Callable[[int], Plain]:
+    """Return the function that does the task of a number; it returns the attributes of a `ParseResult`."""
 
-    It yields plain values, in the order of the attributes of a `ParseResult`.
-    """
-
-    def work(numbers: Iterable[int]) -> Iterator[Plain]:
-        set_limits()
+    def parse(number: int) -> Plain:
         gc.disable()  # it would search millions of values for cycles, and there are none
         try:
-            for number in numbers:
-                result = parse_lines(job, tasks[number])
-                yield as_plain(result)
+            return as_plain(parse_lines(job, tasks[number]))
         finally:
             gc.enable()
 
-    return work
-
-
-def make_batch_runner(
-    job: ParseJob, tasks: Sequence[ParseTask]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of `make_runner` for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
-    return run_in_batches(make_runner(job, tasks))
-
-
-def set_limits() -> None:
-    """Let a worker use one thread, and decode values of many levels."""
-    pa.set_cpu_count(1)
-    sys.setrecursionlimit(max(_RECURSION, sys.getrecursionlimit()))
+    return parse
 
 
 def as_plain(result: ParseResult) -> Plain:
     """Return a result as plain values: a worker cannot return objects of classes that were sent to it."""
     return tuple(getattr(result, attribute.name) for attribute in fields(result))
-
-
-def run_in_batches(
-    work: Callable[[Iterable[int]], Iterator[Plain]],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function on numbers for `mapInArrow` over a DataFrame of numbers (see `RESULT`)."""
-
-    def run_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            results = [
-                json.dumps(result, default=list) for result in work(batch.column(0).to_pylist())
-            ]
-            yield pa.RecordBatch.from_arrays([pa.array(results, pa.string())], names=["result"])
-
-    return run_batches
 
 
 def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
@@ -110,22 +61,16 @@ def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
                         result.foreign_lines.extend((part.number, number))
         writer.close()
         dead_writer.close()
-    set_files(result, writer, dead_writer)
+    result.files, result.dead_files = writer.files, dead_writer.files
     return result
 
 
 def open_writers(job: ParseJob) -> tuple[FileWriter, FileWriter]:
     """Return the writers of a task's rows and of its rejected records."""
-    writer = make_writer(
-        job.root,
-        job.folder,
-        job.partition_by,
-        group_bytes=_GROUP_BYTES,
-        options=_encodings(job.metadata.names[0]),
-    )
-    dead = job.dead_letter
-    return writer, FileWriter(
-        dead.root, dead.folder, group_bytes=_GROUP_BYTES, options=_encodings("")
+    options, dead_options = _encodings(job.metadata.names[0]), _encodings("")
+    return (
+        open_writer(job.output, group_bytes=_GROUP_BYTES, options=options),
+        FileWriter(job.dead_letter.output, group_bytes=_GROUP_BYTES, options=dead_options),
     )
 
 
@@ -148,11 +93,6 @@ def write_rows(
     result.dependent |= rows.dependent
     result.markers += rows.markers
     result.undeclared.update(rows.undeclared)
-
-
-def set_files(result: ParseResult, writer: FileWriter, dead_writer: FileWriter) -> None:
-    """Put the files of closed writers into a result."""
-    result.files, result.dead_files = _describe(writer), _describe(dead_writer)
 
 
 def _blocks(source: Any, part: LineRange) -> Iterator[tuple[bytes, np.ndarray]]:
@@ -201,13 +141,6 @@ def _encodings(raw_id: str) -> Callable[[pa.Schema], Mapping[str, Any]]:
         "column_encoding": {raw_id: "DELTA_BYTE_ARRAY"} if raw_id else None,
         "dictionary_pagesize_limit": 1 << 18,
     }
-
-
-def _describe(writer: FileWriter) -> list[WrittenFile]:
-    return [
-        (name, size, footer.num_rows, statistics(footer), read_values(footer))
-        for name, size, footer in zip(writer.names, writer.sizes, writer.footers, strict=True)
-    ]
 
 
 def _leaves(schema: pa.Schema) -> Iterator[str]:
