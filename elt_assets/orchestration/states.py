@@ -221,9 +221,9 @@ def partition_of(
         if requested is not None and asset.partitions.has_partition_key(requested):
             return requested
         keys = asset.partitions.get_partition_keys()
-    shown = keys if len(keys) <= _MAX_LISTED else [*keys[:3], "…", *keys[-3:]]
-    listed = ", ".join(shown).replace(", …, ", " … ")
-    listed += "" if shown is keys else f" ({len(keys)})"
+    ends = keys if len(keys) <= _MAX_LISTED else [*keys[:3], "…", *keys[-3:]]
+    listed = ", ".join(ends).replace(", …, ", " … ")
+    listed += "" if ends is keys else f" ({len(keys)})"
     guidance = f"its partitions: {listed}" if keys else "it has no partitions yet"
     if requested is None:
         raise ConfigError(
