@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from elt_assets.cli.commands.importing.draft import Json
 from elt_assets.connection.template import overwrite_attributes, stream_attributes
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
 
-Json = dict[str, Any]
 _WILDCARD = re.compile(r"[*?\[]")
 _DOT = re.compile(r"(?<!\\)\.")
 _KEYS = (
