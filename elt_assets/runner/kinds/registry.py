@@ -1,4 +1,4 @@
-"""The registry of all kinds of source. Packages add kinds through entry points of the group `elt_assets.source_kinds`."""
+"""The registry of all kinds of source. Packages add kinds by entry points of `elt_assets.source_kinds`."""
 
 from __future__ import annotations
 
