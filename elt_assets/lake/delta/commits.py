@@ -127,7 +127,13 @@ def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> Published
     # A restore since the basis refuses the commit, so the last one is that of the basis.
     restored = commit.basis.last_restore
     restored = log.last_restore(delta) if restored is None else restored
-    values = {**values, **_more_values(commit, restored)}
+    values = {
+        **values,
+        "elt.records": str(commit.records),
+        "elt.app": commit.app_id,
+        log.RESTORED_AT: str(restored),
+        **({} if commit.former is None else {FORMER_WRITER: commit.former}),
+    }
 
     def write() -> None:
         is_move = commit.former is not None
@@ -273,19 +279,6 @@ def _verify_partitions(delta: Snapshot, change: TableChange) -> None:
                 f"{sorted(file.partition)}, but the partition columns of the table are {sorted(names)}",
                 guidance="nothing was committed; report it with this message",
             )
-
-
-def _more_values(commit: Commit, restored: int) -> dict[str, str]:
-    """Return the values of a commit's custom metadata that `CommitMetadata` does not contain.
-
-    They are the number of records, the writer's `app_id`, and the version of the newest RESTORE.
-    """
-    return {
-        "elt.records": str(commit.records),
-        "elt.app": commit.app_id,
-        log.RESTORED_AT: str(restored),
-        **({} if commit.former is None else {FORMER_WRITER: commit.former}),
-    }
 
 
 def _write(

@@ -254,7 +254,10 @@ class TableStorage:
                 gone, refused = gone + 1, refused - 1
         if not self.location.is_object_store:
             for folder in folders:
-                self._discard_if_empty(folder)
+                selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
+                with clean_up(f"{self.uri}/{folder}"):
+                    if not self.system.get_file_info(selector):
+                        self.discard_folder(folder)
         return gone
 
     def discard_folder(self, folder: str) -> None:
@@ -289,12 +292,6 @@ class TableStorage:
                 self._remover.delete_file(path)
             else:
                 self.system.delete_file(f"{self.root}/{path}")
-
-    def _discard_if_empty(self, folder: str) -> None:
-        selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
-        with clean_up(f"{self.uri}/{folder}"):
-            if not self.system.get_file_info(selector):
-                self.discard_folder(folder)
 
 
 def _now() -> int:

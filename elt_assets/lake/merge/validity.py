@@ -104,7 +104,13 @@ def add_validity(
     order += [f.col(ARRIVAL), f.col(metadata_columns.RAW_ID)]
     chain = Window.partitionBy(*keys).orderBy(*(column.asc_nulls_first() for column in order))
     back = Window.partitionBy(*keys).orderBy(*(column.desc_nulls_last() for column in order))
-    last = _keep_last_of_each_start(_drop_repeats(rows, chain, schema), chain, by, schema, begins)
+    last = _keep_last_of_each_start(
+        rows.withColumn(_SAME, _repeats_previous(schema, chain)).where(~f.col(_SAME)),
+        chain,
+        by,
+        schema,
+        begins,
+    )
     start = _start(by, schema)
     if begins is not None:
         # A refresh takes effect at its commit, also if a delete before it is said to be later.
@@ -118,11 +124,6 @@ def add_validity(
     with_start = last.withColumn(VALID_FROM, f.min(start).over(so_far))
     next_start = f.lag(VALID_FROM).over(back)
     return with_start.withColumn(VALID_TO, next_start).withColumn(IS_CURRENT, next_start.isNull())
-
-
-def _drop_repeats(rows: DataFrame, chain: WindowSpec, schema: t.StructType) -> DataFrame:
-    """Return the first of consecutive versions with equal content."""
-    return rows.withColumn(_SAME, _repeats_previous(schema, chain)).where(~f.col(_SAME))
 
 
 def _repeats_previous(schema: t.StructType, chain: WindowSpec) -> Expression:

@@ -147,7 +147,9 @@ class CommitBuilder:
             lambda: self._merge(target, data.batch),
         )
         files = target.apply(merged.change)
-        epoch = self._refresh_time()
+        table = self._tables.history
+        last = 0 if table is None else table.metadata.generation
+        epoch = max(time.time_ns() // 1000, last + 1)
         whole = [*files, *merged.tombstones]
         changed = extended or self._refresh_history(target, whole, data, epoch)
         change = self._change(merged, files, final=data.final)
@@ -294,12 +296,6 @@ class CommitBuilder:
             whole = Batch(main, [*main.files, *main.metadata.tombstones])
             return history.merge_replayed(spark, table, present, batch, whole, self._by, schema)
         return history.merge(spark, table, present, batch, self._by, schema)
-
-    def _refresh_time(self) -> int:
-        """Return the time of a refresh of the history in epoch microseconds, later than of those before."""
-        table = self._tables.history
-        last = 0 if table is None else table.metadata.generation
-        return max(time.time_ns() // 1000, last + 1)
 
     def _refresh_history(
         self, target: MergeTarget, whole: Sequence[DataFile], data: CheckpointData, epoch: int

@@ -167,7 +167,13 @@ def plan_columns(
         names |= from_json_schema.read_names(spec.written)
     declared = from_json_schema.columns(spec.stream.stream.json_schema, names)
     if spec.written is not None:
-        declared = _unite(declared, spec.written)
+        kinds = {column.name: column.kind for column in map(column_of, spec.written.fields)}
+        declared = [
+            replace(column, kind=union(column.kind, kinds[column.name]))
+            if column.name in kinds
+            else column
+            for column in declared
+        ]
     followed = [] if history is None else list(map(column_of, stream_part(history.schema).fields))
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
         plan = evolution.plan_replacement(own, wider_columns(declared, followed))
@@ -236,17 +242,6 @@ def _read_markers(plan: SchemaPlan) -> SchemaPlan:
         for column in plan.columns
     ]
     return replace(plan, columns=columns)
-
-
-def _unite(declared: Sequence[Column], stored: t.StructType) -> list[Column]:
-    """Return the declared columns, each with a type that also holds the values that were written."""
-    kinds = {column.name: column.kind for column in map(column_of, stored.fields)}
-    return [
-        replace(column, kind=union(column.kind, kinds[column.name]))
-        if column.name in kinds
-        else column
-        for column in declared
-    ]
 
 
 def list_unstored_markers(

@@ -119,7 +119,10 @@ class BatchConverter:
             values = _take_over(batch.column(position), column.type)
             if values is not None and column.kind in JSON_OPENINGS:
                 values = self._normalize(
-                    values, column, are_values=_is_json(batch.column(position))
+                    values,
+                    column,
+                    are_values=getattr(batch.column(position).type, "extension_name", None)
+                    == "arrow.json",
                 )
             elif column.kind not in _TAKEN_OVER:
                 values = None
@@ -156,11 +159,6 @@ class BatchConverter:
             lines = self.write_lines(rows, emitted_at)
             numbers = np.arange(first + start, first + start + len(rows))
             yield self._parser.parse(lines, numbers, part)
-
-
-def _is_json(values: pa.Array) -> bool:
-    """Return whether values have Arrow's type for JSON, whose texts are one value each."""
-    return getattr(values.type, "extension_name", None) == "arrow.json"
 
 
 def _changes(reported: pa.Array | None, kind: pa.ListType) -> pa.ListArray | None:
