@@ -50,22 +50,15 @@ _CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.[0-9.a-f-]+)?\.parquet")
 
 @dataclass(frozen=True)
 class MaintenanceResult:
-    """The result of the maintenance of one table.
-
-    Attributes:
-        removed: the number of files that vacuum removed.
-        expired: the number of rejected records that were removed, because they were too old.
-        clustered: the number of files that sorted ones have replaced.
-        documents: the number of documents that were removed, because no row names them.
-    """
+    """The result of the maintenance of one table."""
 
     table: str
     files_before: int
     files_after: int
-    removed: int
-    expired: int = 0
-    clustered: int = 0
-    documents: int = 0
+    removed: int  # the number of files that vacuum removed
+    expired: int = 0  # the number of rejected records that were removed, because they were too old
+    clustered: int = 0  # the number of files that sorted ones have replaced
+    documents: int = 0  # the number of documents that were removed, because no row names them
 
 
 def maintain(

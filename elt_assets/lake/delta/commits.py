@@ -58,33 +58,26 @@ PARTITION_PREFIX = "partition."
 
 @dataclass(frozen=True)
 class Basis:
-    """The basis of a commit.
+    """The basis of a commit."""
 
-    `version`: the version of the table from which the commit was prepared. `schema`: the columns of the new
-    files that the commit adds. `last_restore`: as in `log`; None if it was not read yet.
-    """
-
-    version: int
-    schema: t.StructType
-    last_restore: int | None = None
+    version: int  # the version of the table from which the commit was prepared
+    schema: t.StructType  # the columns of the new files that the commit adds
+    last_restore: int | None = None  # as in `log`; None if it was not read yet
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit to publish.
-
-    `before`: the metadata of the writer's previous commit. If `schema` is given, it replaces the table's
-    schema; the files that `change` removes must then be all files of the table. `former`: the writer whose
-    commits this writer continues from this one on, while the table is moved.
-    """
+    """A commit to publish."""
 
     app_id: str
     change: TableChange
     metadata: CommitMetadata
     records: int
     basis: Basis
-    before: CommitMetadata
+    before: CommitMetadata  # the metadata of the writer's previous commit
+    # Replaces the table's schema; the files that `change` removes must then be all files of the table.
     schema: t.StructType | None = None
+    # The writer whose commits this writer continues from this one on, while the table is moved.
     former: str | None = None
 
 

@@ -53,17 +53,14 @@ _MAX_REFUSED = 3
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file of a table: `path` is relative to the table's root, `size` is in bytes.
-
-    `records`: the number of rows; 0 in a snapshot whose log has no count. `stats`: Delta's statistics of the
-    file, as JSON; empty if the file comes from a snapshot. `partition`: the values of the table's partition
-    columns in all rows, as Delta's log has them.
-    """
+    """A Parquet file of a table: `path` is relative to the table's root, `size` is in bytes."""
 
     path: str
     size: int
-    records: int
+    records: int  # the number of rows; 0 in a snapshot whose log has no count
+    # Delta's statistics of the file, as JSON; empty if the file comes from a snapshot.
     stats: str = field(default="", compare=False)
+    # The values of the table's partition columns in all rows, as Delta's log has them.
     partition: Mapping[str, str | None] = field(default_factory=dict, compare=False)
 
     @property

@@ -53,17 +53,12 @@ _RANK, _LAST_ERA = "_elt_rank", "_elt_last_era"
 
 @dataclass(frozen=True)
 class Ordering:
-    """The rules that decide which rows have the same key, and which of them is the latest.
+    """The rules that decide which rows have the same key, and which of them is the latest."""
 
-    Attributes:
-        key: column paths.
-        cursor: a column path; empty if there is no cursor.
-        is_replay: whether the rows of the batch have the ids that they got when they arrived, and not newer
-            ones than the present rows. The ids of all syncs sort in the order of arrival.
-    """
-
-    key: Key
-    cursor: Sequence[str] = ()
+    key: Key  # column paths
+    cursor: Sequence[str] = ()  # a column path; empty if there is no cursor
+    # Whether the rows of the batch have the ids that they got when they arrived, and not newer ones than the
+    # present rows. The ids of all syncs sort in the order of arrival.
     is_replay: bool = False
 
 

@@ -75,18 +75,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Split:
-    """The result of splitting files.
+    """The result of splitting files."""
 
-    Attributes:
-        taken: files that leave the table.
-        rest: new files with the rows of these that stay in the table.
-        matching: files with the rows that have a key of the batch, to be merged with it.
-        temporary: files among these that the caller must remove after the merge.
-    """
-
-    taken: Sequence[DataFile] = ()
-    rest: Sequence[DataFile] = ()
+    taken: Sequence[DataFile] = ()  # files that leave the table
+    rest: Sequence[DataFile] = ()  # new files with the rows of these that stay in the table
+    # Files with the rows that have a key of the batch, to be merged with it.
     matching: Sequence[DataFile] = ()
+    # Files among these that the caller must remove after the merge.
     temporary: Sequence[DataFile] = ()
 
     def __add__(self, more: Split) -> Split:

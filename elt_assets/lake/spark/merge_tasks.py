@@ -40,38 +40,33 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True)
 class Markers:
-    """The sign of a delete: a value in one of the columns `names`, or the record that there was one.
-
-    `meta`: the column with the changes of a row's values. `change`, `reason`: those of a value that did not
-    fit its column; the start of the reason is enough.
-    """
+    """The sign of a delete: a value in one of the columns `names`, or the record that there was one."""
 
     names: Sequence[str]
-    meta: str
+    meta: str  # the column with the changes of a row's values
+    # `change`, `reason`: those of a value that did not fit its column; the start of the reason is enough.
     change: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Validity:
-    """The columns of a history that its merge sets, and those whose values it cannot merge.
+    """The columns of a history that its merge sets, and those whose values it cannot merge."""
 
-    `start`, `end`, `current`: the validity of a version. `closed`, `epoch`: the columns of a refresh.
-    `extracted`: the time of extraction. `content`: the columns that make a version another one.
-    `deleted_at`: the delete markers whose type is a time, which ends a version if there is no cursor value.
-    `apart`: closed versions are written to files of their own. `is_partial`: present rows may lack closed
-    versions. Then all rows of the batch must follow the current version of their key; `apart` must be set.
-    """
-
+    # `start`, `end`, `current`: the validity of a version.
     start: str
     end: str
     current: str
+    # `closed`, `epoch`: the columns of a refresh.
     closed: str
     epoch: str
-    extracted: str
-    content: Sequence[str]
+    extracted: str  # the time of extraction
+    content: Sequence[str]  # the columns that make a version another one
+    # The delete markers whose type is a time, which ends a version if there is no cursor value.
     deleted_at: Sequence[str]
-    apart: bool = False
+    apart: bool = False  # closed versions are written to files of their own
+    # Present rows may lack closed versions. Then all rows of the batch must follow the current version of
+    # their key; `apart` must be set.
     is_partial: bool = False
 
 

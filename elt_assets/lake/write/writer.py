@@ -71,23 +71,15 @@ class _Pending:
 
 @dataclass(frozen=True)
 class _ColumnPlan:
-    """The columns of a sync, for the columns that its table has now, and what writes them.
+    """The columns of a sync, for the columns that its table has now, and what writes them."""
 
-    Attributes:
-        planned_for: the columns that the table had.
-        differences: those between the stream's schema and that of the table, as text.
-        schema: all columns that the table is to have.
-        columns: the columns that records are parsed into; with delete markers that the table does not store.
-        parser: makes files of segments.
-        builder: makes commits of files.
-    """
-
-    planned_for: t.StructType
-    differences: Sequence[str]
-    schema: t.StructType
+    planned_for: t.StructType  # the columns that the table had
+    differences: Sequence[str]  # those between the stream's schema and that of the table, as text
+    schema: t.StructType  # all columns that the table is to have
+    # The columns that records are parsed into; with delete markers that the table does not store.
     columns: Sequence[Column]
-    parser: SegmentParser
-    builder: CommitBuilder
+    parser: SegmentParser  # makes files of segments
+    builder: CommitBuilder  # makes commits of files
 
     @property
     def written_schema(self) -> t.StructType:

@@ -51,23 +51,18 @@ _FEW, _SHARE = 4, 20_000
 
 @dataclass
 class BlockRecords:
-    """The records of a block, in the order of their lines.
+    """The records of a block, in the order of their lines."""
 
-    Attributes:
-        changes: of the records' values.
-        keeps_number_texts: numbers that become doubles stand as in the line, in lines that are decoded at
-            once.
-        lines: the decoded lines, with their envelopes; None for a line without a record.
-        rejected: the reasons for which lines have no row, by the position of the line.
-        foreign_lines: the positions of lines that are no record of the stream.
-        undeclared: how many records have each undeclared field.
-    """
-
-    changes: BlockChanges
+    changes: BlockChanges  # of the records' values
+    # Numbers that become doubles stand as in the line, in lines that are decoded at once.
     keeps_number_texts: bool
+    # The decoded lines, with their envelopes; None for a line without a record.
     lines: list[Any] = field(default_factory=list)
+    # The reasons for which lines have no row, by the position of the line.
     rejected: dict[int, str] = field(default_factory=dict)
+    # The positions of lines that are no record of the stream.
     foreign_lines: list[int] = field(default_factory=list)
+    # How many records have each undeclared field.
     undeclared: Counter[str] = field(default_factory=Counter)
 
 

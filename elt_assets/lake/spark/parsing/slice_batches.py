@@ -47,17 +47,13 @@ Split = Callable[[pa.RecordBatch], "tuple[pa.RecordBatch | None, pa.Array | None
 
 @dataclass
 class BatchConverter:
-    """Converts the batches of a slice to rows of the table.
-
-    Attributes:
-        first: the position in the stream of the slice's first row.
-        split: returns the fields of a batch, None if its rows are in JSON; and its changes, if it has some.
-            The lake knows them by what the source says, and not by the names of columns.
-    """
+    """Converts the batches of a slice to rows of the table."""
 
     job: ParseJob
     write_lines: WriteLines
-    first: int
+    first: int  # the position in the stream of the slice's first row
+    # Returns the fields of a batch, None if its rows are in JSON; and its changes, if it has some. The lake
+    # knows them by what the source says, and not by the names of columns.
     split: Split
     _parser: BlockParser | None = field(default=None, init=False)
     _json: defaultdict[str, JsonColumn] = field(
