@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 
 from rich.console import Console
@@ -19,9 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.pipeline.progress import Phase, repeat_in_thread
-from elt_assets.pipeline.progress import Progress as ReadProgress
-from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.protocol.airbyte.log_text import printable
 
 _INTERVAL = 0.25
@@ -76,13 +75,13 @@ class LiveProgress:
         self._console.print(printable(text), soft_wrap=True)
 
     @contextlib.contextmanager
-    def watch(self, plan: ReadPlan, get_progress: Callable[[], ReadProgress]) -> Iterator[None]:
+    def watch(self, read: ConnectionRead) -> Iterator[None]:
         """Show the bar of a read while the block runs."""
         if not self.is_shown:
             yield
             return
-        task = self._bars.add_task(_name(plan), total=None, phase="", rows="")
-        bar = _Bar(self._bars, task, get_progress)
+        task = self._bars.add_task(_name(read), total=None, phase="", rows="")
+        bar = _Bar(self._bars, task, read)
         try:
             with repeat_in_thread(bar.update, _INTERVAL):
                 yield
@@ -95,14 +94,14 @@ class LiveProgress:
 class _Bar:
     """The bar of one read. Its rate is that of the reading phase, and stays when this phase has ended."""
 
-    def __init__(self, bars: Progress, task: TaskID, get_progress: Callable[[], ReadProgress]):
+    def __init__(self, bars: Progress, task: TaskID, read: ConnectionRead):
         self._bars = bars
         self._task = task
-        self._get_progress = get_progress
+        self._read = read
         self._started = self._ended = time.monotonic()
 
     def update(self) -> None:
-        progress = self._get_progress()
+        progress = self._read.current_progress()
         if progress.phase is Phase.READING:
             self._ended = time.monotonic()
         rate = progress.read / max(self._ended - self._started, _INTERVAL)
@@ -122,8 +121,7 @@ def _redirect_stderr(path: str) -> None:
     os.close(target)
 
 
-def _name(plan: ReadPlan) -> str:
-    names = [str(read.id) for read in plan.streams]
-    text = names[0] if len(names) == 1 else f"{plan.connection.name} ({len(names)} streams)"
-    partition = plan.streams[0].partition
-    return printable(text if partition is None else f"{text} {partition}", keep="")
+def _name(read: ConnectionRead) -> str:
+    names = [str(stream) for stream in read.streams]
+    text = names[0] if len(names) == 1 else f"{read.connection.name} ({len(names)} streams)"
+    return printable(text if read.partition is None else f"{text} {read.partition}", keep="")

@@ -127,8 +127,8 @@ def _write(
     try:
         config = Settings.from_config(load_config(arguments.config))
         catalog = load_catalog(arguments.catalog)
-        sync = Write(config, catalog, spark or provider(config), output)
-        sync.run(stdin)
+        sync = Write(config, catalog, spark or provider(config), stdin, output)
+        sync.run()
     except OutputClosedError:
         raise
     except Exception as error:  # noqa: BLE001 - any error is reported as an ERROR trace

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from typing import BinaryIO
 
 from msgspec import Raw
 
 from elt_assets.destination.generations import IncompatibleRefreshError, OlderGenerationError
-from elt_assets.destination.losses import Losses
+from elt_assets.destination.losses import log_losses
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import Log, Opener, StreamSink
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.pipeline.read import Messages, Read, run_read
 from elt_assets.pipeline.stdin import messages
-from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
 from elt_assets.protocol.airbyte.catalog import (
     INCREMENTAL,
     AirbyteStream,
@@ -29,12 +29,14 @@ from elt_assets.protocol.airbyte.catalog import (
     ConfiguredStream,
 )
 from elt_assets.protocol.airbyte.lines import MAX_LINE
-from elt_assets.protocol.airbyte.messages import Message, Received
+from elt_assets.protocol.airbyte.messages import Message
 from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
 from elt_assets.protocol.runs.protocols import singer_runs
 from elt_assets.protocol.singer.messages import Translator
 from elt_assets.runner.process.singer_batches import BatchFiles
-from elt_assets.sync.events import Checkpoint, Committed, Logged, SessionEvent, SharedAcknowledged
+from elt_assets.sync.committer import OpenSink
+from elt_assets.sync.events import Checkpoint, Committed, Logged, SharedAcknowledged
+from elt_assets.sync.session import StreamChanges
 from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Subject
 
@@ -42,60 +44,55 @@ Version = tuple[str, int]
 """The name of a stream, and the number of one of its versions."""
 
 
-class Load:
-    """One run of a tap.
+class Load(Read):
+    """One read of a tap's messages on stdin.
 
     Args:
         log: gets a level of the Airbyte Protocol, and a text.
     """
 
-    def __init__(self, settings: Settings, spark: SparkProvider, log: Log):
+    def __init__(self, settings: Settings, spark: SparkProvider, stdin: BinaryIO, log: Log):
         self._settings = settings
         self._spark = spark
+        self._stdin = stdin
         self._log = log
-        self._opener = Opener(settings, spark, log)
+        self._opener = opener = Opener(settings, spark, log)
         self._announced: set[str] = set()
         self._activated: set[Version] = set()
+        self.subject = Subject("target-elt", opener.location)
+        rules = StreamRules(shares_state=True)
+        super().__init__(ConfiguredCatalog(streams=[]), opener.staging, settings.threshold, rules)
 
-    def run(self, stdin: BinaryIO) -> Generator[Raw, None, None]:
+    def run(self) -> Generator[Raw, None, None]:
         """Yield the values of STATE messages, unchanged and in order, each once it is committed.
 
         Raises:
             EltError: the run is not complete; what the tap sent before its last state is committed.
         """
-        roots = self._settings.batch_roots
+        with log_losses(self, self._log), contextlib.closing(run_read(self)) as events:
+            for event in events:
+                if isinstance(event, Logged):
+                    self._log(event.level, event.message)
+                elif isinstance(event, SharedAcknowledged):
+                    for pending in event.states:
+                        assert pending.state.data is not None
+                        yield pending.state.data
+
+    def expect_rows(self) -> None:
+        self._spark.warm_up()
+
+    def changes(self, open_sink: OpenSink) -> StreamChanges:
+        return StreamChanges(open_sink, self._change_schema, self._configure)
+
+    def _change_schema(self, stream: ConfiguredStream) -> None:
+        self._opener.change_schema(self._set_mode(stream))
+
+    def open_messages(self) -> Messages:
+        """Yield the messages, and record which versions are activated."""
+        roots, last = self._settings.batch_roots, ""
         files = BatchFiles(roots, MAX_LINE) if roots else None
         translator = Translator(read_file=files, whole_states=True)
-        plan = SyncPlan(
-            catalog=ConfiguredCatalog(streams=[]),
-            read=lambda: self._watch_versions(messages(stdin, singer_runs(translator).messages)),
-            open_sink=self._open,
-            staging=self._opener.staging,
-            threshold=self._settings.threshold,
-            rules=StreamRules(shares_state=True),
-            change_schema=lambda stream: self._opener.change_schema(self._set_mode(stream)),
-            configure=self._configure,
-            expect_rows=self._spark.warm_up,
-            subject=Subject("target-elt", self._opener.location),
-        )
-        losses = Losses()
-        with losses.log_at_end(self._log), contextlib.closing(Sync(plan).drive()) as events:
-            for event in events:
-                losses.add(event)
-                yield from self._states(event)
-
-    def _states(self, event: SessionEvent) -> Iterator[Raw]:
-        if isinstance(event, Logged):
-            self._log(event.level, event.message)
-        elif isinstance(event, SharedAcknowledged):
-            for pending in event.states:
-                assert pending.state.data is not None
-                yield pending.state.data
-
-    def _watch_versions(self, sent: Iterable[Received]) -> Messages:
-        """Yield the messages, and record which versions are activated."""
-        last = ""
-        for message in sent:
+        for message in messages(self._stdin, singer_runs(translator).messages):
             if not isinstance(message, Message):
                 if message.stream != last and message.stream not in self._announced:
                     raise SystemFailure(
@@ -137,7 +134,7 @@ class Load:
         stream.destination_sync_mode = self._mode(stream.stream)
         return stream
 
-    def _open(self, stream: ConfiguredStream) -> _VersionedSink:
+    def open_sink(self, stream: ConfiguredStream) -> _VersionedSink:
         """Open the sink of a stream. A key in a later SCHEMA is in force from then on.
 
         If the stream has no table, there are no rows to replace, and its first version is visible at once.

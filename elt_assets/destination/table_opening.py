@@ -24,7 +24,7 @@ from elt_assets.lake.write.table_ownership import refuse_foreign
 from elt_assets.lake.write.table_paths import TablePaths, open_tables
 from elt_assets.lake.write.write_spec import WriteSpec, check_columns
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.pipeline.sync import ClosableSink
+from elt_assets.pipeline.read import ClosableSink
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.file_references import DEFAULT_STAGING, STAGING
 from elt_assets.protocol.airbyte.sync_modes import find_modes

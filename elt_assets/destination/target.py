@@ -52,8 +52,9 @@ def main(
                 stream.write(json.dumps(_about(), indent=2).encode() + b"\n")
                 return OK
             config = Settings.from_target_config(load_config(path) if path else {})
-            load = Load(config, spark or provider(config), _log)
-            with contextlib.closing(load.run(stdin or sys.stdin.buffer)) as states:
+            messages = stdin or sys.stdin.buffer
+            load = Load(config, spark or provider(config), messages, _log)
+            with contextlib.closing(load.run()) as states:
                 for state in states:
                     stream.write(bytes(state) + b"\n")
                     stream.flush()

@@ -10,23 +10,25 @@ import contextlib
 import copy
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import BinaryIO
 
 from msgspec import Raw
 
 from elt_assets.destination.generations import publishes_at_end, read_as
-from elt_assets.destination.losses import Losses
+from elt_assets.destination.losses import log_losses
 from elt_assets.destination.settings import Settings
-from elt_assets.destination.table_opening import Opener
+from elt_assets.destination.table_opening import Opener, StreamSink
 from elt_assets.lake.parse.undeclared_counts import describe_counts
 from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.pipeline.read import Messages, Read, run_read
 from elt_assets.pipeline.stdin import messages
-from elt_assets.pipeline.sync import Messages, Sync, SyncPlan
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import COMPLETE, Message, State, StateStats
 from elt_assets.protocol.output import Output
 from elt_assets.protocol.runs.protocols import airbyte_runs
+from elt_assets.sync.documents import Documents
 from elt_assets.sync.events import (
     Acknowledged,
     Logged,
@@ -38,72 +40,69 @@ from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Subject
 
 
-class Write:
-    """One sync of the streams of a configured catalog."""
+class Write(Read):
+    """One read of the messages on stdin, into the tables of the streams of a configured catalog."""
 
     def __init__(
         self,
         settings: Settings,
         catalog: ConfiguredCatalog,
         spark: SparkProvider,
+        stdin: BinaryIO,
         output: Output,
     ):
-        self._threshold = settings.threshold
-        self._catalog = catalog
+        self._streams = {stream.id: stream for stream in catalog.streams}
+        self._configured = catalog.streams
         self._spark = spark
+        self._stdin = stdin
         self._output = output
-        self._opener = Opener(settings, spark, output.log)
+        self._opener = opener = Opener(settings, spark, output.log)
         self._tally = Tally()
-        self._losses = Losses()
-        self._sync: Sync | None = None
         self._envelopes = Envelopes()
         self._unpublished = {stream.id for stream in catalog.streams if publishes_at_end(stream)}
         self._withheld = PendingStates()
+        self.subject = Subject("elt-destination", opener.location)
+        streams = [read_as(stream) for stream in catalog.streams]
+        rules = StreamRules(shares_state=True)
+        super().__init__(
+            ConfiguredCatalog(streams=streams), opener.staging, settings.threshold, rules
+        )
 
-    def run(self, stdin: BinaryIO) -> None:
-        """Write the messages on stdin, and send each state once it is committed.
+    def run(self) -> None:
+        """Write the messages, and send each state once it is committed.
 
         Raises:
             EltError: the sync is not complete; what is acknowledged is committed.
             OutputClosedError: the reader of the states has closed the output.
         """
-        opener = self._opener
-        opener.check(self._catalog.streams)
-        streams = {stream.id: stream for stream in self._catalog.streams}
-        plan = SyncPlan(
-            catalog=ConfiguredCatalog(streams=[read_as(stream) for stream in streams.values()]),
-            read=lambda: self._messages(stdin),
-            open_sink=lambda stream: opener.open(streams[stream.id]),
-            staging=opener.staging,
-            threshold=self._threshold,
-            rules=StreamRules(shares_state=True),
-            expect_rows=self._spark.warm_up,
-            subject=Subject("elt-destination", opener.location),
-            documents=lambda: opener.transfer_documents(self._catalog.streams),
-        )
-        self._sync = Sync(plan)
-        log_at_end = self._losses.log_at_end(self._output.log)
-        with log_at_end, contextlib.closing(self._sync.drive()) as events:
+        with log_losses(self, self._output.log), contextlib.closing(run_read(self)) as events:
             for event in events:
-                self._losses.add(event)
                 self._report(event)
+
+    def check(self) -> None:
+        self._opener.check(self._configured)
+
+    def open_sink(self, stream: ConfiguredStream) -> StreamSink:
+        return self._opener.open(self._streams[stream.id])
+
+    def expect_rows(self) -> None:
+        self._spark.warm_up()
+
+    def transfer_documents(self) -> AbstractContextManager[Mapping[StreamId, Documents]]:
+        return self._opener.transfer_documents(self._configured)
 
     def stream_of(self, error: BaseException) -> StreamId | None:
         """Return the stream that failed; None if it is not a single one."""
         stream = self._opener.errors.stream_of(error)
-        if stream is not None or self._sync is None:
+        if stream is not None:
             return stream
-        streams = [stream.id for stream in self._catalog.streams]
-        failed = [
-            candidate
-            for candidate in streams
-            if self._sync.progress(candidate).status not in (None, COMPLETE)
-        ]
+        statuses = {stream: self.progress(stream).status for stream in self._streams}
+        failed = [stream for stream, status in statuses.items() if status not in (None, COMPLETE)]
         return failed[0] if len(failed) == 1 else None
 
-    def _messages(self, stdin: BinaryIO) -> Messages:
+    def open_messages(self) -> Messages:
         """Yield the messages. Keep unknown fields of STATE messages, which are sent with their states."""
-        for message in messages(stdin, airbyte_runs().messages):
+        for message in messages(self._stdin, airbyte_runs().messages):
             if isinstance(message, Message) and message.state is not None and message.extra:
                 self._envelopes.keep(message.state, message.extra)
             yield message

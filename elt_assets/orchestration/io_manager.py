@@ -35,7 +35,7 @@ from elt_assets.orchestration.resources import (
     SparkResource,
     spark_provider,
 )
-from elt_assets.pipeline.read_plan import ReadPlan
+from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.settings import load_object, settings
 from elt_assets.storage.directories import make_private_lake
 from elt_assets.storage.location import Location
@@ -51,13 +51,15 @@ class SparkIOManager(dg.ConfigurableIOManager):
     spark: dg.ResourceDependency[Any]
     lake: LakeResource
 
-    def land(self, context: dg.AssetExecutionContext, plan: ReadPlan) -> Iterator[CompleteStream]:
+    def land(
+        self, context: dg.AssetExecutionContext, read: ConnectionRead
+    ) -> Iterator[CompleteStream]:
         """Run a planned read and commit its streams to their tables; yield each stream when it is complete.
 
         Raises:
             EltError: the source, a stream or a table failed; some streams may be complete before the error.
         """
-        return ReportedRead(spark_provider(self.spark), context, plan).report_streams()
+        return ReportedRead(spark_provider(self.spark), context, read).report_streams()
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """Store the rows that a downstream asset returns. The output of a stream has no value (see `land`).

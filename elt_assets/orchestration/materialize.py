@@ -18,9 +18,8 @@ from elt_assets.orchestration.events.report import IN_RESULT, WATCH, Watch
 from elt_assets.orchestration.runs.liveness import alive
 from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
 from elt_assets.orchestration.sync_result import SyncResult, is_interruption, make_result
+from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.pipeline.progress import Progress
-from elt_assets.pipeline.read_plan import ReadPlan
 from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
 
 JOB = "elt_sync"
@@ -36,12 +35,12 @@ class _FigureRecorder:
         self._watch = watch
 
     @contextlib.contextmanager
-    def watch(self, plan: ReadPlan, get_progress: Callable[[], Progress]) -> Iterator[None]:
+    def watch(self, read: ConnectionRead) -> Iterator[None]:
         try:
-            with self._watch(plan, get_progress):
+            with self._watch(read):
                 yield
         finally:
-            for stream, figures in get_progress().figures.items():
+            for stream, figures in read.current_progress().figures.items():
                 self.figures[stream] = self.figures.get(stream, SyncFigures()) + figures
 
 

@@ -1,7 +1,7 @@
 """The pass of all texts that leave a read through the mask of its connection.
 
 Whatever fails while a source is read may quote its config: the source, a task on Spark, Spark itself, or a
-library. So events and errors are masked where they leave the read (`pipeline.sync`), and not where they are
+library. So events and errors are masked where they leave the read (`pipeline.read`), and not where they are
 made: a new kind of error is masked too. From there they reach the log, the page and the storage of a run,
 alerts and lineage. Dagster also stores the causes of an error, and those during whose handling it was raised.
 """
@@ -9,49 +9,23 @@ alerts and lineage. Dagster also stores the causes of an error, and those during
 from __future__ import annotations
 
 import builtins
-import contextlib
 import traceback
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from elt_assets.errors import EltError
 from elt_assets.machine_faults import translate
-from elt_assets.sync.events import Logged, SessionEvent
 
 Mask: TypeAlias = Callable[[str], str]
-Events: TypeAlias = Generator[SessionEvent, None, None]
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.10 has none
 
 
-def mask_texts(events: Events, mask: Mask) -> Events:
-    """Yield the events of a read, and raise its error, with their texts masked.
-
-    Raises:
-        Exception: as `mask_error` returns it.
-        BaseException: an interruption, as it is; what it has interrupted is masked.
-    """
-    failure: Exception | None = None
-    try:
-        with contextlib.closing(events):
-            for event in events:
-                yield _mask_event(event, mask)
-    except Exception as error:
-        failure = mask_error(error, mask)
-        if failure is error:
-            raise
-    except BaseException as interruption:
-        for name in ("__cause__", "__context__"):
-            link = getattr(interruption, name)
-            if isinstance(link, Exception):
-                setattr(interruption, name, mask_error(link, mask))
-        raise
-    if failure is not None:
-        raise failure  # here, where the error with the secret does not become its context
-
-
-def _mask_event(event: SessionEvent, mask: Mask) -> SessionEvent:
-    return replace(event, message=mask(event.message)) if isinstance(event, Logged) else event
+def mask_interruption(interruption: BaseException, mask: Mask) -> None:
+    """Mask the texts of the errors that an interruption has interrupted."""
+    for name in ("__cause__", "__context__"):
+        link = getattr(interruption, name)
+        if isinstance(link, Exception):
+            setattr(interruption, name, mask_error(link, mask))
 
 
 def mask_error(error: Exception, mask: Mask) -> Exception:

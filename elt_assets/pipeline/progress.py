@@ -10,11 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.pipeline.sync import ClosableSink
 from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.sync.events import Checkpoint, Committed, SliceSink, SlicesRead
-from elt_assets.sync.segments import Segment
-from elt_assets.sync.slices import SliceGroup
 
 QUIET = 3.0
 """Seconds from the start of a sync to its first line. A shorter sync logs no phases."""
@@ -90,66 +86,6 @@ class Progress:
         return (
             f"{text}; {share}, about {_duration((self.estimate - self.read) / rate)} left to read"
         )
-
-
-class Work:
-    """The work of the sinks of a sync, which are in several threads. Readable from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._records = self._commits = 0
-
-    @property
-    def records_written(self) -> int:
-        """The number of records that were written so far."""
-        return self._records
-
-    @property
-    def is_committing(self) -> bool:
-        """Return whether a sink is making a commit at the moment."""
-        return self._commits > 0
-
-    def add(self, records: int) -> None:
-        with self._lock:
-            self._records += records
-
-    @contextlib.contextmanager
-    def count_commit(self) -> Iterator[None]:
-        """Count a commit while the context lasts: other sinks may make one at the same time."""
-        self._add_commits(1)
-        try:
-            yield
-        finally:
-            self._add_commits(-1)
-
-    def _add_commits(self, count: int) -> None:
-        with self._lock:
-            self._commits += count
-
-
-@dataclass(frozen=True)
-class WatchedSink:
-    """A sink that counts its work."""
-
-    sink: ClosableSink
-    work: Work
-
-    def write(self, segment: Segment) -> None:
-        self.sink.write(segment)
-        self.work.add(segment.records)
-
-    def read(self, group: SliceGroup) -> SlicesRead:
-        assert isinstance(self.sink, SliceSink)
-        read = self.sink.read(group)
-        self.work.add(read.rows)
-        return read
-
-    def commit(self, checkpoint: Checkpoint) -> Committed:
-        with self.work.count_commit():
-            return self.sink.commit(checkpoint)
-
-    def close(self) -> None:
-        self.sink.close()
 
 
 @contextlib.contextmanager

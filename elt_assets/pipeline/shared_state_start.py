@@ -39,7 +39,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _REMEDY = 'write a whole STATE message: {"type": "GLOBAL", "global": {…}} or {"type": "LEGACY", "data": {…}}'
 
 
-def choose_starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[State]:
+def choose_starting_states(plans: Sequence[StreamPlan], warn: Warn) -> list[State]:
     """Return the states that are given to the source: one that covers several streams, and one for each
     stream that has its own.
 
@@ -52,29 +52,29 @@ def choose_starting_states(reads: Sequence[StreamPlan], warn: Warn) -> list[Stat
         ConfigError: some streams have a LEGACY state without entries for single streams, and others have
             states of their own: no source can be given both.
     """
-    states = {read.id: State.from_json(read.state) for read in reads if read.state is not None}
+    states = {plan.id: State.from_json(plan.state) for plan in plans if plan.state is not None}
     own = {stream: state for stream, state in states.items() if kind_of(state) == STREAM}
-    shared = [read for read in reads if read.id in states and read.id not in own]
+    shared = [plan for plan in plans if plan.id in states and plan.id not in own]
     if not shared:
         return list(own.values())
-    if own and not any(_has_shared_part(states[read.id]) for read in shared):
-        return _stream_states(states, reads, warn)
-    if _are_independent([states[read.id] for read in shared]):
-        for read in reads:
-            if read.id not in states:
-                _restart_refresh(read)
-        return [_combine_entries(states, shared, reads), *own.values()]
+    if own and not any(_has_shared_part(states[plan.id]) for plan in shared):
+        return _stream_states(states, plans, warn)
+    if _are_independent([states[plan.id] for plan in shared]):
+        for plan in plans:
+            if plan.id not in states:
+                _restart_refresh(plan)
+        return [_combine_entries(states, shared, plans), *own.values()]
     common, together = _newest_in_common(shared)
-    restarted = [read for read in reads if read.id not in own and read not in together]
+    restarted = [plan for plan in plans if plan.id not in own and plan not in together]
     if len(together) < len(shared):
-        names = ", ".join(repr(str(read.id)) for read in shared if read not in together)
+        names = ", ".join(repr(str(plan.id)) for plan in shared if plan not in together)
         warn(
             f"the tables of {names} have no state in common with those of the other streams; they are read "
             "from the beginning, and the other streams continue"
         )
-    common_states = _drop_entries(common, restarted, reads, warn)
-    for read in restarted if common_states else [*shared, *restarted]:
-        _restart_refresh(read)
+    common_states = _drop_entries(common, restarted, plans, warn)
+    for plan in restarted if common_states else [*shared, *restarted]:
+        _restart_refresh(plan)
     return [*common_states, *own.values()]
 
 
@@ -118,10 +118,10 @@ def _has_shared_part(state: State) -> bool:
 
 
 def _stream_states(
-    states: Mapping[StreamId, State], reads: Sequence[StreamPlan], warn: Warn
+    states: Mapping[StreamId, State], plans: Sequence[StreamPlan], warn: Warn
 ) -> list[State]:
     """Return a STREAM state for each stream, when only some tables still have a shared state."""
-    _refuse_opaque(states, [read.id for read in reads])
+    _refuse_opaque(states, [plan.id for plan in plans])
     stream_states = []
     for stream, state in states.items():
         part = state if kind_of(state) == STREAM else state_of_stream(state, stream)
@@ -155,29 +155,29 @@ def _refuse_opaque(states: Mapping[StreamId, State], streams: Sequence[StreamId]
         )
 
 
-def _newest_in_common(reads: Sequence[StreamPlan]) -> tuple[State, list[StreamPlan]]:
+def _newest_in_common(plans: Sequence[StreamPlan]) -> tuple[State, list[StreamPlan]]:
     """Return the newest state that all tables have had, or else as many as possible; and their streams.
 
     Of two groups of equal size, the one with the older table is chosen.
     """
-    current = State.from_json(reads[0].state or "null")
-    if len({_identity(State.from_json(read.state or "null")) for read in reads}) == 1:
-        return current, list(reads)
-    pasts = [(read, _past_states(read)) for read in reads]
-    oldest = {read.id: min((time for _, time in past.values()), default=0) for read, past in pasts}
-    best, common, together = (0, 0.0), current, list(reads)
+    current = State.from_json(plans[0].state or "null")
+    if len({_identity(State.from_json(plan.state or "null")) for plan in plans}) == 1:
+        return current, list(plans)
+    pasts = [(plan, _past_states(plan)) for plan in plans]
+    oldest = {plan.id: min((time for _, time in past.values()), default=0) for plan, past in pasts}
+    best, common, together = (0, 0.0), current, list(plans)
     for _, past in pasts:
         for key, (state, _) in past.items():  # the newest first
-            group = [read for read, states in pasts if key in states]
-            if len(group) == len(reads):
+            group = [plan for plan, states in pasts if key in states]
+            if len(group) == len(plans):
                 return state, group
-            rank = (len(group), -min(oldest[read.id] for read in group))
+            rank = (len(group), -min(oldest[plan.id] for plan in group))
             if rank > best:
                 best, common, together = rank, state, group
     return common, together
 
 
-def _past_states(read: StreamPlan) -> dict[bytes, tuple[State, float]]:
+def _past_states(plan: StreamPlan) -> dict[bytes, tuple[State, float]]:
     """Return the shared states that cover no row which the table lacks, the newest first, with their times.
 
     These are the states that the table has had, also before a completed refresh: it read everything again
@@ -185,8 +185,8 @@ def _past_states(read: StreamPlan) -> dict[bytes, tuple[State, float]]:
     refresh in progress only its own states count.
     """
     past: dict[bytes, tuple[State, float]] = {}
-    for commit in read.tables.main.past_commits():
-        refresh = commit.metadata.refresh if _resumes_refresh(read) else commit.metadata
+    for commit in plan.tables.main.past_commits():
+        refresh = commit.metadata.refresh if _resumes_refresh(plan) else commit.metadata
         if refresh is None or refresh.state is None:
             break
         state = State.from_json(refresh.state)
@@ -214,21 +214,21 @@ def _are_independent(states: Sequence[State]) -> bool:
 
 
 def _combine_entries(
-    states: Mapping[StreamId, State], shared: Sequence[StreamPlan], reads: Sequence[StreamPlan]
+    states: Mapping[StreamId, State], shared: Sequence[StreamPlan], plans: Sequence[StreamPlan]
 ) -> State:
     """Return a state with the entry of each stream from its own table, and those of streams not read.
 
     A stream that has no entry in its own table is read from the beginning.
     """
     entries: dict[StreamId, StreamState] = {}
-    for read in shared:
-        entries |= _entries_by_stream(states[read.id])
-    for read in reads:
-        entries.pop(read.id, None)
-    for read in shared:
-        entry = _entries_by_stream(states[read.id]).get(read.id)
+    for plan in shared:
+        entries |= _entries_by_stream(states[plan.id])
+    for plan in plans:
+        entries.pop(plan.id, None)
+    for plan in shared:
+        entry = _entries_by_stream(states[plan.id]).get(plan.id)
         if entry is not None:
-            entries[read.id] = entry
+            entries[plan.id] = entry
     combined = State.from_json(states[shared[0].id].to_json())
     assert combined.global_ is not None
     combined.global_.stream_states = list(entries.values())
@@ -246,14 +246,14 @@ def _identity(state: State) -> bytes:
 
 
 def _drop_entries(
-    state: State, restarted: Sequence[StreamPlan], reads: Sequence[StreamPlan], warn: Warn
+    state: State, restarted: Sequence[StreamPlan], plans: Sequence[StreamPlan], warn: Warn
 ) -> list[State]:
     """Return the state without entries of the streams that are read from the beginning.
 
     If one of them is incremental and the state has no entries for single streams, no state is returned, and
     all streams are read from the beginning.
     """
-    streams = {read.id for read in restarted}
+    streams = {plan.id for plan in restarted}
     if not streams:
         return [state]
     if state.global_ is not None:
@@ -261,8 +261,8 @@ def _drop_entries(
         has_entries = bool(state.global_.stream_states)
     else:
         rest = _drop_legacy_entries(state, streams)
-        has_entries = bool({read.id.name for read in reads} & set(_legacy_entries(state)))
-    lost = [read.id for read in restarted if read.stream.sync_mode == INCREMENTAL]
+        has_entries = bool({plan.id.name for plan in plans} & set(_legacy_entries(state)))
+    lost = [plan.id for plan in restarted if plan.stream.sync_mode == INCREMENTAL]
     if lost and not has_entries:
         warn(
             f"{', '.join(map(repr, map(str, lost)))} must be read from the beginning, and the source's state "
@@ -272,16 +272,16 @@ def _drop_entries(
     return [rest]
 
 
-def _resumes_refresh(read: StreamPlan) -> bool:
-    refresh = read.tables.metadata.refresh
-    return refresh is not None and refresh.generation == read.stream.generation_id
+def _resumes_refresh(plan: StreamPlan) -> bool:
+    refresh = plan.tables.metadata.refresh
+    return refresh is not None and refresh.generation == plan.stream.generation_id
 
 
-def _restart_refresh(read: StreamPlan) -> None:
+def _restart_refresh(plan: StreamPlan) -> None:
     """Plan a new generation instead of the rest of a truncating refresh that is not given its state: else
     the rows that it has would be in it twice."""
-    stream = read.stream
-    if _resumes_refresh(read) and stream.minimum_generation_id:
+    stream = plan.stream
+    if _resumes_refresh(plan) and stream.minimum_generation_id:
         stream.generation_id = stream.minimum_generation_id = (stream.generation_id or 0) + 1
 
 

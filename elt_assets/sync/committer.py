@@ -17,6 +17,7 @@ What a kill leaves, so that nothing is lost or doubled:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +92,7 @@ Result = Committed | int | _PartlyRead | None
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Task:
     """A task of a sinks' thread: it writes a segment, reads slices, makes a commit or opens another sink.
 
     `run`: the stream; None if the task does nothing. `thread`: the number of the thread. `event`: reported
@@ -112,6 +113,41 @@ class _Work:
         return self.segment is not None or self.group is not None
 
 
+class Work:
+    """The work of the sinks of a sync, which are in several threads. Readable from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._records = self._commits = 0
+
+    @property
+    def records_written(self) -> int:
+        """The number of records that were written so far."""
+        return self._records
+
+    @property
+    def is_committing(self) -> bool:
+        """Return whether a sink is making a commit at the moment."""
+        return self._commits > 0
+
+    def add(self, records: int) -> None:
+        with self._lock:
+            self._records += records
+
+    @contextlib.contextmanager
+    def count_commit(self) -> Iterator[None]:
+        """Count a commit while the context lasts: other sinks may make one at the same time."""
+        self._add_commits(1)
+        try:
+            yield
+        finally:
+            self._add_commits(-1)
+
+    def _add_commits(self, count: int) -> None:
+        with self._lock:
+            self._commits += count
+
+
 class Committer:
     """A queue that gives segments and checkpoints to the sinks, from a few threads.
 
@@ -124,6 +160,7 @@ class Committer:
     """
 
     def __init__(self, streams: int, threads: int | None = None) -> None:
+        self.work = Work()
         self._max_commits = MAX_WAITING * max(streams, 1)
         # Each thread has a queue of its own, so that tasks in one of them keep their order.
         self._threads = [
@@ -132,9 +169,9 @@ class Committer:
         ]
         self._failure: BaseException | None = None
         self._is_stopped = Event()
-        self._work: deque[_Work] = deque()
+        self._tasks: deque[_Task] = deque()
         self._queues: list[deque[Future[Result]]] = [deque() for _ in self._threads]
-        self._newest: dict[StreamRun, _Work] = {}
+        self._newest: dict[StreamRun, _Task] = {}
         self._before: Sequence[Future[Result]] = ()
         self._opening = Lock()
 
@@ -145,7 +182,7 @@ class Committer:
     def write(self, run: StreamRun, segment: Segment) -> None:
         """Queue a segment for the stream's sink."""
         run.uncommitted += segment.records
-        self._submit(run, lambda: _write(run, segment), segment=segment)
+        self._submit(run, lambda: self._write(run, segment), segment=segment)
 
     def read(self, run: StreamRun, group: SliceGroup) -> None:
         """Queue slices for the stream's sink to read.
@@ -158,13 +195,15 @@ class Committer:
         def read() -> int | _PartlyRead:
             assert isinstance(run.opened_sink, SliceSink)
             read = run.opened_sink.read(group)
+            self.work.add(read.rows)
             if read.error is None:
                 return read.rows
             self._fail(read.error)
             states = group.states_of(read.slices)
             checkpoint = Checkpoint(tuple(pending.state for pending in states), final=False)
             commit = _Commit(run, checkpoint, states, staged, completes=False)
-            return _PartlyRead(read.rows, commit, run.opened_sink.commit(checkpoint), read.error)
+            committed = self._commit(run, checkpoint)
+            return _PartlyRead(read.rows, commit, committed, read.error)
 
         self._submit(run, read, group=group)
 
@@ -193,17 +232,17 @@ class Committer:
         commit = _Commit(run, checkpoint, pending, run.uncommitted, complete)
         run.uncommitted = 0
         after = self._before if shared else ()
-        self._submit(run, lambda: run.opened_sink.commit(checkpoint), commit=commit, after=after)
+        self._submit(run, lambda: self._commit(run, checkpoint), commit=commit, after=after)
 
     def await_before_shared(self) -> None:
         """Let later commits of shared states wait for all tasks that are queued now."""
-        self._before = [work.future for work in self._work if not work.future.done()]
+        self._before = [task.future for task in self._tasks if not task.future.done()]
 
     def acknowledge_shared(self, states: tuple[PendingState, ...]) -> None:
         """Queue an event that shared states are durable, reported when the commits before it are done."""
         nothing: Future[Result] = Future()
         nothing.set_result(None)
-        self._work.append(_Work(nothing, event=SharedAcknowledged(states)))
+        self._tasks.append(_Task(nothing, event=SharedAcknowledged(states)))
 
     def replace_sink(self, run: StreamRun, open_sink: OpenSink) -> None:
         """Queue the opening of another sink, for the present configuration of a stream."""
@@ -232,27 +271,27 @@ class Committer:
         Args:
             wait: block until all tasks are done.
         """
-        while self._work:
-            work = self._work[0]
-            if not (wait or self.has_failed or work.future.done()):
+        while self._tasks:
+            task = self._tasks[0]
+            if not (wait or self.has_failed or task.future.done()):
                 if not self._is_behind():
                     return
                 self._wait_for_one()
                 continue
-            result = work.future.result()
-            self._work.popleft()
+            result = task.future.result()
+            self._tasks.popleft()
             if isinstance(result, _PartlyRead):
                 yield from _report_part(result)
             elif isinstance(result, int):
-                assert work.run is not None
-                _count(work.run, result)
-            elif work.commit is not None and result is not None:
-                acknowledged = _acknowledge(work.commit, result)
+                assert task.run is not None
+                _count(task.run, result)
+            elif task.commit is not None and result is not None:
+                acknowledged = _acknowledge(task.commit, result)
                 reach(Failpoint.ACKNOWLEDGED)
                 yield acknowledged
-            elif work.event is not None:
+            elif task.event is not None:
                 reach(Failpoint.SHARED_ACKNOWLEDGED)
-                yield work.event
+                yield task.event
 
     def stop(self) -> None:
         """Start no more tasks; a task that is running continues."""
@@ -264,9 +303,9 @@ class Committer:
         """Wait for the threads to end; remove the segments that no sink took."""
         for thread in self._threads:
             thread.shutdown(wait=True, cancel_futures=True)
-        for work in self._work:
-            if work.segment is not None:
-                work.segment.path.unlink(missing_ok=True)
+        for task in self._tasks:
+            if task.segment is not None:
+                task.segment.path.unlink(missing_ok=True)
 
     def _submit(
         self,
@@ -302,8 +341,20 @@ class Committer:
         thread = self._thread_for(run)
         future = self._threads[thread].submit(guard)
         self._queues[thread].append(future)
-        self._newest[run] = _Work(future, run, thread, segment, group, commit)
-        self._work.append(self._newest[run])
+        self._newest[run] = _Task(future, run, thread, segment, group, commit)
+        self._tasks.append(self._newest[run])
+
+    def _write(self, run: StreamRun, segment: Segment) -> None:
+        try:
+            run.opened_sink.write(segment)
+            self.work.add(segment.records)
+            reach(Failpoint.SEGMENT_WRITTEN)
+        finally:
+            segment.path.unlink(missing_ok=True)
+
+    def _commit(self, run: StreamRun, checkpoint: Checkpoint) -> Committed:
+        with self.work.count_commit():
+            return run.opened_sink.commit(checkpoint)
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
@@ -328,26 +379,18 @@ class Committer:
         return len(queue)
 
     def _is_behind(self) -> bool:
-        undone = [work for work in self._work if not work.future.done()]
-        segments = Counter(work.run for work in undone if work.has_data)
+        undone = [task for task in self._tasks if not task.future.done()]
+        segments = Counter(task.run for task in undone if task.has_data)
         return (
             max(segments.values(), default=0) > MAX_WAITING
             or segments.total() > MAX_WAITING * len(self._threads)
             or len(undone) - segments.total() > self._max_commits
-            or len(self._work) - len(undone) > MAX_UNREPORTED
+            or len(self._tasks) - len(undone) > MAX_UNREPORTED
         )
 
     def _wait_for_one(self) -> None:
         """Wait until a task is done."""
-        wait((work.future for work in self._work if not work.future.done()), None, FIRST_COMPLETED)
-
-
-def _write(run: StreamRun, segment: Segment) -> None:
-    try:
-        run.opened_sink.write(segment)
-        reach(Failpoint.SEGMENT_WRITTEN)
-    finally:
-        segment.path.unlink(missing_ok=True)
+        wait((task.future for task in self._tasks if not task.future.done()), None, FIRST_COMPLETED)
 
 
 def _report_part(part: _PartlyRead) -> Iterator[SessionEvent]:

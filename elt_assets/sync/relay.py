@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -44,6 +44,7 @@ from elt_assets.protocol.airbyte.messages import (
 from elt_assets.protocol.airbyte.recovery.texts import as_read, repair
 from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.bad_texts import replace_bad_texts
+from elt_assets.sync.committer import Work
 from elt_assets.sync.destination_names import DestinationNames
 from elt_assets.sync.events import (
     Acknowledged,
@@ -106,6 +107,7 @@ class Relay:
 
     Args:
         sinks: writers of the streams' states; they get no records.
+        send: runs the destination.
         rules: what is particular to the streams of the source.
         names: the names of the streams at the destination.
     """
@@ -114,9 +116,11 @@ class Relay:
         self,
         catalog: ConfiguredCatalog,
         sinks: Mapping[StreamId, Sink],
+        send: Send,
         rules: StreamRules | None = None,
         names: DestinationNames | None = None,
     ):
+        self._send = send
         self._rules = rules or StreamRules()
         self._names = names or DestinationNames({})
         self._streams = {
@@ -133,6 +137,7 @@ class Relay:
         self._counts_at_shared_state: dict[StreamId, tuple[int, int]] = {}
         """The records received and the records filtered of each stream before the last shared state."""
         self._events: SimpleQueue[SessionEvent] = SimpleQueue()
+        self.work = Work()  # its sinks write no records
 
     def progress(self, stream: StreamId) -> StreamProgress:
         return self._runs[stream].progress
@@ -142,7 +147,7 @@ class Relay:
         progress = self._runs[stream].progress
         return progress.records_read, progress.bytes_read
 
-    def run(self, messages: Iterable[Received], send: Send) -> Iterator[SessionEvent]:
+    def run(self, messages: Iterable[Received]) -> Generator[SessionEvent, None, None]:
         """Run the sync to its end and yield its events.
 
         Events of the source are yielded when the destination sends a message, and at the end.
@@ -151,7 +156,7 @@ class Relay:
             EltError: the source or the destination failed, or ended without completing a stream.
         """
         try:
-            for message in send(self._lines(messages)):
+            for message in self._send(self._lines(messages)):
                 answer = self._names.from_destination(message)
                 yield from self._take_events()
                 if answer.state is not None:

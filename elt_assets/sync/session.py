@@ -14,7 +14,7 @@ after them was committed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,6 +120,7 @@ class Session:
             self._add(stream, sinks[stream.id]).has_own_state = stream.id in self._rules.own_states
         self._committer = Committer(len(catalog.streams))
         self._shared = SharedState(self._committer)
+        self.work = self._committer.work
 
     def progress(self, stream: StreamId) -> StreamProgress:
         return self._streams[stream].progress
@@ -134,7 +135,7 @@ class Session:
         open_rows, open_bytes = (0, 0) if writer is None else (writer.received, writer.size)
         return progress.records_read + open_rows, progress.bytes_read + open_bytes
 
-    def run(self, messages: Iterable[Received]) -> Iterator[SessionEvent]:
+    def run(self, messages: Iterable[Received]) -> Generator[SessionEvent, None, None]:
         """Run the sync to its end and yield its events as they happen.
 
         If the source fails, the records before its last state are still committed and acknowledged; then

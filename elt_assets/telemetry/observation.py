@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from elt_assets.errors import EltError
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
-from elt_assets.sync.events import Acknowledged, Logged, Measured, SessionEvent, StreamProgress
+from elt_assets.sync.events import Acknowledged, Measured, SessionEvent, StreamProgress
 from elt_assets.telemetry.delivery import Delivery
 from elt_assets.telemetry.receivers import create_receivers
-from elt_assets.telemetry.report import Outcome, SourceMeasure, StreamReport
+from elt_assets.telemetry.report import Outcome, Receiver, SourceMeasure, StreamReport
 
 
 @dataclass(frozen=True)
@@ -32,80 +31,64 @@ class Subject:
 
 
 class Observation:
-    """Reports of the streams of one sync. Without a receiver it does nothing.
+    """Observer of a read that reports its streams. Without a subject or a receiver it does nothing.
 
     Args:
         progress: returns the figures of a stream's read.
     """
 
-    def __init__(self, subject: Subject, progress: Callable[[StreamId], StreamProgress]):
+    def __init__(self, subject: Subject | None, progress: Callable[[StreamId], StreamProgress]):
         self._subject = subject
         self._progress = progress
-        self._receivers, self._warnings = create_receivers()
+        self._receivers, self.warnings = ([], []) if subject is None else create_receivers()
+        """The receivers, and why others that are configured cannot be used."""
         self._delivery = Delivery() if self._receivers else None
         self._reports: dict[StreamId, StreamReport] = {}
 
+    @property
+    def error(self) -> str | None:
+        """The text of the first error of the delivery; None if there was none."""
+        return None if self._delivery is None else self._delivery.error
+
     def open(self, stream: ConfiguredStream) -> None:
         """Report that the sync of a stream has started, unless that was reported."""
-        if self._delivery is None or stream.id in self._reports:
+        subject = self._subject
+        if subject is None or not self._receivers or stream.id in self._reports:
             return
-        report = StreamReport(
-            self._subject.connection,
-            self._subject.run_id,
+        self._reports[stream.id] = report = StreamReport(
+            subject.connection,
+            subject.run_id,
             stream.id,
-            self._subject.location(stream),
+            subject.location(stream),
             _fields(stream.stream.json_schema),
         )
-        self._reports[stream.id] = report
-        for receiver in self._receivers:
-            self._delivery.add(partial(receiver.start, report))
+        self._deliver(lambda receiver: receiver.start(report))
 
-    def watch(
-        self, events: Generator[SessionEvent, None, None]
-    ) -> Generator[SessionEvent, None, None]:
-        """Yield the events of the sync, and report the outcome of its streams."""
-        yield from (Logged("WARN", warning) for warning in self._warnings)
-        try:
-            with contextlib.closing(events):
-                for event in events:
-                    if isinstance(event, Acknowledged):
-                        self._count(event)
-                    elif isinstance(event, Measured):
-                        self._measure(event)
-                    yield event
-        except Exception as error:
-            self._finish_all("FAIL", _message_of(error))
-            raise
-        except BaseException:  # it was closed or interrupted
-            self._finish_all("ABORT", None)
-            raise
-        self._finish_all("COMPLETE", None)
-        if self._delivery is not None and self._delivery.error is not None:
-            yield Logged(
-                "WARN", f"the lineage or metrics could not be delivered: {self._delivery.error}"
-            )
+    def observe(self, event: SessionEvent) -> None:
+        """Count a commit, or report a number of the source."""
+        if isinstance(event, Measured) and self._subject is not None:
+            measure = SourceMeasure(self._subject.connection, event.name, event.value)
+            self._deliver(lambda receiver: receiver.measure(measure))
+        elif isinstance(event, Acknowledged) and event.stream in self._reports:
+            report = self._reports[event.stream]
+            report.committed += event.commit.records
+            report.rejected += event.commit.rejected
+            report.changed += event.commit.changed
+            if event.final:
+                self._finish(report, "COMPLETE", None)
 
-    def _measure(self, event: Measured) -> None:
-        if self._delivery is None:
-            return
-        measure = SourceMeasure(self._subject.connection, event.name, event.value)
-        for receiver in self._receivers:
-            self._delivery.add(partial(receiver.measure, measure))
+    def finish(self, outcome: Outcome, error: Exception | None) -> None:
+        """Report the outcome of the streams that have none, and wait until all reports are delivered.
 
-    def _count(self, event: Acknowledged) -> None:
-        report = self._reports.get(event.stream)
-        if report is None:
-            return
-        report.committed += event.commit.records
-        report.rejected += event.commit.rejected
-        report.changed += event.commit.changed
-        if event.final:
-            self._finish(report, "COMPLETE", None)
-
-    def _finish_all(self, outcome: Outcome, error: str | None) -> None:
+        Only the message of an error of this project is reported: secrets are masked there. Of any other one,
+        it is the class.
+        """
+        text = None if error is None else type(error).__name__
+        if isinstance(error, EltError):
+            text = error.message
         for report in self._reports.values():
             if report.outcome is None:
-                self._finish(report, outcome, error)
+                self._finish(report, outcome, text)
         if self._delivery is not None:
             self._delivery.close()
 
@@ -113,14 +96,12 @@ class Observation:
         progress = self._progress(report.stream)
         report.read, report.bytes = progress.records_read, progress.bytes_read
         report.outcome, report.error = outcome, error
-        assert self._delivery is not None
+        self._deliver(lambda receiver: receiver.finish(report))
+
+    def _deliver(self, call: Callable[[Receiver], object]) -> None:
         for receiver in self._receivers:
-            self._delivery.add(partial(receiver.finish, report))
-
-
-def _message_of(error: Exception) -> str:
-    """Return the message of an error of this project, in which secrets are masked; else only its class."""
-    return error.message if isinstance(error, EltError) else type(error).__name__
+            assert self._delivery is not None
+            self._delivery.add(partial(call, receiver))
 
 
 def _fields(schema: Any) -> list[tuple[str, str]]:

@@ -208,12 +208,13 @@ import sys, time
 from types import SimpleNamespace as Some
 from elt_assets.cli.live import LiveProgress
 from elt_assets.pipeline.progress import Phase, Progress
-read = Some(id="users", partition=None)
-plan = Some(streams=[read], connection=Some(name="shop"))
 steps = [Progress(Phase.READING, read=250, estimate=1000), Progress(Phase.WRITING, read=1000, estimate=1000)]
+def current_progress():
+    return steps[0] if len(steps) == 1 else steps.pop(0)
+read = Some(streams={"users": None}, partition=None, current_progress=current_progress)
 with LiveProgress(is_enabled=True) as live:
     assert live.is_shown
-    with live.watch(plan, lambda: steps[0] if len(steps) == 1 else steps.pop(0)):
+    with live.watch(read):
         live.line("warning: slow")
         print("noise", file=sys.stderr, flush=True)
         time.sleep(1.2)

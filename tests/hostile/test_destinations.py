@@ -32,11 +32,12 @@ def test_an_attack_acknowledges_nothing_that_was_not_sent(
     monkeypatch.setenv("CANARY", "another-secret-value")
     attack, streams = ATTACKS[name], catalog(["a"])
     destination = hostile_source(tmp_path, ECHO + attack.script, heartbeat=attack.heartbeat)
-    relay = Relay(streams, {StreamId("a"): MemorySink()})
+    sinks = {StreamId("a"): MemorySink()}
+    relay = Relay(streams, sinks, lambda lines: destination.write(streams, lines))
     sent = [record(1), state({"n": 1}), record(2), state({"n": 2}), status("COMPLETE")]
     error, events = "", list[SessionEvent]()
     try:
-        events += relay.run(iter(sent), lambda lines: destination.write(streams, lines))
+        events += relay.run(iter(sent))
     except EltError as failure:
         error = str(failure)
     states = [event.state for event in events if isinstance(event, Acknowledged)]

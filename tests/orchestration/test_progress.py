@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from elt_assets.pipeline.progress import LONGEST, Phase, Progress, Reporter, Work, report_phases
+from elt_assets.pipeline.progress import LONGEST, Phase, Progress, Reporter, report_phases
+from elt_assets.sync.committer import Work
 
 READING = Progress(Phase.READING, read=1000, size=2_000_000, committed=400, estimate=2000)
 

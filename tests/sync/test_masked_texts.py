@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.pipeline.masked_texts import mask_error, mask_texts
+from elt_assets.pipeline.masked_texts import mask_error
+from elt_assets.pipeline.read import Read, run_read
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
 from elt_assets.protocol.masking import Masker
-from elt_assets.sync.events import Logged, SessionEvent
+from elt_assets.storage.staging import IN_PLACE
+from elt_assets.sync.events import Logged
 
 SECRET = "s3cr3t-p4ssw0rd"
 MASKER = Masker([SECRET])
@@ -44,6 +47,20 @@ def make_error(kind: str, text: str) -> Exception:
         "syntax": SyntaxError("bad", (text, 1, 1, text)),
     }
     return made[kind]
+
+
+class Leaking(Read):
+    """A read that says what it is given before anything is read."""
+
+    def __init__(self, events: Iterator[Logged]):
+        super().__init__(ConfiguredCatalog(streams=[]), IN_PLACE)
+        self._events = events
+
+    def notices(self) -> Iterator[Logged]:
+        return self._events
+
+    def mask(self, text: str) -> str:
+        return MASKER(text)
 
 
 KINDS = ["config", "transient", "unknown", "value", "key", "system", "full", "decode", "syntax"]
@@ -94,11 +111,11 @@ def test_a_fault_of_the_machine_stays_one() -> None:
 
 @pytest.mark.parametrize("error", [Unknown(SECRET), SystemFailure(SECRET, detail=SECRET)])
 def test_events_and_the_error_of_a_read_are_masked(error: Exception) -> None:
-    def read() -> Generator[SessionEvent, None, None]:
+    def read() -> Iterator[Logged]:
         yield Logged("INFO", f"the password is {SECRET}")
         raise error
 
-    events = mask_texts(read(), MASKER)
+    events = run_read(Leaking(read()))
     assert next(events) == Logged("INFO", "the password is ****")
     with pytest.raises(Exception, match=r"\*\*\*\*") as failure:
         next(events)
@@ -109,7 +126,7 @@ def test_events_and_the_error_of_a_read_are_masked(error: Exception) -> None:
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, dg.DagsterExecutionInterruptedError])
 def test_what_an_interruption_has_interrupted_is_masked(kind: type[BaseException]) -> None:
-    def read() -> Generator[SessionEvent, None, None]:
+    def read() -> Iterator[Logged]:
         yield Logged("INFO", "begin")
         try:
             int(SECRET)
@@ -117,5 +134,5 @@ def test_what_an_interruption_has_interrupted_is_masked(kind: type[BaseException
             raise kind from None
 
     with pytest.raises(kind) as failure:
-        list(mask_texts(read(), MASKER))
+        list(run_read(Leaking(read())))
     assert SECRET not in "".join(list_texts(failure.value))

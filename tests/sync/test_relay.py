@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
 from elt_assets.protocol.airbyte.codec import decode
 from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, STARTED, Message, StateStats
 from elt_assets.protocol.airbyte.recovery.texts import as_read
@@ -87,16 +87,23 @@ def record(number: int, stream: str = "a", **more: Any) -> Message:
 
 
 class Sync:
-    def __init__(self, streams: Sequence[str] = ("a",), **rules: Any):
+    def __init__(
+        self,
+        streams: Sequence[str] = ("a",),
+        configured: ConfiguredCatalog | None = None,
+        **rules: Any,
+    ):
         self.sinks = {name: States() for name in streams}
-        sinks = {StreamId(name): sink for name, sink in self.sinks.items()}
-        self.relay = Relay(catalog(list(streams)), sinks, StreamRules(**rules))
+        self.catalog = configured or catalog(list(streams))
+        self.rules = StreamRules(**rules)
         self.events: list[SessionEvent] = []
         self.failure: EltError | None = None
 
     def run(self, messages: Iterable[Any], destination: Destination | None = None) -> Sync:
+        sinks = {stream.id: self.sinks[stream.id.name] for stream in self.catalog.streams}
+        relay = Relay(self.catalog, sinks, destination or Destination(), self.rules)
         try:
-            self.events.extend(self.relay.run(messages, destination or Destination()))
+            self.events.extend(relay.run(messages))
         except EltError as failure:
             self.failure = failure
         return self
@@ -180,9 +187,8 @@ def test_a_bad_text_in_a_key_goes_on_as_received(
             received.extend(line for line in lines if b'"RECORD"' in line)
             yield from ()
 
-    sync, streams = Sync(), catalog()
-    streams.streams[0].primary_key = [["id"]]
-    sync.relay = Relay(streams, {StreamId("a"): sync.sinks["a"]})
+    sync = Sync()
+    sync.catalog.streams[0].primary_key = [["id"]]
     line = (
         b'{"type":"RECORD","record":{"stream":"a","data":%b,"emitted_at":1,'
         b'"meta":{"changes":[{"field":"x"}],"more":1}}}'
@@ -247,8 +253,7 @@ def test_a_failed_stream_is_never_reported_complete() -> None:
 
 
 def test_a_destination_gets_the_namespace_of_the_catalog() -> None:
-    sync = Sync()
-    sync.relay = Relay(namespaced(("a", "n")), {StreamId("a", "n"): sync.sinks["a"]})
+    sync = Sync(configured=namespaced(("a", "n")))
     destination = Destination()
     sync.run([record(0), state(1), status(COMPLETE)], destination)
     first, stored, ended = destination.lines

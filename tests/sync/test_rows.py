@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -89,10 +89,19 @@ class Relayed:
         self.destination = Destination()
         rules = {"filters": {A: EVEN}, **rules}
         names_there = DestinationNames(by_stream)
-        self.relay = Relay(catalog(streams), self.sinks, StreamRules(**rules), names_there)
+        self.relay = Relay(
+            catalog(streams),
+            self.sinks,
+            self.send,
+            StreamRules(**rules),
+            names_there,
+        )
+
+    def send(self, lines: Iterable[bytes]) -> Iterator[Message]:
+        return self.destination(lines)
 
     def run(self, *messages: Any) -> list[Acknowledged]:
-        events = list(self.relay.run(messages, self.destination))
+        events = list(self.relay.run(messages))
         return [event for event in events if isinstance(event, Acknowledged)]
 
 

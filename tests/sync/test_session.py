@@ -352,7 +352,7 @@ def test_segment_files_are_removed_when_the_iterator_is_closed(
     events = session.run([record(0), log, record(1)])
     assert next(events) == Logged("INFO", "x")
     assert list(tmp_path.rglob("*.jsonl")) != []
-    events.close()  # type: ignore[attr-defined]
+    events.close()
     assert list(tmp_path.rglob("*.jsonl")) == []
 
 

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
@@ -25,8 +26,9 @@ from elt_assets.orchestration.renaming import refuse_lost_table
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.source_partitions import PartitionContexts, find_contexts
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.connection_read import ConnectionRead, RunResources
 from elt_assets.pipeline.connectors import connect
-from elt_assets.pipeline.read_plan import ReadPlan, plan_read, plan_shared_read
+from elt_assets.pipeline.read_plan import plan_read, plan_shared_read
 from elt_assets.pipeline.stream_plan import StreamPlan, SyncRequest, plan_stream
 from elt_assets.runner.connector_log import LogFunction
 from elt_assets.storage.directories import make_private_lake
@@ -39,8 +41,15 @@ class ReadPlanner:
     reported to Dagster.
     """
 
-    def __init__(self, lake: LakeResource, config: SyncConfig, context: dg.AssetExecutionContext):
+    def __init__(
+        self,
+        lake: LakeResource,
+        spark: SparkProvider,
+        config: SyncConfig,
+        context: dg.AssetExecutionContext,
+    ):
         self._lake = lake
+        self._spark = spark
         self._config = config
         self._context = context
 
@@ -70,8 +79,8 @@ class ReadPlanner:
         on_log: LogFunction,
         partition: str | None = None,
         contexts: PartitionContexts | None = None,
-    ) -> ReadPlan:
-        """Return the plan to read streams from the current states of their tables.
+    ) -> ConnectionRead:
+        """Return the read of streams from the current states of their tables.
 
         Streams that are read together start from the newest state that all their tables have had, from one
         state each, or from the beginning.
@@ -88,13 +97,13 @@ class ReadPlanner:
         """
         self._lake.check_writable()
         of_source = None if contexts is None or partition is None else contexts.get(partition)
-        reads = [self._plan_stream(asset, partition, of_source) for asset in assets]
-        staging, log = self._lake.sync_staging, self._context.log
+        plans = [self._plan_stream(asset, partition, of_source) for asset in assets]
+        run_id, staging = self._context.run.run_id, self._lake.sync_staging
+        resources = RunResources(run_id, self._spark, staging, on_log)
         if assets[0].connection.read_together:
-            state = self._config.state
-            return plan_shared_read(reads, staging, state, on_log=on_log, warn=log.warning)
+            return plan_shared_read(plans, resources, self._config.state)
         source_config = _source_config(assets[0], self._config, partition)
-        return plan_read(reads[0], staging, source_config, on_log=on_log)
+        return plan_read(plans[0], resources, source_config)
 
     def _plan_stream(
         self, asset: StreamAsset, partition: str | None, of_source: Raw | None

@@ -69,12 +69,12 @@ class StreamResult:
 
     def add(self, complete: CompleteStream) -> None:
         """Add and report the result of a read. The plan of the read is not stored."""
-        read = complete.read
+        plan = complete.plan
         if not self.reads:
-            self.version_before = read.version_before
-        self.tables = read.tables
-        self.reads.append(CommittedRead(read.partition, complete.metadata))
-        self.reporter.report(self.reads[-1], read.tables)
+            self.version_before = plan.version_before
+        self.tables = plan.tables
+        self.reads.append(CommittedRead(plan.partition, complete.metadata))
+        self.reporter.report(self.reads[-1], plan.tables)
 
     def output(self) -> dg.MaterializeResult[None]:
         """Return the output of the stream. Dagster creates the event of a whole stream that is read alone."""
@@ -107,7 +107,8 @@ class SyncStep:
         self._lake: LakeResource = context.resources.elt_lake
         self._io_manager: SparkIOManager = context.resources.elt_io_manager
         self._config = SyncConfig(**context.op_execution_context.op_config)
-        self._planner = ReadPlanner(self._lake, self._config, context)
+        spark = spark_provider(self._io_manager.spark)
+        self._planner = ReadPlanner(self._lake, spark, self._config, context)
         self._results: dict[dg.AssetKey, StreamResult] = {}
 
     def execute(self) -> Iterator[StepEvent]:
@@ -173,11 +174,11 @@ class SyncStep:
         """Read streams without partitions in one process."""
         by_id = {asset.stream.id: asset for asset in assets}
         with connector_lines(self._context.log) as on_log:
-            plan = self._planner.plan(assets, on_log)
-            streams = self._io_manager.land(self._context, plan)
+            read = self._planner.plan(assets, on_log)
+            streams = self._io_manager.land(self._context, read)
             # A stream that is read alone is complete only if its source ends without an error.
-            for complete in streams if plan.shares_state else list(streams):
-                asset = by_id[complete.read.id]
+            for complete in streams if read.rules.shares_state else list(streams):
+                asset = by_id[complete.plan.id]
                 reporter = ReadReporter(asset, self._source, self._context)
                 self._results[asset.key] = StreamResult(asset, reporter)
                 self._results[asset.key].add(complete)
@@ -234,8 +235,8 @@ class SyncStep:
                     result.skip(read)
                     return None
                 with connector_lines(self._context.log) as on_log:
-                    plan = self._planner.plan([result.asset], on_log, partition, contexts)
-                    streams = list(self._io_manager.land(self._context, plan))
+                    planned = self._planner.plan([result.asset], on_log, partition, contexts)
+                    streams = list(self._io_manager.land(self._context, planned))
         except EltError as error:
             return error
         for complete in streams:  # reached only if the whole read succeeded

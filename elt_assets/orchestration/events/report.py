@@ -37,30 +37,17 @@ from elt_assets.orchestration.events.metadata import (
 )
 from elt_assets.orchestration.events.summary import POLICY, summary_metadata
 from elt_assets.orchestration.events.table_events import TableEvents
+from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.pipeline.figure_texts import describe_losses, describe_undeclared
-from elt_assets.pipeline.progress import Progress, report_phases
-from elt_assets.pipeline.read_plan import ReadPlan
-from elt_assets.pipeline.read_run import ReadRun
+from elt_assets.pipeline.progress import report_phases
+from elt_assets.pipeline.read import run_read
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.runner.connector_log import LogFunction
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, Measured, SessionEvent
 
-Watch: TypeAlias = Callable[
-    [ReadPlan, Callable[[], Progress]], contextlib.AbstractContextManager[object]
-]
-"""Factory of a context manager that is active while a read runs.
-
-Its arguments are the plan, and a function that returns the progress and may be called from any thread.
-"""
-
-
-def _ignore_read(
-    _plan: ReadPlan, _progress: Callable[[], Progress]
-) -> contextlib.nullcontext[None]:
-    return contextlib.nullcontext()
-
-
-WATCH: ContextVar[Watch] = ContextVar("watch", default=_ignore_read)
+Watch: TypeAlias = Callable[[ConnectionRead], contextlib.AbstractContextManager[object]]
+"""Factory of a context manager that is active while a read runs."""
+WATCH: ContextVar[Watch] = ContextVar("watch", default=contextlib.nullcontext)
 """Observer of the reads in this thread, for example the progress display of the command line."""
 
 
@@ -68,7 +55,7 @@ WATCH: ContextVar[Watch] = ContextVar("watch", default=_ignore_read)
 class CompleteStream:
     """A fully committed stream, and the metadata of its event."""
 
-    read: StreamPlan
+    plan: StreamPlan
     metadata: Mapping[str, Any]
 
 
@@ -83,39 +70,39 @@ class ReportedRead:
         context: the context of the step that the read belongs to.
     """
 
-    def __init__(self, spark: SparkProvider, context: dg.AssetExecutionContext, plan: ReadPlan):
+    def __init__(
+        self, spark: SparkProvider, context: dg.AssetExecutionContext, read: ConnectionRead
+    ):
         self._spark = spark
         self._log = context.log
         self._log_event = context.log_event
         self._instance = context.instance
-        self._plan = plan
+        self._read = read
         self._measures: dict[str, float] = {}
-        self._reads = {read.id: read for read in plan.streams}
-        self._run = ReadRun(plan, spark, context.run.run_id, self._warn_of_schema)
 
     def report_streams(self) -> Iterator[CompleteStream]:
         """Read to the end; yield each stream when it is complete.
 
         Raises:
-            EltError: see `ReadRun.read`; some streams may be complete before the error.
+            EltError: see `run_read`; some streams may be complete before the error.
         """
         with (
-            report_phases(self._run.current_progress, self._log_progress),
-            WATCH.get()(self._plan, self._run.current_progress),
+            report_phases(self._read.current_progress, self._log_progress),
+            WATCH.get()(self._read),
             connector_lines(self._log) as log_line,
-            contextlib.closing(self._run.read()) as events,
+            contextlib.closing(run_read(self._read)) as events,
         ):
             for event in events:
                 self._report(event, log_line)
                 if isinstance(event, Acknowledged) and event.final:
                     reach(Failpoint.STREAM_COMPLETE)
-                    yield self._complete(self._reads[event.stream])
+                    yield self._complete(self._read.streams[event.stream])
 
     def _report(self, event: SessionEvent, log_line: LogFunction) -> None:
         if isinstance(event, Logged):
             log_line(event.level, event.message)
         elif isinstance(event, Estimated):
-            prefix = "" if event.stream is None else self._prefix(self._reads[event.stream])
+            prefix = "" if event.stream is None else self._read.prefix(event.stream)
             log_line("INFO", f"{prefix}{event.text}")
         elif isinstance(event, Measured):
             self._measures[event.name] = event.value
@@ -124,53 +111,51 @@ class ReportedRead:
             ):  # the names are the source's; events have the first ones
                 del self._measures[max(self._measures)]
         elif isinstance(event, Acknowledged) and not event.final:
-            self._observe(self._reads[event.stream], event)
+            self._observe(self._read.streams[event.stream], event)
 
-    def _observe(self, read: StreamPlan, event: Acknowledged) -> None:
+    def _observe(self, plan: StreamPlan, event: Acknowledged) -> None:
         commit = event.commit
         acknowledged = CommitMetadata(commit.sequence, commit.generation, commit.state)
-        table = read.tables.main
-        metadata = {**commit_metadata(table, acknowledged, commit.version), **self._figures(read)}
-        key = dg.AssetKey(list(read.asset.levels))
-        self._log_event(dg.AssetObservation(key, metadata=metadata, partition=read.partition))
+        table = plan.tables.main
+        metadata = {**commit_metadata(table, acknowledged, commit.version), **self._figures(plan)}
+        key = dg.AssetKey(list(plan.asset.levels))
+        self._log_event(dg.AssetObservation(key, metadata=metadata, partition=plan.partition))
         reach(Failpoint.STATE_OBSERVED)
 
-    def _complete(self, read: StreamPlan) -> CompleteStream:
-        is_in_lake = self._plan.destination is None
+    def _complete(self, plan: StreamPlan) -> CompleteStream:
+        read, table = self._read, plan.tables.main
         metadata = {
-            **commit_metadata(read.tables.main),
-            **self._figures(read),
-            **(self._table_metadata(read) if is_in_lake else {}),
-            **source_metadata(self._run.progress(read.id)),
-            **schema_metadata(self._run.schema_changes(read.id)),
+            **commit_metadata(table),
+            **self._figures(plan),
+            **(self._table_metadata(plan) if read.stores_rows else {}),
+            **source_metadata(read.progress(plan.id)),
+            **schema_metadata(read.schema_changes(plan.id)),
             **measures_metadata(self._measures),
         }
-        self._log_end(read)
-        key = dg.AssetKey(list(read.asset.levels))
-        events = TableEvents(self._instance, key, read.tables.main, read.partition)
+        self._log_end(plan)
+        key = dg.AssetKey(list(plan.asset.levels))
+        events = TableEvents(self._instance, key, table, plan.partition)
         summary = summary_metadata(events, metadata)
-        return CompleteStream(read, {**summary, **metadata})
+        return CompleteStream(plan, {**summary, **metadata})
 
-    def _figures(self, read: StreamPlan) -> dict[str, Any]:
-        policy = {POLICY: read.stream.destination_sync_mode}
-        return {**figures_metadata(self._run.figures[read.id]), **policy}
+    def _figures(self, plan: StreamPlan) -> dict[str, Any]:
+        policy = {POLICY: plan.stream.destination_sync_mode}
+        return {**figures_metadata(self._read.figures(plan.id)), **policy}
 
-    def _table_metadata(self, read: StreamPlan) -> Mapping[str, Any]:
-        table, partition = read.tables.main, read.partition
+    def _table_metadata(self, plan: StreamPlan) -> Mapping[str, Any]:
+        table, partition = plan.tables.main, plan.partition
         rows = None if partition is None else partition_files.count(self._spark, table, partition)
-        landed = read.asset.make_stored_stream()
-        values = table_metadata(table, read.asset.name_of(table), landed, partition_rows=rows)
-        return {**values, **dead_letter_metadata(read.tables)}
+        landed = plan.asset.make_stored_stream()
+        values = table_metadata(table, plan.asset.name_of(table), landed, partition_rows=rows)
+        return {**values, **dead_letter_metadata(plan.tables)}
 
     def _log_progress(self, text: str) -> None:
-        partition = self._plan.streams[0].partition
+        partition = self._read.partition
         self._log.info(text if partition is None else f"partition {partition}: {text}")
 
-    def _log_end(self, read: StreamPlan) -> None:
-        figures = self._run.figures[read.id]
-        text = (
-            f"{self._prefix(read)}done in {figures.seconds:,.0f} s: {figures.read:,} records read"
-        )
+    def _log_end(self, plan: StreamPlan) -> None:
+        figures, prefix = self._read.figures(plan.id), self._read.prefix(plan.id)
+        text = f"{prefix}done in {figures.seconds:,.0f} s: {figures.read:,} records read"
         counts = {
             "filtered out": figures.filtered,
             "committed": figures.committed,
@@ -180,13 +165,7 @@ class ReportedRead:
         }
         self._log_progress(", ".join([text, *(f"{n:,} {name}" for name, n in counts.items() if n)]))
         for loss in describe_losses(figures):
-            self._log.warning(f"{self._prefix(read)}{loss}", extra=IN_RESULT)
+            self._log.warning(f"{prefix}{loss}", extra=IN_RESULT)
         if figures.undeclared:
-            undeclared = describe_undeclared(read.asset, figures.undeclared)
-            self._log.info(f"{self._prefix(read)}{undeclared}", extra=IN_RESULT)
-
-    def _warn_of_schema(self, read: StreamPlan, change: str) -> None:
-        self._log.warning(f"{self._prefix(read)}the schema has changed: {change}")
-
-    def _prefix(self, read: StreamPlan) -> str:
-        return f"{read.id}: " if len(self._reads) > 1 else ""
+            undeclared = describe_undeclared(plan.asset, figures.undeclared)
+            self._log.info(f"{prefix}{undeclared}", extra=IN_RESULT)

@@ -1,0 +1,277 @@
+"""One read of a connection's source: its streams, their starting states and their tables.
+
+Planning has no effects: no process is started and no table is written before the read is run
+(`pipeline.read`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
+
+from msgspec import Raw
+
+from elt_assets.connection import describe_broken_fields, describe_unused_settings
+from elt_assets.lake.spark.parsing.slices import SliceSource
+from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.write.documents import DocumentTransfer
+from elt_assets.lake.write.stored_stream import next_sync_id
+from elt_assets.lake.write.writer import TableWriter
+from elt_assets.pipeline.connectors import package_to_install
+from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import Phase, Progress
+from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
+from elt_assets.pipeline.stream_plan import StreamPlan
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.airbyte.messages import SLICES, State
+from elt_assets.runner.config.secrets import list_unknown_fields
+from elt_assets.runner.connector import Connector
+from elt_assets.runner.connector_log import LogFunction
+from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.storage.staged_files import StagedFiles
+from elt_assets.storage.staging import Staging
+from elt_assets.sync.committer import OpenSink
+from elt_assets.sync.documents import Documents
+from elt_assets.sync.events import Logged, Sink
+from elt_assets.sync.selection.fields import notices
+from elt_assets.sync.session import StreamChanges, Threshold
+from elt_assets.sync.streams import StreamRules
+from elt_assets.telemetry.observation import Subject
+
+
+@dataclass(frozen=True)
+class RunResources:
+    """What a run provides for its reads."""
+
+    run_id: str
+    """Stored in the commits."""
+    spark: SparkProvider
+    staging: Staging
+    log: LogFunction
+    """Receives the log lines of the connectors, except those of `read`, and warnings about the read; called
+    from any thread."""
+
+
+class ConnectionRead(Read):
+    """One process of a connector that reads streams of one connection into their tables.
+
+    Args:
+        plans: the streams.
+        states: starting states, given to the source.
+        shares_state: whether the streams may share a state.
+    """
+
+    stores_rows: ClassVar[bool] = True
+    """Whether the records go to the lake, and not to another destination."""
+
+    def __init__(
+        self,
+        plans: Sequence[StreamPlan],
+        states: Sequence[State],
+        connector: Connector,
+        resources: RunResources,
+        *,
+        shares_state: bool = False,
+    ):
+        self.connection = connection = plans[0].asset.connection
+        self.connector = connector
+        self.streams = {plan.id: plan for plan in plans}
+        self.partition = plans[0].partition
+        """The partition that is read; None if there is none."""
+        self._states = states
+        self._resources = resources
+        self._writers: dict[StreamId, TableWriter] = {}
+        self._kind = KINDS[connection.source.kind]
+        filters = {plan.id: plan.asset.record_filter() for plan in plans}
+        # Tasks apply no filter and take no documents, so streams with such are staged as records.
+        sliced = {
+            plan.id
+            for plan in plans
+            if self._program_module and filters[plan.id] is None and not plan.stream.has_documents
+        }
+        own = [state.stream.stream_descriptor.id for state in states if state.stream is not None]
+        super().__init__(
+            ConfiguredCatalog(streams=[_request(plan, slices=plan.id in sliced) for plan in plans]),
+            resources.staging,
+            Threshold(
+                connection.checkpoint.rows,
+                connection.checkpoint.megabytes << 20,
+                connection.checkpoint.seconds,
+            ),
+            StreamRules(
+                filters={stream: rule for stream, rule in filters.items() if rule is not None},
+                shares_state=shares_state,
+                # No other stream of the source is read, so a GLOBAL state belongs to this stream.
+                is_only_stream=len(connection.streams) == 1,
+                own_states=own if len(own) < len(states) else (),
+                sliced=sliced,
+            ),
+        )
+        self.subject = Subject(connection.name, self.location, resources.run_id)
+
+    @property
+    def connectors(self) -> Sequence[Connector]:
+        """Those that take part in the read."""
+        return [self.connector]
+
+    @property
+    def _program_module(self) -> str | None:
+        """The module of the source that tasks may import; None if they may not read it."""
+        source = self.connection.source
+        return self._kind.program_module(source.value) if source.slices else None
+
+    def location(self, stream: ConfiguredStream) -> str:
+        """Return the URI of the place where the records of a stream land."""
+        return self.streams[stream.id].tables.main.uri
+
+    def open_messages(self) -> Messages:
+        return self.connector.read(
+            self.catalog,
+            self._states,
+            withhold=any(stream.fields is not None for stream in self.connection.streams),
+            whole=not self.stores_rows,
+            runs=self.stores_rows,
+        )
+
+    def open_sink(self, stream: ConfiguredStream) -> ClosableSink:
+        """Return a writer for the present configuration of a stream."""
+        plan, resources = self.streams[stream.id], self._resources
+        spec = plan.write_spec(resources.run_id, stream)
+        if stream.id in self._writers:
+            # The rows of this writer come after those of the previous one.
+            spec = replace(spec, began=next_sync_id(plan.tables.metadata))
+        slices = partial(self._slice_source, stream)
+        writer = TableWriter(resources.spark, plan.tables, spec, self.staging, slices=slices)
+        self._writers[stream.id] = writer
+        self._warn_of_schema(stream.id, writer.schema_changes)
+        return writer
+
+    def notices(self) -> Iterator[Logged]:
+        for plan in self.streams.values():
+            yield from (Logged("WARN", notice) for notice in notices(plan.asset.fields))
+            unused = describe_unused_settings(plan.asset.settings, plan.stream.stream)
+            broken = describe_broken_fields(plan.stream.stream)
+            yield from (Logged("WARN", notice) for notice in (*unused, *broken))
+        for connector in self.connectors:
+            yield from (Logged(level, text) for level, text in connector.notices())
+        schema = self.connector.specification.connectionSpecification
+        unknown = list_unknown_fields(self.connection.source.config, schema)
+        yield from (Logged("WARN", warning) for warning in unknown)
+
+    def changes(self, open_sink: OpenSink) -> StreamChanges | None:
+        """Let taps change their streams: in the Airbyte Protocol a catalog during a read has no meaning."""
+        return (
+            StreamChanges(open_sink, self._change_schema) if self._kind.can_change_schema else None
+        )
+
+    def _change_schema(self, stream: ConfiguredStream) -> None:
+        """Let the writer of a stream continue with the schema that its source has sent."""
+        plan, writer = self.streams[stream.id], self._writers[stream.id]
+        before = writer.schema_changes
+        writer.change_schema(plan.write_spec(self._resources.run_id, stream).stream)
+        new = [change for change in writer.schema_changes if change not in before]
+        self._warn_of_schema(stream.id, new)
+
+    @contextlib.contextmanager
+    def transfer_documents(self) -> Iterator[Mapping[StreamId, Documents]]:
+        """Yield the places of the streams' documents; a source may send some that it is not asked for."""
+        plans = [plan for plan in self.streams.values() if plan.stream.stream.is_file_based]
+        if not plans:
+            yield {}
+            return
+        with (
+            self.connector.stage_documents(*self.connectors[1:]) as folder,
+            DocumentTransfer(StagedFiles(folder)) as transfer,
+        ):
+            yield {
+                plan.id: transfer.folder(plan.tables.main.storage.location)
+                if plan.stream.has_documents and self.stores_rows
+                else transfer.no_folder()
+                for plan in plans
+            }
+
+    def expect_rows(self) -> None:
+        self._resources.spark.warm_up()
+
+    def mask(self, text: str) -> str:
+        for connector in self.connectors:
+            text = connector.mask(text)
+        return text
+
+    def open_reader(
+        self, sinks: Mapping[StreamId, Sink], open_sink: OpenSink, opened: ExitStack
+    ) -> MessageReader:
+        if self.rules.sliced:
+            opened.enter_context(self.connector.stage_slices())
+        return super().open_reader(sinks, open_sink, opened)
+
+    def _slice_source(self, stream: ConfiguredStream) -> SliceSource:
+        """Return what tasks need to read slices of a stream."""
+        module, folder = self._program_module, self.connector.slice_files
+        assert module is not None and folder is not None
+        config = json.dumps(self.connector.config).encode()
+        return SliceSource(module, config, stream.to_json(), folder)
+
+    def schema_changes(self, stream: StreamId) -> Sequence[str]:
+        """Return descriptions of the differences between the stream's schema and its table's."""
+        writer = self._writers.get(stream)
+        return [] if writer is None else [self.mask(change) for change in writer.schema_changes]
+
+    def prefix(self, stream: StreamId) -> str:
+        """Return how a line of the log about a stream begins: with its name, if there are several."""
+        return f"{stream}: " if len(self.streams) > 1 else ""
+
+    def _warn_of_schema(self, stream: StreamId, changes: Sequence[str]) -> None:
+        for change in changes:
+            text = f"{self.prefix(stream)}the schema has changed: {self.mask(change)}"
+            self._resources.log("WARN", text)
+
+    def current_progress(self) -> Progress:
+        """Return the approximate progress of the read; callable from any thread."""
+        figures: dict[StreamId, SyncFigures] = {}
+        for stream in self.streams:
+            records, size = self.read_so_far(stream)
+            figures[stream] = replace(self.figures(stream), read=records, bytes=size)
+        estimates = [self.progress(stream).estimate for stream in self.streams]
+        expected = [estimate for estimate in estimates if estimate is not None]
+        read = sum(count.read for count in figures.values())
+        is_waiting = not read and not self.source_ended
+        package = package_to_install(self.connection) if is_waiting else None
+        return Progress(
+            Phase.INSTALLING if package else self._phase,
+            read=read,
+            size=sum(count.bytes for count in figures.values()),
+            records_written=0 if self.reader is None else self.reader.work.records_written,
+            committed=sum(count.committed for count in figures.values()),
+            estimate=sum(expected) if len(expected) == len(estimates) else None,
+            package=package,
+            figures=figures,
+        )
+
+    @property
+    def _phase(self) -> Phase:
+        """The phase, if no package is being installed."""
+        if self.reader is None or not self.source_ended:
+            return Phase.READING
+        if self._resources.spark.is_starting:
+            return Phase.STARTING_SPARK
+        return Phase.COMMITTING if self.reader.work.is_committing else Phase.WRITING
+
+
+def _request(plan: StreamPlan, *, slices: bool) -> ConfiguredStream:
+    """Return a stream as it is requested from the source.
+
+    Args:
+        slices: tasks may read it.
+    """
+    stream = plan.asset.make_requested_stream(plan.stream)
+    if slices:
+        stream = copy.copy(stream)
+        stream.extra = {**stream.extra, SLICES: Raw(b"true")}
+    return stream

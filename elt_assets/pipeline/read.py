@@ -1,0 +1,222 @@
+"""One read: messages of a source go to the sinks of its streams, and events come out. Every sync runs here.
+
+A `Read` says what is read, from where, and where it goes. There is one of a connection, one of
+`elt-destination` and one of `target-elt`; `run_read` runs each of them. What is made of its events is up to
+observers: `run_read` reports lineage and metrics and keeps the figures of the read; its caller writes the
+log, reports to Dagster or answers with states; displays of progress ask the read, from their own threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Protocol
+
+from elt_assets.machine_faults import translated
+from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.masked_texts import mask_error, mask_interruption
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.airbyte.messages import Message, Received
+from elt_assets.storage.staging import Staging
+from elt_assets.sync.committer import OpenSink, Work
+from elt_assets.sync.documents import Documents
+from elt_assets.sync.events import Acknowledged, Logged, SessionEvent, Sink, StreamProgress
+from elt_assets.sync.session import Session, StreamChanges, Threshold
+from elt_assets.sync.streams import StreamRules
+from elt_assets.telemetry.observation import Observation, Subject
+
+Messages = Generator[Received, None, None]
+
+
+class ClosableSink(Sink, Protocol):
+    """A sink that owns files until they are committed."""
+
+    def close(self) -> None:
+        """Remove what was written and not committed."""
+
+
+class MessageReader(Protocol):
+    """What reads the messages of a source to their end: a session, or the relay to another destination."""
+
+    work: Work
+
+    def run(self, messages: Messages) -> Generator[SessionEvent, None, None]:
+        """Run to the end and yield the events as they happen; see `Session.run`."""
+
+    def progress(self, stream: StreamId) -> StreamProgress:
+        """Return the figures of a stream so far."""
+
+    def read_so_far(self, stream: StreamId) -> tuple[int, int]:
+        """Return the records and bytes read so far, approximately; callable from any thread."""
+
+
+class Read:
+    """One read of streams. `run_read` runs it, once."""
+
+    catalog: ConfiguredCatalog
+    """The streams requested from the source."""
+    staging: Staging
+    """Where the records are staged."""
+    threshold: Threshold
+    """When a segment is closed."""
+    rules: StreamRules
+    """What is particular to the streams of the source."""
+    subject: Subject | None = None
+    """What lineage and metrics say that the read is about; None if nothing is reported."""
+
+    def __init__(
+        self,
+        catalog: ConfiguredCatalog,
+        staging: Staging,
+        threshold: Threshold | None = None,
+        rules: StreamRules | None = None,
+    ):
+        self.catalog = catalog
+        self.staging = staging
+        self.threshold = threshold or Threshold()
+        self.rules = rules or StreamRules()
+        self.started = time.monotonic()
+        self.messages: Messages | None = None
+        """Those of the source, from its start."""
+        self.reader: MessageReader | None = None
+        self.committed: dict[StreamId, SyncFigures] = {}
+        """The sums of the commits of each stream."""
+
+    def open_messages(self) -> Messages:
+        """Start the source and return its messages."""
+        raise NotImplementedError
+
+    def open_sink(self, stream: ConfiguredStream) -> ClosableSink:
+        """Open the sink of a stream. Also called from a sinks' thread if a stream can change."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise an error, before the sinks are opened, if the read cannot be run."""
+
+    def notices(self) -> Iterator[Logged]:
+        """Yield what is to be logged before anything is read."""
+        yield from ()
+
+    def changes(self, _open_sink: OpenSink) -> StreamChanges | None:
+        """Return how the streams may change while they are read; None if they cannot."""
+        return None
+
+    def transfer_documents(self) -> AbstractContextManager[Mapping[StreamId, Documents]]:
+        """Return a context, for the time of the read, with the places of the documents of the streams."""
+        return contextlib.nullcontext({})
+
+    def expect_rows(self) -> None:
+        """Prepare the sinks. Called once, when the first record for them arrives."""
+
+    def mask(self, text: str) -> str:
+        """Return a text that leaves the read, with its secrets masked."""
+        return text
+
+    def open_reader(
+        self, sinks: Mapping[StreamId, Sink], open_sink: OpenSink, opened: ExitStack
+    ) -> MessageReader:
+        """Return what reads the messages.
+
+        Args:
+            opened: closes at the end of the read what is opened here.
+        """
+        folder = opened.enter_context(self.staging.session())
+        rules = replace(self.rules, documents=opened.enter_context(self.transfer_documents()))
+        opened.enter_context(translated(f"while records were staged in {folder}"))
+        changes = self.changes(open_sink)
+        return Session(self.catalog, sinks, folder, self.threshold, rules, changes)
+
+    def progress(self, stream: StreamId) -> StreamProgress:
+        return StreamProgress() if self.reader is None else self.reader.progress(stream)
+
+    def read_so_far(self, stream: StreamId) -> tuple[int, int]:
+        """Return the records and bytes read so far, approximately; callable from any thread."""
+        return (0, 0) if self.reader is None else self.reader.read_so_far(stream)
+
+    def figures(self, stream: StreamId) -> SyncFigures:
+        """Return the figures of a stream so far."""
+        progress = self.progress(stream)
+        return replace(
+            self.committed.get(stream, SyncFigures()),
+            read=progress.records_read,
+            filtered=progress.records_filtered,
+            bytes=progress.bytes_read,
+            documents=progress.documents,
+            document_bytes=progress.document_bytes,
+            seconds=time.monotonic() - self.started,
+        )
+
+    @property
+    def source_ended(self) -> bool:
+        """Return whether the source has sent everything; callable from any thread."""
+        messages = self.messages
+        return messages is not None and inspect.getgeneratorstate(messages) == inspect.GEN_CLOSED
+
+
+def run_read(read: Read) -> Generator[SessionEvent, None, None]:
+    """Run a read to its end and yield its events as they happen, with its secrets masked.
+
+    When the iterator ends, for any reason, the source is ended and then the sinks are closed.
+
+    Raises:
+        EltError: as `Session.run` or `Relay.run`, the source and the sinks.
+        Exception: any other error, as `mask_error` returns it.
+    """
+    read.started = time.monotonic()
+    observation = Observation(read.subject, read.progress)
+    yield from (Logged("WARN", warning) for warning in observation.warnings)
+    failure: Exception | None = None
+    try:
+        with ExitStack() as opened:
+
+            def open_sink(stream: ConfiguredStream) -> Sink:
+                sink = read.open_sink(stream)
+                opened.callback(sink.close)
+                observation.open(stream)
+                return sink
+
+            read.check()
+            sinks = {stream.id: open_sink(stream) for stream in read.catalog.streams}
+            for notice in read.notices():
+                yield _mask_event(notice, read)
+            read.reader = read.open_reader(sinks, open_sink, opened)
+            read.messages = _announce_records(read.open_messages(), read.expect_rows)
+            opened.callback(read.messages.close)
+            with contextlib.closing(read.reader.run(read.messages)) as events:
+                for event in events:
+                    if isinstance(event, Acknowledged):
+                        read.committed.setdefault(event.stream, SyncFigures()).add(event.commit)
+                    observation.observe(event)
+                    yield _mask_event(event, read)
+    except Exception as error:  # noqa: BLE001 - it is raised below
+        failure = mask_error(error, read.mask)
+    except BaseException as interruption:  # the iterator was closed, or a signal arrived
+        mask_interruption(interruption, read.mask)
+        observation.finish("ABORT", None)
+        raise
+    observation.finish("COMPLETE" if failure is None else "FAIL", failure)
+    if failure is not None:
+        raise failure  # here, where the error with the secret does not become its context
+    if observation.error is not None:
+        text = f"the lineage or metrics could not be delivered: {observation.error}"
+        yield Logged("WARN", text)
+
+
+def _mask_event(event: SessionEvent, read: Read) -> SessionEvent:
+    return replace(event, message=read.mask(event.message)) if isinstance(event, Logged) else event
+
+
+def _announce_records(messages: Messages, expect_rows: Callable[[], object]) -> Messages:
+    """Yield the messages of a source; call `expect_rows` before the first record."""
+    with contextlib.closing(messages):
+        for message in messages:
+            if not isinstance(message, Message) or message.slice is not None:
+                expect_rows()
+                yield message
+                break
+            yield message
+        yield from messages
