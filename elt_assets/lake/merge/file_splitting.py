@@ -174,6 +174,7 @@ def split(
     if not files or not batch.files:
         return Split()
     candidates = _candidates(table, files, batch.files, key)
+    # Each task holds all keys of the batch in memory.
     too_many = batch.records > MAX_KEYS or batch.size > MAX_BATCH_BYTES
     if too_many or any(is_nested(schema, part) for part in key):
         return _split_by_join(spark, table, candidates, batch, key, schema, kind)
@@ -216,6 +217,7 @@ def _bounds(file: DataFile, column: Sequence[str]) -> tuple[Any, Any] | None:
 
 
 def _overlap(left: tuple[Any, Any], right: tuple[Any, Any]) -> bool:
+    # A bound from JSON may have another type than one that was read: such a file is opened.
     if type(left[0]) is not type(right[0]):
         return True
     return bool(left[0] <= right[1] and right[0] <= left[1])

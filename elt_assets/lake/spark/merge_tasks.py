@@ -154,6 +154,7 @@ def _read(job: MergeJob) -> pa.Table | None:
     size = 0
     for path, arrival in sources:
         with open_parquet(system, path) as file:
+            # The columns of a file count also if it has no rows: another file may lack them.
             empty = pa.RecordBatch.from_pylist([], file.schema_arrow)
             parts = []
             for batch in chain([empty], read_batches(file)):
@@ -246,6 +247,7 @@ def _add_eras(rows: pa.Table, job: MergeJob) -> pa.Table:
     begins = pc.and_not(_is_end(rows, job.markers), has_cursor)
     if not pc.any(begins, min_count=0).as_py():
         return rows
+    # Counted over all keys, not in each: only the order of the eras of one key matters.
     arrivals = _sort_indices([*_keys(rows, job), rows[_ARRIVAL], rows[job.raw_id]])
     era = np.empty(len(rows), np.int64)
     era[arrivals] = np.cumsum(_flags(begins)[arrivals])
