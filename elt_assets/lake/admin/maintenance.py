@@ -155,7 +155,7 @@ def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
         checkpoints = [name for name in old if _CHECKPOINT.fullmatch(name)]
         newest = max(checkpoints, default="").partition(".")[0]
         names += [name for name in checkpoints if name.partition(".")[0] != newest]
-    return table.discard_files(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
+    return table.storage.discard(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
 
 
 def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> int:
@@ -191,7 +191,7 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
     old = {*table.find_unreferenced(retention), *_hidden(table.storage, retention)}
     paths = old - table.find_needed(dt.datetime.now(dt.timezone.utc) - retention) if old else old
     reach(Failpoint.VACUUM_PLANNED)
-    return table.discard_files(DataFile(path, 0, 0) for path in paths)
+    return table.storage.discard(DataFile(path, 0, 0) for path in paths)
 
 
 def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:

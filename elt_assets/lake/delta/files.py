@@ -156,10 +156,6 @@ class TableStorage:
                 "the stream, after you have moved its history and its dead letter away",
             )
 
-    def open(self, file: DataFile) -> Any:
-        """Open a file for reading, as a pyarrow file, which is a context manager."""
-        return self.open_path(file.path)
-
     def read_text(self, path: str) -> str | None:
         """Return the text of a file by its path under the root; None if there is no such file."""
         try:

@@ -109,7 +109,7 @@ def merge(
         inputs = key_merge.MergeInputs(table, batch, matching)
         files, tombstones = _latest_files(spark, inputs, by, schema)
     finally:
-        table.discard_files([*visible.temporary, *hidden.temporary])
+        table.storage.discard([*visible.temporary, *hidden.temporary])
     tombstones_left = MergeTarget(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
     return MergeResult(
         TableChange([*visible.rest, *files], visible.taken), [*tombstones_left, *tombstones]

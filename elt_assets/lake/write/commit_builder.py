@@ -115,7 +115,7 @@ class CommitBuilder:
             return built
         finally:
             lasting_paths = in_commit | {file.path for file in data.batch}
-            self._tables.main.discard_files(
+            self._tables.main.storage.discard(
                 file for file in batch if file.path not in lasting_paths
             )
 

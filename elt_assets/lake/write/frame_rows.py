@@ -25,9 +25,6 @@ from elt_assets.lake.spark.foreign_types import conform
 from elt_assets.lake.spark.partitioned_files import open_writer
 from elt_assets.lake.spark.task_io import discard_on_error
 
-_FILE_BYTES = 128 << 20
-"""The size at which a file is closed."""
-
 
 class FrameRows(Protocol):
     """The rows of a downstream asset, which can be written to a table."""

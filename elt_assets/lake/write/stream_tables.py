@@ -208,7 +208,7 @@ class StreamTables:
             # After Superseded the commit is built again, from the files that are not `remade`.
             for companion in waiting:
                 if companion.remade or not isinstance(error, Superseded):
-                    companion.table.discard_files(companion.change.add)
+                    companion.table.storage.discard(companion.change.add)
             raise
 
     def _commit_companion(self, companion: CompanionChange) -> None:
