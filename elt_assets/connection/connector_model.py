@@ -28,9 +28,9 @@ from elt_assets.runner.config.references import (
 )
 from elt_assets.runner.config.secrets import is_reference
 from elt_assets.runner.kinds.registry import KINDS, check_references
-from elt_assets.runner.kinds.source_kind import Installed, SourceKind
 from elt_assets.runner.packages import Installation, check_python
 from elt_assets.runner.process.container import ContainerOptions
+from elt_assets.runner.source_kind import SourceKind
 
 FOLDER = "folder"
 """Key of the validation context: the folder of `defs.yaml`."""
@@ -189,7 +189,7 @@ class _Connector(ConfigModel):
                     for name, value in self.environment.items()
                 }
         try:
-            kind.command(self.value, Installed(Path(), trusted=self.trust or ()))
+            kind.check(self.value)
         except ConfigError as error:
             raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
         options = ("install", "python", "container", "trust", "engine")
