@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
 
-from elt_assets.errors import ConfigError, TransientError
+from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.runner.process.child import DeadlineError
 from elt_assets.runner.process.locks import exclusive
 from elt_assets.runner.uv import UvResult, installation_failure, run_uv
@@ -28,7 +28,7 @@ _ENVIRONMENT = re.compile(
     rf"(?P<requirement>{_PINNED.pattern})-(py3\.\d+(\.\d+)?|path)(-[0-9a-f]{{16}})?"
 )
 """Matches the name of the folder of an environment."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+PACKAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PYTHON = re.compile(r"3\.\d{1,2}(\.\d{1,2})?")
 """Pattern of a version of Python."""
 _OWN_PYTHON = (f"{sys.version_info.major}.{sys.version_info.minor}", sys.version.split()[0])
@@ -70,7 +70,7 @@ class Installation:
 
     def __post_init__(self) -> None:
         for name in self._built_from_source:
-            if not _NAME.fullmatch(name):
+            if not PACKAGE_NAME.fullmatch(name):
                 raise ValueError(f"source_distributions: {name!r} is not a package name")
         for package in self.packages:
             if not _PINNED.fullmatch(package):
@@ -186,11 +186,14 @@ def _create_environment(environment: Path, requirement: str, options: Installati
         raise installation_failure(requirement, result)
 
 
-def _python_failure(python: str | None, result: UvResult) -> ConfigError:
+def _python_failure(python: str | None, result: UvResult) -> EltError:
     """Return the error for an environment that cannot be created with a Python."""
     if python is None or python in _OWN_PYTHON:
-        return ConfigError(
-            f"uv cannot create an environment with {sys.executable}", detail=result.detail
+        return TransientError(
+            f"uv cannot create an environment with {sys.executable}",
+            guidance="check the space on the disk, and whether this user may write to the folder `packages` "
+            "of DAGSTER_HOME",
+            detail=result.detail,
         )
     if "/" in python:
         return ConfigError(

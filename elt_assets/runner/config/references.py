@@ -41,15 +41,12 @@ _UNREFERENCED = "write {literal: …} around the object if the connector gets it
 
 @dataclass(frozen=True)
 class Reference:
-    """A reference to a value outside of the config.
-
-    Attributes:
-        scheme: the key: `env`, `file` or `secret`; or `template`.
-        name: the name of the variable or of the secret, the path of the file, or the text with templates.
-    """
+    """A reference to a value outside of the config."""
 
     scheme: str
+    """The key: `env`, `file` or `secret`; or `template`."""
     name: str
+    """The name of the variable or of the secret, the path of the file, or the text with templates."""
 
     @classmethod
     def parse(cls, value: Any) -> Reference | None:
@@ -109,6 +106,18 @@ def walk_references(config: Any, where: str) -> Iterator[tuple[str, Reference]]:
     elif isinstance(config, list):
         for number, value in enumerate(config):
             yield from walk_references(value, f"{where}[{number}]")
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Yield every string in a JSON value, except the names of properties."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from strings(inner)
 
 
 def as_literal(value: Any) -> Any:
@@ -264,4 +273,3 @@ _SCHEMES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "secret": ("secret", _read_secret),
 }
 """What a reference of each scheme names, and how its value is read."""
-SCHEMES = tuple(_SCHEMES)
