@@ -109,21 +109,16 @@ TARGET_SPECIFICATION: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a valid config.
+    """The settings of a valid config."""
 
-    `lake`: without a slash at its end. `namespace`: first level of the table paths under the lake. `spark`:
-    file of Spark settings. `batch_roots`: folders whose batch files may be read. `append_only`: whether
-    primary keys are ignored.
-    """
-
-    lake: str
-    namespace: str
+    lake: str  # without a slash at its end
+    namespace: str  # first level of the table paths under the lake
     on_schema_change: OnSchemaChange
     history: bool
     threshold: Threshold
-    spark: Path | Mapping[str, str] | None
-    batch_roots: Sequence[Path] = ()
-    append_only: bool = False
+    spark: Path | Mapping[str, str] | None  # file of Spark settings
+    batch_roots: Sequence[Path] = ()  # folders whose batch files may be read
+    append_only: bool = False  # whether primary keys are ignored
 
     @classmethod
     def from_target_config(cls, config: Mapping[str, Any]) -> Settings:

@@ -79,15 +79,11 @@ def _paths(
 
 @dataclass(frozen=True)
 class ConnectionStream:
-    """One configured stream of a connection.
-
-    `stream`: the source's stream with the settings of the connection. `levels`: of the asset key, which also
-    identifies the writer of its tables.
-    """
+    """One configured stream of a connection."""
 
     connection: Connection
-    stream: ConfiguredStream
-    levels: tuple[str, ...]
+    stream: ConfiguredStream  # the source's stream with the settings of the connection
+    levels: tuple[str, ...]  # of the asset key, which also identifies the writer of its tables
 
     @property
     def name(self) -> str:

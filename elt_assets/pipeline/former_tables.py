@@ -40,19 +40,13 @@ _decode_object = json.Decoder(dict[str, Raw]).decode
 
 @dataclass(frozen=True)
 class FormerTable:
-    """A table of a connection that none of its streams has by its present names.
+    """A table of a connection that none of its streams has by its present names."""
 
-    Attributes:
-        levels: its path below the root of the lake.
-        writer: the id in transactions of the stream that wrote it.
-        is_own: whether that is the present id of the stream; otherwise no stream of the connection has it.
-        has_same_columns: whether it has the columns that the stream would have.
-    """
-
-    levels: Levels
-    writer: str
+    levels: Levels  # its path below the root of the lake
+    writer: str  # the id in transactions of the stream that wrote it
+    # whether that is the present id of the stream; otherwise no stream of the connection has it
     is_own: bool
-    has_same_columns: bool
+    has_same_columns: bool  # whether it has the columns that the stream would have
 
     @property
     def name(self) -> str:

@@ -62,27 +62,20 @@ OpenSink = Callable[[ConfiguredStream], Sink]
 
 @dataclass(frozen=True)
 class _Commit:
-    """A commit of one stream.
-
-    `staged`: records written for it. `pending`: the stream's own states that it covers. `completes`:
-    whether it completes the stream's sync.
-    """
+    """A commit of one stream."""
 
     run: StreamRun
     checkpoint: Checkpoint
-    pending: tuple[PendingState, ...]
-    staged: int
-    completes: bool
+    pending: tuple[PendingState, ...]  # the stream's own states that it covers
+    staged: int  # records written for it
+    completes: bool  # whether it completes the stream's sync
 
 
 @dataclass(frozen=True)
 class _PartlyRead:
-    """The result of a read of slices that failed: the commit of those up to the last state before it.
+    """The result of a read of slices that failed: the commit of those up to the last state before it."""
 
-    `rows`: the number of their rows.
-    """
-
-    rows: int
+    rows: int  # the number of their rows
     commit: _Commit
     committed: Committed
     error: Exception
@@ -95,18 +88,17 @@ Result = Committed | int | _PartlyRead | None
 class _Task:
     """A task of a sinks' thread: it writes a segment, reads slices, makes a commit or opens another sink.
 
-    `run`: the stream; None if the task does nothing. `thread`: the number of the thread. `event`: reported
-    when all tasks before this one are done. The result is that of a commit, or the number of rows of slices;
-    of slices that could not all be read, it is both.
+    Its result is that of a commit, or the number of rows of slices; of slices that could not all be read, it
+    is both.
     """
 
     future: Future[Result]
-    run: StreamRun | None = None
-    thread: int = 0
+    run: StreamRun | None = None  # the stream; None if the task does nothing
+    thread: int = 0  # the number of the thread
     segment: Segment | None = None
     group: SliceGroup | None = None
     commit: _Commit | None = None
-    event: SessionEvent | None = None
+    event: SessionEvent | None = None  # reported when all tasks before this one are done
 
     @property
     def has_data(self) -> bool:

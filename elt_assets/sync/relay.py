@@ -74,27 +74,22 @@ Send = Callable[[Iterable[bytes]], Iterable[Message]]
 
 @dataclass
 class _Relayed:
-    """One stream of a relay: its acknowledged and rejected records, and its last acknowledged state.
-
-    `committed_counts`: records acknowledged and rejected at the last commit, which was made at the monotonic
-    time `committed_at`. `state_number`: of the last acknowledged state, in the order sent. `final_status`:
-    COMPLETE or INCOMPLETE, if the destination was sent it. `error`: the destination's, for this stream.
-    `has_bad_texts`: the log says that records have texts that are no text. `filtered_at_state`: records that
-    were not sent before the last own state.
-    """
+    """One stream of a relay: its acknowledged and rejected records, and its last acknowledged state."""
 
     run: StreamRun
     acknowledged: int = 0
     rejected: int = 0
+    # records acknowledged and rejected at the last commit, which was made at the monotonic time
+    # `committed_at`
     committed_counts: tuple[int, int] = (0, 0)
     state: State | None = None
-    state_number: int = 0
+    state_number: int = 0  # of the last acknowledged state, in the order sent
     has_uncommitted_state: bool = False
-    final_status: str | None = None
-    error: ErrorTrace | None = None
-    has_bad_texts: bool = False
+    final_status: str | None = None  # COMPLETE or INCOMPLETE, if the destination was sent it
+    error: ErrorTrace | None = None  # the destination's, for this stream
+    has_bad_texts: bool = False  # the log says that records have texts that are no text
     committed_at: float = field(default_factory=time.monotonic)
-    filtered_at_state: int = 0
+    filtered_at_state: int = 0  # records that were not sent before the last own state
 
     @property
     def sent(self) -> int:

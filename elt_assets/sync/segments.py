@@ -45,23 +45,18 @@ _MAX_EMITTED_AT = 1e14
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive lines of a segment in one form.
-
-    Attributes:
-        offset, size: the position of its first byte in the file, and its length in bytes.
-        first: the position of its first record in the stream within the sync, from 0.
-        records: the number of its lines.
-        received_at: the time in epoch milliseconds at which its lines were received, for a line without a
-            usable time of its own. Lines in the form ROWS have one.
-        stream, namespace: what each line, in another form than ROWS, names as its stream.
-    """
+    """Consecutive lines of a segment in one form."""
 
     form: Form
+    # `offset`, `size`: the position of its first byte in the file, and its length in bytes
     offset: int
     size: int
-    first: int
-    records: int
+    first: int  # the position of its first record in the stream within the sync, from 0
+    records: int  # the number of its lines
+    # the time in epoch milliseconds at which its lines were received, for a line without a usable
+    # time of its own. Lines in the form ROWS have one.
     received_at: int = 0
+    # `stream`, `namespace`: what each line, in another form than ROWS, names as its stream
     stream: str = ""
     namespace: str | None = None
 

@@ -71,19 +71,15 @@ class Threshold:
 
 @dataclass(frozen=True)
 class StreamChanges:
-    """How the streams of a sync may change while they are read (Singer).
+    """How the streams of a sync may change while they are read (Singer)."""
 
-    Attributes:
-        open_sink: opens another sink for a stream when its key or generation changes; called from a sinks'
-            thread.
-        change_schema: lets the present sink of a stream continue with another schema; called from a sinks'
-            thread.
-        configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
-            stream is ignored.
-    """
-
+    # opens another sink for a stream when its key or generation changes; called from a sinks'
+    # thread
     open_sink: OpenSink
+    # lets the present sink of a stream continue with another schema; called from a sinks' thread
     change_schema: Callable[[ConfiguredStream], object]
+    # configures a stream that is not in the catalog, when its schema arrives. None if such a
+    # stream is ignored.
     configure: Callable[[AirbyteStream], ConfiguredStream] | None = None
 
 
