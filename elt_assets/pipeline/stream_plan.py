@@ -116,8 +116,12 @@ def plan_stream(
     is_continued = stored.continues(request.intent)
     mode = "none" if is_continued else request.refresh
     start = None if is_continued else request.state
-    if request.is_beside or start is not None:
-        _refuse_during_refresh(asset, metadata)
+    if (request.is_beside or start is not None) and metadata.refresh is not None:
+        # The refresh would lack the rows of the window, or those before the state.
+        raise ConfigError(
+            f"stream {str(asset.stream.id)!r} is in the middle of a refresh",
+            guidance="finish the refresh first: materialise the stream; then read a window or give a state",
+        )
     state = stored.find_starting_state(mode)
     if start is not None and not asset.connection.read_together:
         state = json.dumps(as_message(start, asset.stream))
@@ -159,12 +163,3 @@ def _set_generation(
     stream.minimum_generation_id = generations.minimum_generation_id
     stream.sync_id = next_sync_id(metadata)
     return stream
-
-
-def _refuse_during_refresh(asset: ConnectionStream, metadata: CommitMetadata) -> None:
-    """Raise ConfigError during a refresh: with a window or a given state, rows would be missing from it."""
-    if metadata.refresh is not None:
-        raise ConfigError(
-            f"stream {str(asset.stream.id)!r} is in the middle of a refresh",
-            guidance="finish the refresh first: materialise the stream; then read a window or give a state",
-        )

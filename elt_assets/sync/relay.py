@@ -73,7 +73,7 @@ Send = Callable[[Iterable[bytes]], Iterable[Message]]
 
 
 @dataclass
-class _Relayed:
+class _RelayStream:
     """One stream of a relay: its acknowledged and rejected records, and its last acknowledged state."""
 
     run: StreamRun
@@ -119,7 +119,7 @@ class Relay:
         self._rules = rules or StreamRules()
         self._names = names or DestinationNames({})
         self._streams = {
-            stream.id: _Relayed(StreamRun(stream, sinks[stream.id], Path()))
+            stream.id: _RelayStream(StreamRun(stream, sinks[stream.id], Path()))
             for stream in catalog.streams
         }
         self._status = ReadStatus()
@@ -415,7 +415,7 @@ class Relay:
                 relayed.state, relayed.state_number = sent.state, sent.number
                 relayed.has_uncommitted_state = True
 
-    def _commit(self, relayed: _Relayed, *, final: bool) -> Acknowledged:
+    def _commit(self, relayed: _RelayStream, *, final: bool) -> Acknowledged:
         """Commit the last acknowledged state; return the event."""
         state = relayed.state if relayed.has_uncommitted_state else None
         checkpoint = Checkpoint(() if state is None else (state,), final)
@@ -483,7 +483,7 @@ class Relay:
         if failed:
             raise self._destination_failure(failed)
 
-    def _destination_failure(self, failed: Sequence[_Relayed]) -> EltError:
+    def _destination_failure(self, failed: Sequence[_RelayStream]) -> EltError:
         """Return the failure of a destination that reported an error, of these streams or of all."""
         error = reduce(root_error, (relayed.error for relayed in failed), self._error)
         assert error is not None

@@ -118,7 +118,7 @@ def _rule(fields: FieldSelection, path: Path) -> Rule:
     return action if all(rule is action for rule in node.children.values()) else node
 
 
-def notices(fields: FieldSelection | None) -> list[str]:
+def describe_kept_fields(fields: FieldSelection | None) -> list[str]:
     """Return a line for each field that is kept although it is excluded, for the log of every sync."""
     if fields is None:
         return []
@@ -169,7 +169,7 @@ def land_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> d
     return json_schema if fields is None else _narrow(json_schema, fields.tree, hashes=True)
 
 
-def narrowed(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
+def narrow_stream(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
     """Return the stream with its `narrow_schema`."""
     return _replace_schema(stream, narrow_schema(stream.stream.json_schema, fields))
 

@@ -28,7 +28,7 @@ from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State, StateStats
 from elt_assets.protocol.airbyte.recovery.texts import read
-from elt_assets.sync.selection.filters import canonical
+from elt_assets.sync.selection.filters import canonical_text
 
 MAX_SENT = 1_000_000
 """Maximum number of states of a stream that a destination may leave unacknowledged."""
@@ -225,7 +225,7 @@ def _normalize(value: Any) -> Any:
     if isinstance(value, list):
         return [_normalize(inner) for inner in value]
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
-        return canonical(Raw(str(value).encode()))
+        return canonical_text(Raw(str(value).encode()))
     return value
 
 
