@@ -12,6 +12,8 @@ from benchmarks.messages import HERE, MessageSet
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.airbyte.messages import Received
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.source_kind import ConnectorSpec
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.session import Session
@@ -58,7 +60,7 @@ def messages(
 ) -> Iterable[Received]:
     """The messages of a file, as a connector sends them so many times through a pipe."""
     command = ["env", f"BENCH_MESSAGES={file}", f"BENCH_TIMES={times}", str(STUB)]
-    connector = Connector(lambda: command, {}, workdir, "bench")
+    connector = Connector(ConnectorSpec(KINDS["command"], command, {}, workdir, workdir))
     return connector.read(ConfiguredCatalog(streams=list(streams)), runs=True)
 
 

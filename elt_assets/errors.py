@@ -5,7 +5,7 @@ Spec: Airbyte Protocol, AirbyteErrorTraceMessage.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, TypeVar
 
 T = TypeVar("T")
@@ -50,10 +50,29 @@ class ConfigError(EltError):
 
 
 class Problems:
-    """The configuration errors of independent checks, which are raised as one error."""
+    """The configuration errors of independent checks, which are raised as one error.
 
-    def __init__(self) -> None:
+    Args:
+        title: what is not valid; without it, a single error is raised as it is.
+        guidance: what resolves all of them.
+        locate: returns where a problem is, to be written after its text.
+    """
+
+    def __init__(
+        self,
+        title: str | None = None,
+        guidance: str = "correct each of these",
+        locate: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self._title, self._guidance, self._locate = title, guidance, locate
         self._errors: list[ConfigError] = []
+
+    def __len__(self) -> int:
+        return len(self._errors)
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Keep problems, each of which begins with its place: `stream 'users': fields.hash: …`."""
+        self._errors += map(ConfigError, texts)
 
     def of(self, check: Callable[[], T]) -> T | None:
         """Return the result of a check; None if it raises a ConfigError, which is kept."""
@@ -67,15 +86,15 @@ class Problems:
         """Raise the errors that were kept, if there are any.
 
         Raises:
-            ConfigError: the only error, or one that lists all of them with their guidance.
+            ConfigError: lists all of them with their guidance; or the only error, if there is no title.
         """
-        if len(self._errors) == 1:
+        if len(self._errors) == 1 and self._title is None:
             raise self._errors[0]
         if self._errors:
-            lines = ["; ".join(filter(None, (e.message, e.guidance))) for e in self._errors]
-            raise ConfigError(
-                "\n".join(f"  - {line}" for line in lines), guidance="correct each of these"
-            )
+            texts = ["; ".join(filter(None, (e.message, e.guidance))) for e in self._errors]
+            lines = [f"  - {text}{self._locate(text)}" for text in texts]
+            title = [] if self._title is None else [f"{self._title}:"]
+            raise ConfigError("\n".join([*title, *lines]), guidance=self._guidance)
 
 
 class TransientError(EltError):

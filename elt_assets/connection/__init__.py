@@ -24,12 +24,14 @@ from elt_assets.connection.places import (
     list_places_in,
     place_in,
 )
+from elt_assets.connection.problems import collect_problems
 from elt_assets.connection.stream_model import Stream
 from elt_assets.connection.stream_resolution import (
     as_landed,
     describe_broken_fields,
     describe_unused_settings,
     field_selection,
+    join_streams,
     resolve_streams,
 )
 from elt_assets.connection.templates import check_post_processing
@@ -48,6 +50,7 @@ __all__ = [
     "check_plain_name",
     "check_post_processing",
     "check_trusted_name",
+    "collect_problems",
     "definition_file",
     "describe_broken_fields",
     "describe_unused_settings",
@@ -55,6 +58,7 @@ __all__ = [
     "find_overlay_problems",
     "find_place",
     "find_refused_files",
+    "join_streams",
     "list_places",
     "list_places_in",
     "load_catalog",

@@ -84,10 +84,10 @@ class OnCron(ConfigModel):
     The asset of the source does not count: a stream without other upstream assets is synced at the tick.
     """
 
-    on_cron: str = Field(description="Cron schedule, as `0 6 * * *`.")
-    timezone: TimeZone | None = Field(
-        default=None, description="Time zone of the schedule; default: `timezone` of the stream."
-    )
+    on_cron: str
+    """Cron schedule, as `0 6 * * *`."""
+    timezone: TimeZone | None = None
+    """Time zone of the schedule; default: `timezone` of the stream."""
 
 
 def _automation(value: Any) -> Any:
@@ -123,21 +123,16 @@ class Freshness(ConfigModel):
     ends at the tick.
     """
 
-    fail_after: Duration | None = Field(
-        default=None, description="Age of the last sync after which the stream is out of date."
-    )
-    warn_after: Duration | None = Field(
-        default=None, description="Age of the last sync after which there is a warning."
-    )
-    cron: str | None = Field(
-        default=None, description="Cron schedule of deadlines; goes with `within`."
-    )
-    within: Duration | None = Field(
-        default=None, description="Length of the period before a deadline in which a sync must end."
-    )
-    timezone: TimeZone | None = Field(
-        default=None, description="Time zone of `cron`; default: `timezone` of the stream."
-    )
+    fail_after: Duration | None = None
+    """Age of the last sync after which the stream is out of date."""
+    warn_after: Duration | None = None
+    """Age of the last sync after which there is a warning."""
+    cron: str | None = None
+    """Cron schedule of deadlines; goes with `within`."""
+    within: Duration | None = None
+    """Length of the period before a deadline in which a sync must end."""
+    timezone: TimeZone | None = None
+    """Time zone of `cron`; default: `timezone` of the stream."""
 
     @model_validator(mode="after")
     def _check_one_limit(self) -> Freshness:
@@ -156,11 +151,10 @@ class Freshness(ConfigModel):
 class NewData(ConfigModel):
     """A check for new data in the source, and a sync of the streams that have new data."""
 
-    every: Duration = Field(default=dt.timedelta(minutes=5), description="Time between two checks.")
-    read: bool = Field(
-        default=False,
-        description="Read the start of a stream whose source cannot be asked for new data.",
-    )
+    every: Duration = dt.timedelta(minutes=5)
+    """Time between two checks."""
+    read: bool = False
+    """Read the start of a stream whose source cannot be asked for new data."""
 
 
 class Retry(ConfigModel):
@@ -169,13 +163,10 @@ class Retry(ConfigModel):
     Retry n waits (2^n - 1) times `delay`. Each wait is varied at random by up to one `delay`.
     """
 
-    attempts: int = Field(
-        default=2, ge=0, le=20, description="Number of retries after the first attempt; 0 is none."
-    )
-    delay: Pause = Field(
-        default=dt.timedelta(seconds=10),
-        description="Time before the first retry; it doubles with each further one.",
-    )
+    attempts: int = Field(default=2, ge=0, le=20)
+    """Number of retries after the first attempt; 0 is none."""
+    delay: Pause = dt.timedelta(seconds=10)
+    """Time before the first retry; it doubles with each further one."""
 
 
 class Drift(ConfigModel):
@@ -185,9 +176,7 @@ class Drift(ConfigModel):
     warning in the log of the run. `update` does the same, and rewrites `catalog.json` too.
     """
 
-    policy: Literal["tell", "update"] = Field(
-        default="tell", description="Report the changes, or also rewrite `catalog.json`."
-    )
-    every: Duration = Field(
-        default=dt.timedelta(hours=24), description="Time between two comparisons."
-    )
+    policy: Literal["tell", "update"] = "tell"
+    """Report the changes, or also rewrite `catalog.json`."""
+    every: Duration = dt.timedelta(hours=24)
+    """Time between two comparisons."""

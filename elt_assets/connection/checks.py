@@ -29,19 +29,17 @@ CONTRACT = "contract"
 class Check(ConfigModel):
     """One check: whether it is enabled, and the severity of its failure."""
 
-    enabled: bool = Field(default=True, description="Whether the check is made.")
-    severity: Severity = Field(default="error", description="Severity of its failure.")
+    enabled: bool = True
+    """Whether the check is made."""
+    severity: Severity = "error"
+    """Severity of its failure."""
 
 
 class Share(Check):
     """A check that limits the share of records which are changed or rejected."""
 
-    max: float = Field(
-        default=0.0,
-        ge=0,
-        le=1,
-        description="Largest share of the records that passes; 0.01 is 1 %.",
-    )
+    max: float = Field(default=0.0, ge=0, le=1)
+    """Largest share of the records that passes; 0.01 is 1 %."""
 
 
 _BOOLEAN = OtherForm(type="boolean")
@@ -61,45 +59,36 @@ class Checks(ConfigModel):
 
     expected_keys = {"freshness": "write it beside `checks`"}  # noqa: RUF012 - a constant
 
-    counts: _Check = Field(
-        default=Check(),
-        description="The records read are committed or rejected, and as many as the source reports.",
-    )
-    completed: _Check = Field(default=Check(), description="The source has completed the stream.")
-    primary_key: _Check = Field(
-        default=Check(), description="No two rows have the same primary key."
-    )
-    changed: _Share = Field(
-        default=Share(severity="warn", max=0.01),
-        description="Few records had a value that did not fit and became null.",
-    )
-    rejected: _Share = Field(
-        default=Share(severity="warn", max=0.0), description="Few records went to the dead letter."
-    )
-    columns: _Check = Field(
-        default=Check(severity="warn"),
-        description="The columns of the table are those of the catalog.",
-    )
-    cursor: _Check = Field(
-        default=Check(severity="warn"), description="The cursor of the state did not go back."
-    )
+    counts: _Check = Check()
+    """The records read are committed or rejected, and as many as the source reports."""
+    completed: _Check = Check()
+    """The source has completed the stream."""
+    primary_key: _Check = Check()
+    """No two rows have the same primary key."""
+    changed: _Share = Share(severity="warn", max=0.01)
+    """Few records had a value that did not fit and became null."""
+    rejected: _Share = Share(severity="warn", max=0.0)
+    """Few records went to the dead letter."""
+    columns: _Check = Check(severity="warn")
+    """The columns of the table are those of the catalog."""
+    cursor: _Check = Check(severity="warn")
+    """The cursor of the state did not go back."""
 
-    fail_run: bool = Field(
-        default=False,
-        description="`true`: a check that fails with severity `error` fails the run, after everything is "
-        "committed.",
-    )
+    fail_run: bool = False
+    """`true`: a check that fails with severity `error` fails the run, after everything is committed."""
 
-    not_null: NotNulls = Field(default_factory=list, description="Columns that are never null.")
-    unique: Uniques = Field(
-        default_factory=list, description="Columns whose values no two rows have in common."
-    )
-    accepted_values: AcceptedValuesRules = Field(
-        default_factory=list, description="The values that a column may have."
-    )
-    range: Ranges = Field(default_factory=list, description="Bounds of the values of a column.")
-    row_count: RowCounts = Field(default_factory=list, description="Bounds of the number of rows.")
-    sql: Queries = Field(default_factory=list, description="Queries that return no row.")
+    not_null: NotNulls = Field(default_factory=list)
+    """Columns that are never null."""
+    unique: Uniques = Field(default_factory=list)
+    """Columns whose values no two rows have in common."""
+    accepted_values: AcceptedValuesRules = Field(default_factory=list)
+    """The values that a column may have."""
+    range: Ranges = Field(default_factory=list)
+    """Bounds of the values of a column."""
+    row_count: RowCounts = Field(default_factory=list)
+    """Bounds of the number of rows."""
+    sql: Queries = Field(default_factory=list)
+    """Queries that return no row."""
 
     @property
     def rules(self) -> Sequence[Rule]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
+import functools
+import inspect
+import itertools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
@@ -85,6 +90,23 @@ class ConfigModel(BaseModel):
     expected_keys: ClassVar[Mapping[str, str]] = {}
     """Keys of other tools, and former ones, that people expect, and what to write instead."""
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the schema for editors and the reference, with the text below each field.
+
+        The source is read only here: pydantic would read it for each class, whenever the module is imported.
+        """
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for owner in cls.__mro__:
+            texts = _read_field_texts(owner.__module__) if issubclass(owner, ConfigModel) else {}
+            for name, value in properties.items():
+                if (text := texts.get((owner.__name__, name))) is not None:
+                    value.setdefault("description", text)
+        return schema
+
     @model_validator(mode="wrap")
     @classmethod
     def _reject_unknown(cls, value: Any, validate: ModelWrapValidatorHandler[Any]) -> Any:
@@ -117,6 +139,21 @@ class ConfigModel(BaseModel):
     def label(cls) -> str:
         """Return the name of the model in error messages."""
         return cls.__name__.lower()
+
+
+@functools.cache
+def _read_field_texts(module: str) -> Mapping[tuple[str, str], str]:
+    """Return the text below each field of the classes of a module, by the names of class and field."""
+    source = inspect.getsource(sys.modules[module])
+    return {
+        (model.name, field.target.id): " ".join(below.value.value.split())
+        for model in ast.parse(source).body
+        if isinstance(model, ast.ClassDef)
+        for field, below in itertools.pairwise(model.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:

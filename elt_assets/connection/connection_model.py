@@ -56,22 +56,14 @@ PlainName = Annotated[
 class Deadlines(ConfigModel):
     """Time limits of a connector's short commands. A command that takes longer is ended."""
 
-    spec: Duration = Field(
-        default=dt.timedelta(minutes=15),
-        description="Time in which the connector must print its specification.",
-    )
-    check: Duration = Field(
-        default=dt.timedelta(minutes=15),
-        description="Time in which the connector must have checked its config.",
-    )
-    discover: Duration = Field(
-        default=dt.timedelta(hours=1),
-        description="Time in which the connector must have listed its streams.",
-    )
-    partitions: Duration = Field(
-        default=dt.timedelta(hours=1),
-        description="Time in which the connector must have listed the partitions of a stream.",
-    )
+    spec: Duration = dt.timedelta(minutes=15)
+    """Time in which the connector must print its specification."""
+    check: Duration = dt.timedelta(minutes=15)
+    """Time in which the connector must have checked its config."""
+    discover: Duration = dt.timedelta(hours=1)
+    """Time in which the connector must have listed its streams."""
+    partitions: Duration = dt.timedelta(hours=1)
+    """Time in which the connector must have listed the partitions of a stream."""
 
     def seconds(self) -> dict[str, float]:
         """Return the time limits in seconds, by the name of the command."""
@@ -81,95 +73,67 @@ class Deadlines(ConfigModel):
 class Checkpoint(ConfigModel):
     """Thresholds of a commit, which is due at the first state after any of them is reached."""
 
-    rows: int = Field(default=1_000_000, gt=0, description="Number of records.")
-    megabytes: int = Field(
-        default=256, gt=0, description="Size of the staged records, in megabytes."
-    )
-    seconds: float = Field(default=300, gt=0, description="Time since the last commit, in seconds.")
+    rows: int = Field(default=1_000_000, gt=0)
+    """Number of records."""
+    megabytes: int = Field(default=256, gt=0)
+    """Size of the staged records, in megabytes."""
+    seconds: float = Field(default=300, gt=0)
+    """Time since the last commit, in seconds."""
 
 
 class Connection(RunControls):
     """The attributes of a `ConnectionComponent`."""
 
-    name: PlainName = Field(
-        description="Name of the connection, the first part of the keys of its assets."
-    )
-    namespace: PlainName | None = Field(
-        default=None, description="First level of its tables under the lake; default: the name."
-    )
-    prefix: FieldName | None = Field(
-        default=None, description="Text before the name of each stream's table."
-    )
-    rename: Renaming | None = Field(
-        default=None, description="New names of fields, in each stream that has the field."
-    )
-    filter: Conditions | None = Field(
-        default=None,
-        description="Conditions that the records of each stream with the field must meet to be stored.",
-    )
-    partition_by: PartitionColumns | None = Field(
-        default=None,
-        description="Fields whose values are Delta's partition columns of each table, up to 4.",
-    )
-    source: Source = Field(description="Connector that is read, and its config.")
-    destination: Destination | None = Field(
-        default=None, description="Connector that gets the records instead of the lake."
-    )
-    streams: list[Stream] = Field(
-        min_length=1, description="Streams that are synced; each is an asset."
-    )
-    schedule: str | None = Field(
-        default=None, description="Cron schedule of the syncs, as `0 6 * * *`."
-    )
-    automation: Automation = Field(
-        default=None,
-        description="Condition by which Dagster syncs the streams: `eager`, or `on_cron` with a cron "
-        "schedule.",
-    )
-    checks: Checks = Field(default=Checks(), description="Checks of each stream after each sync.")
-    dead_letter: DeadLetter = Field(
-        default="table",
-        description="Whether the dead letter of each stream is only a table, or an asset too.",
-    )
-    freshness: Freshness | None = Field(
-        default=None, description="When a stream counts as out of date."
-    )
-    drift: Drift | None = Field(
-        default=None, description="Regular comparison of the source with `catalog.json`."
-    )
-    new_data: NewData | None = Field(
-        default=None, description="Sensor that syncs the streams for which the source has new data."
-    )
-    group: PlainName | None = Field(
-        default=None, description="Asset group; default: the name of the connection."
-    )
-    owners: list[str] = Field(
-        default_factory=list,
-        description="Owners of the assets, as `team:data` or an e-mail address.",
-    )
-    tags: dict[str, str] = Field(default_factory=dict, description="Tags of the assets.")
-    translation: dict[str, Any] | str | None = Field(
-        default=None,
-        description="Changes of the assets, with the keys of Dagster's integrations: `key`, `group_name` …",
-    )
-    retry: Retry = Field(
-        default=Retry(), description="Retries of a sync that failed with a transient error."
-    )
-    heartbeat: Duration = Field(
-        default=dt.timedelta(hours=1),
-        description="Time after which a connector that sends nothing is ended.",
-    )
-    deadlines: Deadlines = Field(
-        default=Deadlines(), description="Time limits of the connector's short commands."
-    )
-    read_together: bool = Field(
-        default=False,
-        description="One process reads all streams, because the source keeps one state for them.",
-    )
-    checkpoint: Checkpoint = Field(
-        default=Checkpoint(),
-        description="When a commit is due: at the first state after one of the limits.",
-    )
+    name: PlainName
+    """Name of the connection, the first part of the keys of its assets."""
+    namespace: PlainName | None = None
+    """First level of its tables under the lake; default: the name."""
+    prefix: FieldName | None = None
+    """Text before the name of each stream's table."""
+    rename: Renaming | None = None
+    """New names of fields, in each stream that has the field."""
+    filter: Conditions | None = None
+    """Conditions that the records of each stream with the field must meet to be stored."""
+    partition_by: PartitionColumns | None = None
+    """Fields whose values are Delta's partition columns of each table, up to 4."""
+    source: Source
+    """Connector that is read, and its config."""
+    destination: Destination | None = None
+    """Connector that gets the records instead of the lake."""
+    streams: list[Stream] = Field(min_length=1)
+    """Streams that are synced; each is an asset."""
+    schedule: str | None = None
+    """Cron schedule of the syncs, as `0 6 * * *`."""
+    automation: Automation = None
+    """Condition by which Dagster syncs the streams: `eager`, or `on_cron` with a cron schedule."""
+    checks: Checks = Checks()
+    """Checks of each stream after each sync."""
+    dead_letter: DeadLetter = "table"
+    """Whether the dead letter of each stream is only a table, or an asset too."""
+    freshness: Freshness | None = None
+    """When a stream counts as out of date."""
+    drift: Drift | None = None
+    """Regular comparison of the source with `catalog.json`."""
+    new_data: NewData | None = None
+    """Sensor that syncs the streams for which the source has new data."""
+    group: PlainName | None = None
+    """Asset group; default: the name of the connection."""
+    owners: list[str] = Field(default_factory=list)
+    """Owners of the assets, as `team:data` or an e-mail address."""
+    tags: dict[str, str] = Field(default_factory=dict)
+    """Tags of the assets."""
+    translation: dict[str, Any] | str | None = None
+    """Changes of the assets, with the keys of Dagster's integrations: `key`, `group_name` …"""
+    retry: Retry = Retry()
+    """Retries of a sync that failed with a transient error."""
+    heartbeat: Duration = dt.timedelta(hours=1)
+    """Time after which a connector that sends nothing is ended."""
+    deadlines: Deadlines = Deadlines()
+    """Time limits of the connector's short commands."""
+    read_together: bool = False
+    """One process reads all streams, because the source keeps one state for them."""
+    checkpoint: Checkpoint = Checkpoint()
+    """When a commit is due: at the first state after one of the limits."""
 
     @model_validator(mode="after")
     def _check_new_data(self) -> Connection:

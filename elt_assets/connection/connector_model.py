@@ -28,9 +28,9 @@ from elt_assets.runner.config.references import (
 )
 from elt_assets.runner.config.secrets import is_reference
 from elt_assets.runner.kinds.registry import KINDS, check_references
-from elt_assets.runner.kinds.source_kind import Installed, SourceKind
 from elt_assets.runner.packages import Installation, check_python
 from elt_assets.runner.process.container import ContainerOptions
+from elt_assets.runner.source_kind import SourceKind
 
 FOLDER = "folder"
 """Key of the validation context: the folder of `defs.yaml`."""
@@ -105,6 +105,12 @@ Variables = Annotated[
 ]
 
 
+_KNOWN_INSTALLATION = BeforeValidator(
+    reject_unknown_keys(Installation, python="write it beside the package, not in `install`")
+)
+_KNOWN_OPTIONS = BeforeValidator(reject_unknown_keys(ContainerOptions))
+
+
 class _Connector(ConfigModel):
     """A connector of exactly one kind, with its config and the settings of its process."""
 
@@ -116,45 +122,26 @@ class _Connector(ConfigModel):
     }
 
     config: Annotated[dict[str, Any], BeforeValidator(_reject_templates)] = Field(
-        default_factory=dict,
-        description="Config of the connector, which its own specification describes. A secret is written as "
-        "`{env: NAME}`.",
+        default_factory=dict
     )
-    environment: Variables | None = Field(
-        default=None,
-        description="Environment variables of the connector's process: values by their names, or a list of "
-        "names to pass on.",
-    )
-    install: (
-        Annotated[
-            Installation,
-            BeforeValidator(
-                reject_unknown_keys(
-                    Installation, python="write it beside the package, not in `install`"
-                )
-            ),
-        ]
-        | None
-    ) = Field(default=None, description="How uv installs the package of the connector.")
-    python: Annotated[str, BeforeValidator(check_python)] | None = Field(
-        default=None,
-        description='Python of the environment of a `package` or `tap`: a version, as `"3.12"`, or the path '
-        "of an interpreter; default: the Python that runs Dagster.",
-    )
-    container: (
-        Annotated[ContainerOptions, BeforeValidator(reject_unknown_keys(ContainerOptions))] | None
-    ) = Field(default=None, description="How the container of an `image` is run.")
-    trust: Annotated[list[TrustedName], Field(min_length=1)] | None = Field(
-        default=None, description="Python modules, and origins of URLs, that a `manifest` may use."
-    )
-    slices: bool = Field(
-        default=True,
-        description="Whether tasks on Spark read streams that have slices, and not the connector's process.",
-    )
-    engine: Literal["airbyte", "ours"] | None = Field(
-        default=None,
-        description="What runs a `manifest`; default: `ours`, unless it needs the other.",
-    )
+    """Config of the connector, which its own specification describes. A secret is written as `{env:
+    NAME}`."""
+    environment: Variables | None = None
+    """Environment variables of the connector's process: values by their names, or a list of names to
+    pass on."""
+    install: Annotated[Installation, _KNOWN_INSTALLATION] | None = None
+    """How uv installs the package of the connector."""
+    python: Annotated[str, BeforeValidator(check_python)] | None = None
+    """Python of the environment of a `package` or `tap`: a version, as `"3.12"`, or the path of an
+    interpreter; default: the Python that runs Dagster."""
+    container: Annotated[ContainerOptions, _KNOWN_OPTIONS] | None = None
+    """How the container of an `image` is run."""
+    trust: Annotated[list[TrustedName], Field(min_length=1)] | None = None
+    """Python modules, and origins of URLs, that a `manifest` may use."""
+    slices: bool = True
+    """Whether tasks on Spark read streams that have slices, and not the connector's process."""
+    engine: Literal["airbyte", "ours"] | None = None
+    """What runs a `manifest`; default: `ours`, unless it needs the other."""
 
     @field_validator("install")
     @classmethod
@@ -202,7 +189,7 @@ class _Connector(ConfigModel):
                     for name, value in self.environment.items()
                 }
         try:
-            kind.command(self.value, Installed(Path(), trusted=self.trust or ()))
+            kind.check(self.value)
         except ConfigError as error:
             raise ValueError(f"{kind.key}: {error.message}; {error.guidance}") from None
         options = ("install", "python", "container", "trust", "engine")

@@ -59,15 +59,10 @@ class Contract(ConfigModel):
     another type; with `warn`, the check `contract` of the asset fails as a warning.
     """
 
-    columns: dict[str, ColumnType] = Field(
-        min_length=1,
-        description="Type of each column by its name, as `bigint`; nested ones as `address.city`.",
-    )
-    others: Literal["allow", "refuse"] = Field(
-        default="allow", description="Whether the stream may have further columns."
-    )
-    on_violation: Literal["fail", "warn"] = Field(
-        default="fail",
-        description="`fail`: the connection is not loaded, and a sync stops before it writes; `warn`: the "
-        "check `contract` fails as a warning.",
-    )
+    columns: dict[str, ColumnType] = Field(min_length=1)
+    """Type of each column by its name, as `bigint`; nested ones as `address.city`."""
+    others: Literal["allow", "refuse"] = "allow"
+    """Whether the stream may have further columns."""
+    on_violation: Literal["fail", "warn"] = "fail"
+    """`fail`: the connection is not loaded, and a sync stops before it writes; `warn`: the check
+    `contract` fails as a warning."""

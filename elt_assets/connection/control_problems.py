@@ -13,37 +13,19 @@ _OF_THE_OP = ("pool", "op_tags", "run_tags", "full_refresh")
 """Controls that streams which are read together have in common, since one op reads them in one run."""
 
 
-def find_control_problems(connection: Connection) -> list[str]:
-    """Return the run controls of a connection and its streams that are not valid."""
-    problems = [
-        f"stream {str(stream.id)!r}: {problem}"
-        for stream in connection.streams
-        for problem in _find_problems(connection, stream)
-    ]
-    is_set = connection.full_refresh is not None
-    if is_set and not any(can_refresh(connection, stream) for stream in connection.streams):
-        problems.append(
+def find_unused_refresh(connection: Connection) -> Iterator[str]:
+    """Yield that no stream of a connection needs its `full_refresh`."""
+    if connection.full_refresh is None:
+        return
+    if not any(can_refresh(connection, stream) for stream in connection.streams):
+        yield (
             "full_refresh: no stream of the connection needs it: each has `partitions`, or is replaced by "
             "every sync; leave it out"
         )
-    return problems
 
 
-def can_refresh(connection: Connection, stream: Stream) -> bool:
-    """Return whether a stream can have a refresh on a schedule, and is not replaced by each sync anyway.
-
-    Streams that are read together are refreshed together.
-    """
-    if connection.read_together:
-        return any(not _is_replaced(other) for other in connection.streams)
-    return stream.partitions is None and not _is_replaced(stream)
-
-
-def _is_replaced(stream: Stream) -> bool:
-    return find_modes()[stream.destination_sync_mode].overwrites
-
-
-def _find_problems(connection: Connection, stream: Stream) -> Iterator[str]:
+def find_control_problems(connection: Connection, stream: Stream) -> Iterator[str]:
+    """Yield the run controls of a stream that are not valid."""
     own = stream.model_fields_set
     if connection.read_together:
         for key in _OF_THE_OP:
@@ -66,6 +48,20 @@ def _find_problems(connection: Connection, stream: Stream) -> Iterator[str]:
             "timezone: the stream has no cron expression of its own; add a `schedule`, or write `timezone` "
             "at the connection"
         )
+
+
+def can_refresh(connection: Connection, stream: Stream) -> bool:
+    """Return whether a stream can have a refresh on a schedule, and is not replaced by each sync anyway.
+
+    Streams that are read together are refreshed together.
+    """
+    if connection.read_together:
+        return any(not _is_replaced(other) for other in connection.streams)
+    return stream.partitions is None and not _is_replaced(stream)
+
+
+def _is_replaced(stream: Stream) -> bool:
+    return find_modes()[stream.destination_sync_mode].overwrites
 
 
 def _has_cron(connection: Connection, stream: Stream) -> bool:

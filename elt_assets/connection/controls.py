@@ -80,11 +80,10 @@ class FullRefresh(ConfigModel):
     `truncate` replaces the rows of the table at the end of the refresh, `retain` keeps them.
     """
 
-    cron: str = Field(description="Cron schedule, as `0 3 * * 0`.")
-    refresh: Literal["truncate", "retain"] = Field(
-        default="truncate",
-        description="`truncate` replaces the rows of the table at the end, `retain` keeps them.",
-    )
+    cron: str
+    """Cron schedule, as `0 3 * * 0`."""
+    refresh: Literal["truncate", "retain"] = "truncate"
+    """`truncate` replaces the rows of the table at the end, `retain` keeps them."""
 
 
 def _full_refresh(value: Any) -> Any:
@@ -94,33 +93,21 @@ def _full_refresh(value: Any) -> Any:
 class RunControls(ConfigModel):
     """Settings that a connection has for all its streams, and a stream for itself."""
 
-    enabled: bool = Field(
-        default=True,
-        description="`false`: no schedule, sensor or automation condition starts a sync; runs by hand work.",
-    )
-    timezone: TimeZone | None = Field(
-        default=None,
-        description="Time zone of `schedule` and `full_refresh`, and of cron schedules in `automation` and "
-        "`freshness` that name no other; default: UTC.",
-    )
-    pool: Pool | None = Field(
-        default=None,
-        description="Dagster's concurrency pool of the operation, in place of the stream's own.",
-    )
-    op_tags: OpTags = Field(
-        default_factory=dict,
-        description="Tags of the operation, for example `dagster-k8s/config` for its pod.",
-    )
-    run_tags: RunTags = Field(
-        default_factory=dict,
-        description="Tags of the runs that schedules and sensors request, and of the jobs of the connection.",
-    )
+    enabled: bool = True
+    """`false`: no schedule, sensor or automation condition starts a sync; runs by hand work."""
+    timezone: TimeZone | None = None
+    """Time zone of `schedule` and `full_refresh`, and of cron schedules in `automation` and `freshness`
+    that name no other; default: UTC."""
+    pool: Pool | None = None
+    """Dagster's concurrency pool of the operation, in place of the stream's own."""
+    op_tags: OpTags = Field(default_factory=dict)
+    """Tags of the operation, for example `dagster-k8s/config` for its pod."""
+    run_tags: RunTags = Field(default_factory=dict)
+    """Tags of the runs that schedules and sensors request, and of the jobs of the connection."""
     full_refresh: Annotated[
         FullRefresh | None, BeforeValidator(_full_refresh), OtherForm(type="string")
-    ] = Field(
-        default=None,
-        description="Cron schedule of refreshes, which read the stream from the beginning.",
-    )
+    ] = None
+    """Cron schedule of refreshes, which read the stream from the beginning."""
 
     def over(self, general: RunControls) -> RunControls:
         """Return these controls; a value that they do not set comes from `general`.

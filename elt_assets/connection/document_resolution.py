@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from elt_assets.connection.field_lookup import is_unknown
 from elt_assets.connection.stream_model import Stream
@@ -39,22 +39,18 @@ def includes_documents(settings: Stream, stream: AirbyteStream) -> bool | None:
 
 def find_document_problems(
     settings: Stream, stream: AirbyteStream, renames: Renames | None
-) -> Sequence[str]:
-    """Return the problems of `include_files` with a stream. `renames`: the new names of its fields."""
+) -> Iterator[str]:
+    """Yield the problems of `include_files` with a stream. `renames`: the new names of its fields."""
     if settings.include_files and not stream.is_file_based:
-        problem = (
+        yield (
             "include_files: the catalog does not have the stream as one of files (`is_file_based`); "
             "configure the source to deliver files and run `elt discover`, or leave it out"
         )
-        return [problem]
-    if not includes_documents(settings, stream):
-        return []
-    declared = properties(stream.json_schema)
-    stored = [name if renames is None else renames[name] for name in declared]
-    if FIELD in map(str.lower, stored):
-        problem = (
-            f"include_files: the place of a record's document is stored in the field {FIELD!r}, and the "
-            "stream has a field of that name; `rename` that one, or write `include_files: false`"
-        )
-        return [problem]
-    return []
+    elif includes_documents(settings, stream):
+        declared = properties(stream.json_schema)
+        stored = [name if renames is None else renames[name] for name in declared]
+        if FIELD in map(str.lower, stored):
+            yield (
+                f"include_files: the place of a record's document is stored in the field {FIELD!r}, and the "
+                "stream has a field of that name; `rename` that one, or write `include_files: false`"
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from elt_assets.protocol.airbyte.catalog import AirbyteStream
@@ -18,13 +18,31 @@ def is_unknown(path: Sequence[str], stream: AirbyteStream) -> bool:
     return _find_unknown(path, stream) is not None
 
 
-def describe_unknown(setting: str, path: Sequence[str], stream: AirbyteStream) -> str:
-    """Return the message for a path in a setting that the schema does not have."""
-    depth, names = _find_unknown(path, stream) or (0, [])
-    near = difflib.get_close_matches(path[depth], names, n=1)
-    hint = f"did you mean {join_path((*path[:depth], *near))!r}?" if near else ""
-    parent = f"{join_path(tuple(path[:depth]))!r} has" if depth else "it has"
-    return f"{setting}: the stream has no field {'.'.join(path)!r}; {hint or f'{parent} {join_names(names)}'}"
+def describe_unknown(
+    setting: str,
+    fields: Iterable[Sequence[str]],
+    stream: AirbyteStream,
+    *,
+    must_be_declared: bool = False,
+) -> Iterator[str]:
+    """Yield a message for each field in a setting that the schema does not have.
+
+    Args:
+        must_be_declared: a schema without properties has none of the fields; otherwise it allows any.
+    """
+    for path in fields:
+        unknown = _find_unknown(path, stream)
+        if must_be_declared and not properties(stream.json_schema):
+            unknown = 0, []
+        if unknown is None:
+            continue
+        depth, names = unknown
+        near = difflib.get_close_matches(path[depth], names, n=1)
+        parent = f"{join_path(tuple(path[:depth]))!r} has" if depth else "it has"
+        hint = f"{parent} {join_names(names)}"
+        if near:
+            hint = f"did you mean {join_path((*path[:depth], *near))!r}?"
+        yield f"{setting}: the stream has no field {'.'.join(path)!r}; {hint}"
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -15,15 +15,16 @@ from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.connector_model import FOLDER
 from elt_assets.connection.overlays import apply_overlay, overlay_file
 from elt_assets.connection.places import ConnectionPlace, definition_file, place_in
+from elt_assets.connection.problems import locate
 from elt_assets.connection.templates import (
     check_post_processing,
     load_variables,
     resolve_attributes,
 )
 from elt_assets.connection.yaml_files import describe_unreadable, read_components
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, Problems
 from elt_assets.paths import DEFINITION_FILE
-from elt_assets.protocol.airbyte.catalog import Catalog
+from elt_assets.protocol.airbyte.catalog import Catalog, StreamId
 from elt_assets.storage.text_file import replace_text
 
 AnyConnection = TypeVar("AnyConnection", bound=Connection)
@@ -72,20 +73,22 @@ def parse_connection(
             guidance="write `attributes` with `name`, `source` and `streams`",
         )
     attributes = resolve_attributes(apply_overlay(attributes, path), path, variables or {})
+    overlay, name = overlay_file(path), str(attributes.get("name"))
+    problems = Problems(
+        f"{path if overlay is None else f'{path} with {overlay.name}'} is not valid",
+        "correct each of these places; docs/connections.md lists the keys",
+        lambda problem: locate(problem, name, path),
+    )
     try:
-        return model.model_validate(attributes, context={FOLDER: path.parent})
+        connection = model.model_validate(attributes, context={FOLDER: path.parent})
     except ValidationError as error:
-        lines = [
-            f"  - {_place(_find_yaml_path(problem, attributes), attributes)}"
-            f"{problem['msg'].removeprefix('Value error, ')}"
+        problems.add(
+            _place(_find_yaml_path(problem, attributes), attributes)
+            + problem["msg"].removeprefix("Value error, ")
             for problem in error.errors(include_url=False, include_input=False)
-        ]
-        overlay = overlay_file(path)
-        file = path if overlay is None else f"{path} with {overlay.name}"
-        raise ConfigError(
-            f"{file} is not valid:\n" + "\n".join(lines),
-            guidance="correct each of these places; docs/connections.md lists the keys",
-        ) from None
+        )
+    problems.raise_all()
+    return connection
 
 
 def _find_yaml_path(error: ErrorDetails, attributes: Any) -> list[str | int]:
@@ -103,13 +106,15 @@ def _find_yaml_path(error: ErrorDetails, attributes: Any) -> list[str | int]:
 
 def _place(path: Sequence[str | int], attributes: Mapping[str, Any]) -> str:
     """Return the prefix of an error message: the place in the YAML, with the name of the stream."""
-    steps, words = list(path), []
-    if len(steps) > 1 and steps[0] == "streams":
-        settings = attributes["streams"][steps[1]]
-        name = settings.get("name") if isinstance(settings, Mapping) else None
-        words = [f"stream {name!r}: "] if name is not None else [f"streams[{steps[1]}]: "]
-        steps = steps[2:]
-    return "".join([*words, f"{'.'.join(map(str, steps))}: " if steps else ""])
+    stream, keys = "", list(path)
+    if len(keys) > 1 and keys[0] == "streams":
+        settings = attributes["streams"][keys[1]]
+        stream, keys = f"streams[{keys[1]}]: ", keys[2:]
+        if isinstance(settings, Mapping) and settings.get("name") is not None:
+            name, namespace = settings["name"], settings.get("namespace")
+            name = str(StreamId(name, namespace)) if isinstance(name, str) else name
+            stream = f"stream {name!r}: "
+    return stream + (f"{'.'.join(map(str, keys))}: " if keys else "")
 
 
 def load_catalog(where: Where) -> Catalog:

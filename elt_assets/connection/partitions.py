@@ -42,22 +42,15 @@ Instant = Annotated[dt.datetime, BeforeValidator(_instant)]
 class Bind(ConfigModel):
     """The fields of the source's config that a window sets, and the format of their values."""
 
-    start: DottedPath | None = Field(
-        default=None, description="Path of the config field that gets the start of the window."
-    )
-    end: DottedPath | None = Field(
-        default=None, description="Path of the config field that gets the end of the window."
-    )
-    format: str | None = Field(
-        default=None,
-        description="Format of the values, as for `strftime`; `%s` and `%ms` are seconds and milliseconds "
-        "since 1970. Default: a date; for hourly windows a date and time.",
-    )
-    inclusive: bool = Field(
-        default=False,
-        description="The end is the last value of the format within the window; otherwise the first time "
-        "after it.",
-    )
+    start: DottedPath | None = None
+    """Path of the config field that gets the start of the window."""
+    end: DottedPath | None = None
+    """Path of the config field that gets the end of the window."""
+    format: str | None = None
+    """Format of the values, as for `strftime`; `%s` and `%ms` are seconds and milliseconds since 1970.
+    Default: a date; for hourly windows a date and time."""
+    inclusive: bool = False
+    """The end is the last value of the format within the window; otherwise the first time after it."""
 
     @model_validator(mode="after")
     def _check_fields(self) -> Bind:
@@ -69,24 +62,25 @@ class Bind(ConfigModel):
 class Window(ConfigModel):
     """The binding of the run config `window`, which reads a past period of an unpartitioned stream again."""
 
-    bind: Bind = Field(description="Config fields that the window sets.")
+    bind: Bind
+    """Config fields that the window sets."""
 
 
 class TimePartitions(ConfigModel):
     """One partition per hour, day, week or month. `bind` writes its window into the source's config."""
 
-    type: Literal["hourly", "daily", "weekly", "monthly"] = Field(description="Length of a window.")
-    start: Instant = Field(description="Start of the first window: a date, or a date and time.")
-    end: Instant | None = Field(
-        default=None, description="End of the last window; default: there is always a next one."
-    )
-    timezone: TimeZone = Field(default="UTC", description="Time zone of the windows.")
-    bind: Bind = Field(description="Config fields that a window sets.")
-    partitions_per_run: int | None = Field(
-        default=None,
-        gt=0,
-        description="Number of partitions in each run that a schedule, a sensor or a backfill requests.",
-    )
+    type: Literal["hourly", "daily", "weekly", "monthly"]
+    """Length of a window."""
+    start: Instant
+    """Start of the first window: a date, or a date and time."""
+    end: Instant | None = None
+    """End of the last window; default: there is always a next one."""
+    timezone: TimeZone = "UTC"
+    """Time zone of the windows."""
+    bind: Bind
+    """Config fields that a window sets."""
+    partitions_per_run: int | None = Field(default=None, gt=0)
+    """Number of partitions in each run that a schedule, a sensor or a backfill requests."""
 
     @model_validator(mode="after")
     def _check_end_and_format(self) -> TimePartitions:
@@ -118,10 +112,10 @@ class TimePartitions(ConfigModel):
 class KeyBind(ConfigModel):
     """The field of the source's config that a partition key sets, and the type of its value."""
 
-    field: DottedPath = Field(description="Path of the config field that gets the key.")
-    type: Literal["string", "integer", "number", "boolean"] = Field(
-        default="string", description="Type of the value."
-    )
+    field: DottedPath
+    """Path of the config field that gets the key."""
+    type: Literal["string", "integer", "number", "boolean"] = "string"
+    """Type of the value."""
 
 
 def _key_bind(value: Any) -> Any:
@@ -137,16 +131,14 @@ BoundKey = Annotated[
 class StaticPartitions(ConfigModel):
     """One partition for each listed value of a config field."""
 
-    type: Literal["static"] = Field(description="Listed keys.")
-    keys: Annotated[list[FieldName], Field(min_length=1)] = Field(
-        description="Keys of the partitions."
-    )
-    bind: BoundKey = Field(description="Config field that a key sets, or its path alone.")
-    partitions_per_run: int | None = Field(
-        default=None,
-        gt=0,
-        description="Number of partitions in each run that a schedule, a sensor or a backfill requests.",
-    )
+    type: Literal["static"]
+    """Listed keys."""
+    keys: Annotated[list[FieldName], Field(min_length=1)]
+    """Keys of the partitions."""
+    bind: BoundKey
+    """Config field that a key sets, or its path alone."""
+    partitions_per_run: int | None = Field(default=None, gt=0)
+    """Number of partitions in each run that a schedule, a sensor or a backfill requests."""
 
     @field_validator("keys")
     @classmethod
@@ -161,49 +153,42 @@ class StaticPartitions(ConfigModel):
 class Discovery(ConfigModel):
     """The origin of new partition keys: a field of another stream of the connection, read from its table."""
 
-    stream: str = Field(description="Name of the other stream.")
-    field: DottedPath = Field(description="Path of the field whose values are the keys.")
-    materialize: bool = Field(
-        default=True, description="Whether the sensor requests runs of new partitions."
-    )
+    stream: str
+    """Name of the other stream."""
+    field: DottedPath
+    """Path of the field whose values are the keys."""
+    materialize: bool = True
+    """Whether the sensor requests runs of new partitions."""
 
 
 class DynamicPartitions(ConfigModel):
     """One partition for each key. Keys can be added and removed at any time; `discover` adds them."""
 
-    type: Literal["dynamic"] = Field(description="Keys that are added and removed in Dagster.")
-    name: str | None = Field(
-        default=None,
-        description="Name of the partitions in Dagster; default: made from connection and stream.",
-    )
-    bind: BoundKey = Field(description="Config field that a key sets, or its path alone.")
-    discover: Discovery | None = Field(
-        default=None, description="Where a sensor finds new keys: a field of another stream."
-    )
-    partitions_per_run: int | None = Field(
-        default=None,
-        gt=0,
-        description="Number of partitions in each run that a schedule, a sensor or a backfill requests.",
-    )
+    type: Literal["dynamic"]
+    """Keys that are added and removed in Dagster."""
+    name: str | None = None
+    """Name of the partitions in Dagster; default: made from connection and stream."""
+    bind: BoundKey
+    """Config field that a key sets, or its path alone."""
+    discover: Discovery | None = None
+    """Where a sensor finds new keys: a field of another stream."""
+    partitions_per_run: int | None = Field(default=None, gt=0)
+    """Number of partitions in each run that a schedule, a sensor or a backfill requests."""
 
 
 class SourcePartitions(ConfigModel):
     """One partition for each partition that the source itself lists; a sensor adds them."""
 
-    type: Literal["source"] = Field(description="Partitions that the source lists.")
-    name: str | None = Field(
-        default=None,
-        description="Name of the partitions in Dagster; default: made from connection and stream.",
-    )
-    materialize: bool = Field(
-        default=True, description="Whether the sensor requests runs of new partitions."
-    )
-    every: Duration = Field(default=dt.timedelta(minutes=5), description="Time between two lists.")
-    partitions_per_run: int | None = Field(
-        default=None,
-        gt=0,
-        description="Number of partitions in each run that a schedule, a sensor or a backfill requests.",
-    )
+    type: Literal["source"]
+    """Partitions that the source lists."""
+    name: str | None = None
+    """Name of the partitions in Dagster; default: made from connection and stream."""
+    materialize: bool = True
+    """Whether the sensor requests runs of new partitions."""
+    every: Duration = dt.timedelta(minutes=5)
+    """Time between two lists."""
+    partitions_per_run: int | None = Field(default=None, gt=0)
+    """Number of partitions in each run that a schedule, a sensor or a backfill requests."""
 
 
 KeyPartitions = Annotated[StaticPartitions | DynamicPartitions, Field(discriminator="type")]
@@ -212,9 +197,12 @@ KeyPartitions = Annotated[StaticPartitions | DynamicPartitions, Field(discrimina
 class MultiPartitions(ConfigModel):
     """One partition for each pair of a window and a key."""
 
-    type: Literal["multi"] = Field(description="Pairs of a window and a key.")
-    window: TimePartitions = Field(description="Windows of the pairs.")
-    key: KeyPartitions = Field(description="Keys of the pairs.")
+    type: Literal["multi"]
+    """Pairs of a window and a key."""
+    window: TimePartitions
+    """Windows of the pairs."""
+    key: KeyPartitions
+    """Keys of the pairs."""
 
     @model_validator(mode="after")
     def _check_partitions_per_run(self) -> MultiPartitions:

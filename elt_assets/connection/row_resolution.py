@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from elt_assets.connection.connection_model import Connection
-from elt_assets.connection.field_lookup import describe_unknown, is_unknown
+from elt_assets.connection.field_lookup import describe_unknown
 from elt_assets.connection.rows import Condition
 from elt_assets.connection.stream_model import Stream
 from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, AirbyteStream, Catalog
@@ -47,25 +48,23 @@ def find_row_problems(
     settings: Stream,
     stream: AirbyteStream,
     fields: FieldSelection | None,
-) -> list[str]:
-    """Return the problems of `rename` and `filter` with a stream. `fields`: its selection of fields."""
+) -> Iterator[str]:
+    """Yield the problems of `rename` and `filter` with a stream. `fields`: its selection of fields."""
     renames = resolve_renames(connection, settings, stream)
     if not (settings.rename or settings.filter or renames):
-        return []
-    declared = properties(stream.json_schema)
-    named = [("rename", [name]) for name in settings.rename or {}]
-    named += [("filter", condition.field) for condition in settings.filter or []]
-    problems = [
-        describe_unknown(key, path, stream)
-        for key, path in named
-        if path[0] not in declared or is_unknown(path, stream)
-    ]
-    return problems if renames is None else problems + _rename_problems(settings, renames, fields)
+        return
+    named = [[name] for name in settings.rename or {}]
+    yield from describe_unknown("rename", named, stream, must_be_declared=True)
+    tested = [condition.field for condition in settings.filter or []]
+    yield from describe_unknown("filter", tested, stream, must_be_declared=True)
+    if renames is not None:
+        problems = _find_rename_problems(settings, renames, fields)
+        yield from (f"rename: {problem}" for problem in problems)
 
 
-def _rename_problems(
+def _find_rename_problems(
     settings: Stream, renames: Renames, fields: FieldSelection | None
-) -> list[str]:
+) -> Iterator[str]:
     stored = [
         name
         for name in renames.declared
@@ -73,33 +72,31 @@ def _rename_problems(
     ]
     own_columns = [UNDECLARED] if settings.on_undeclared == "keep" else []
     count = Counter(renames[name].lower() for name in [*stored, *own_columns])
-    problems = []
     for old, new in renames.names.items():
         if not {old, new}.isdisjoint(DELETE_MARKERS):
-            problems.append(f"{old!r}: delete markers keep their names; leave it out")
+            yield f"{old!r}: delete markers keep their names; leave it out"
         elif old not in stored and old in (settings.rename or {}):
-            problems.append(f"{old!r} is not stored, because of `fields`; leave it out")
+            yield f"{old!r} is not stored, because of `fields`; leave it out"
         elif old in stored and count[new.lower()] > 1:
             others = sorted(
                 name for name in stored if name != old and renames[name].lower() == new.lower()
             )
             rival = f"the field {others[0]!r}" if others else "the column of undeclared fields"
-            problems.append(
+            yield (
                 f"{old!r} would have the name of {rival}, {new!r}; write another name, or "
                 "rename that field too"
             )
-    return [f"rename: {problem}" for problem in problems]
 
 
-def find_unused_settings(connection: Connection, catalog: Catalog) -> list[str]:
-    """Return the problems of `rename` and `filter` of a connection with fields that no stream has."""
-    if not (connection.rename or connection.filter):
-        return []
-    declared = {name for stream in catalog.streams for name in properties(stream.json_schema)}
+def find_unused_settings(connection: Connection, catalog: Catalog) -> Iterator[str]:
+    """Yield the fields in `rename` and `filter` of a connection that no stream of its catalog has."""
     named = [("rename", name) for name in connection.rename or {}]
     named += [("filter", condition.field[0]) for condition in connection.filter or []]
-    return [
-        f"{key}: no stream in the catalog has a field {name!r}; correct the name, or leave it out"
-        for key, name in named
-        if name not in declared
-    ]
+    if not named:
+        return
+    declared = {name for stream in catalog.streams for name in properties(stream.json_schema)}
+    for key, name in named:
+        if name not in declared:
+            yield (
+                f"{key}: no stream in the catalog has a field {name!r}; correct the name, or leave it out"
+            )

@@ -33,13 +33,12 @@ Scalar = str | bool | int | float
 class Condition(ConfigModel):
     """A condition that a record must meet to be stored."""
 
-    field: DottedPath = Field(description="Path of the field, by its name in the source.")
-    operator: Operator = Field(
-        description="How the field is compared: as SQL does, so a null meets only `is null`."
-    )
-    value: Any = Field(
-        default=None, description="What it is compared with; a list for `in` and `not in`."
-    )
+    field: DottedPath
+    """Path of the field, by its name in the source."""
+    operator: Operator
+    """How the field is compared: as SQL does, so a null meets only `is null`."""
+    value: Any = None
+    """What it is compared with; a list for `in` and `not in`."""
 
     @model_validator(mode="after")
     def _check_value(self) -> Condition:

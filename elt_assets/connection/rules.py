@@ -22,25 +22,29 @@ class Rule(ConfigModel):
     """A rule for the rows of a table: its name as a check, its scope, and what a failure does."""
 
     kind: ClassVar[str]
+    demand: ClassVar[str]
+    """What the rule demands, with `{columns}`, `{bounds}` and `{values}` of the rule."""
+    failure: ClassVar[str]
+    """How it failed, with `{failed}` rows of `{rows}` too."""
 
-    name: str | None = Field(
-        default=None,
-        description="Name of the check: letters, digits and underscores; default: kind and columns.",
-    )
-    over: Scope = Field(
-        default="new",
-        description="`new`: the rows in the files that the run has committed; of a stream with partitions, "
-        "the rows of the run's partitions. `table`: all rows of the table.",
-    )
-    severity: Severity = Field(default="error", description="Severity of its failure.")
-    blocking: bool = Field(
-        default=False,
-        description="`true`: a failure fails the run, and assets downstream in it are not materialised.",
-    )
+    name: str | None = None
+    """Name of the check: letters, digits and underscores; default: kind and columns."""
+    over: Scope = "new"
+    """`new`: the rows in the files that the run has committed; of a stream with partitions, the rows of
+    the run's partitions. `table`: all rows of the table."""
+    severity: Severity = "error"
+    """Severity of its failure."""
+    blocking: bool = False
+    """`true`: a failure fails the run, and assets downstream in it are not materialised."""
 
     @property
     def paths(self) -> Sequence[Sequence[str]]:
         """The paths of the fields that the rule is about."""
+        return ()
+
+    @property
+    def compared_values(self) -> Sequence[Any]:
+        """The values that the rule compares with."""
         return ()
 
     @property
@@ -50,6 +54,26 @@ class Rule(ConfigModel):
             return self.name
         parts = [self.kind, *(name for path in self.paths for name in path)]
         return _UNSAFE.sub("_", "_".join(parts))
+
+    @property
+    def description(self) -> str:
+        """What the rule demands, as a sentence."""
+        return (
+            f"In {'the new rows' if self.over == 'new' else 'the table'}, {self.fill(self.demand)}."
+        )
+
+    def fill(self, template: str, *, failed: int = 0, rows: int = 0) -> str:
+        """Return a text about the rule, with its columns, bounds and number of values."""
+        columns = ", ".join(f"`{'.'.join(path)}`" for path in self.paths)
+        limits = {"at least": getattr(self, "min", None), "at most": getattr(self, "max", None)}
+        bounds = [f"{name} {limit}" for name, limit in limits.items() if limit is not None]
+        return template.format(
+            columns=columns,
+            bounds=" and ".join(bounds),
+            values=len(self.compared_values),
+            failed=f"{failed:,}",
+            rows=f"{rows:,}",
+        )
 
     @model_validator(mode="after")
     def _check_common_keys(self) -> Rule:
@@ -64,38 +88,55 @@ class Rule(ConfigModel):
         return cls.kind
 
 
-class NotNull(Rule):
-    """The columns are never null. Each of them is a check of its own."""
+class ColumnRule(Rule):
+    """A rule about the values of one column."""
 
-    kind = "not_null"
-
-    column: DottedPath = Field(description="Field, as `email` or `address.city`.")
+    column: DottedPath
+    """Field, as `email` or `address.city`."""
 
     @property
     def paths(self) -> Sequence[Sequence[str]]:
         return [self.column]
 
 
+class NotNull(ColumnRule):
+    """The columns are never null. Each of them is a check of its own."""
+
+    kind = "not_null"
+    demand = "{columns} is never null"
+    failure = "{failed} of {rows} rows have no {columns}"
+
+
 class Unique(Rule):
     """No two rows have the same values in the columns. Rows with a null in one of them do not count."""
 
     kind = "unique"
+    demand = "no two rows have the same {columns}"
+    failure = "{failed} values in {rows} rows are not unique: {columns}"
 
-    columns: DottedPaths = Field(description="Fields that are unique together.")
-    over: Scope = Field(default="table", description="As for the other rules; default: `table`.")
+    columns: DottedPaths
+    """Fields that are unique together."""
+    over: Scope = "table"
+    """As for the other rules; default: `table`."""
 
     @property
     def paths(self) -> Sequence[Sequence[str]]:
         return self.columns
 
 
-class AcceptedValues(Rule):
+class AcceptedValues(ColumnRule):
     """The values of a column are among these, or null."""
 
     kind = "accepted_values"
+    demand = "{columns} is one of {values} values"
+    failure = "{failed} of {rows} rows have a {columns} that is not accepted"
 
-    column: DottedPath = Field(description="Field, as `status` or `address.country`.")
-    values: list[Any] = Field(min_length=1, description="The values, of the type of the column.")
+    values: list[Any] = Field(min_length=1)
+    """The values, of the type of the column."""
+
+    @property
+    def compared_values(self) -> Sequence[Any]:
+        return self.values
 
     @model_validator(mode="after")
     def _check_values(self) -> AcceptedValues:
@@ -105,27 +146,26 @@ class AcceptedValues(Rule):
             )
         return self
 
-    @property
-    def paths(self) -> Sequence[Sequence[str]]:
-        return [self.column]
 
-
-class Range(Rule):
+class Range(ColumnRule):
     """The values of a column are within bounds, or null. NaN is within none."""
 
     kind = "range"
+    demand = "{columns} is {bounds}"
+    failure = "{failed} of {rows} rows have a {columns} that is not {bounds}"
 
-    column: DottedPath = Field(description="Field that is a number, a date, a time or a text.")
-    min: Any = Field(default=None, description="Smallest value that passes.")
-    max: Any = Field(default=None, description="Largest value that passes.")
+    min: Any = None
+    """Smallest value that passes."""
+    max: Any = None
+    """Largest value that passes."""
 
     @property
-    def paths(self) -> Sequence[Sequence[str]]:
-        return [self.column]
+    def compared_values(self) -> Sequence[Any]:
+        return [bound for bound in (self.min, self.max) if bound is not None]
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Range:
-        if self.min is None and self.max is None:
+        if not self.compared_values:
             raise ValueError("write `min`, `max` or both")
         return self
 
@@ -134,10 +174,15 @@ class RowCount(Rule):
     """The number of rows is within bounds."""
 
     kind = "row_count"
+    demand = "there are {bounds} rows"
+    failure = "{rows} rows; there must be {bounds}"
 
-    min: int = Field(default=0, ge=0, description="Smallest number of rows that passes.")
-    max: int | None = Field(default=None, ge=0, description="Largest number of rows that passes.")
-    over: Scope = Field(default="table", description="As for the other rules; default: `table`.")
+    min: int = Field(default=0, ge=0)
+    """Smallest number of rows that passes."""
+    max: int | None = Field(default=None, ge=0)
+    """Largest number of rows that passes."""
+    over: Scope = "table"
+    """As for the other rules; default: `table`."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> RowCount:
@@ -152,12 +197,15 @@ class Query(Rule):
     """A query in Spark SQL returns no row. It reads from `{table}` alone."""
 
     kind = "sql"
+    demand = "the query returns no row"
+    failure = "the query returns {failed} rows"
 
-    name: str = Field(description="Name of the check: letters, digits and underscores.")
-    query: str = Field(
-        description="Query in Spark SQL, which must return no row: `… from {table} …`."
-    )
-    over: Scope = Field(default="table", description="As for the other rules; default: `table`.")
+    name: str
+    """Name of the check: letters, digits and underscores."""
+    query: str
+    """Query in Spark SQL, which must return no row: `… from {table} …`."""
+    over: Scope = "table"
+    """As for the other rules; default: `table`."""
 
     @field_validator("query")
     @classmethod

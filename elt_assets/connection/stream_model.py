@@ -43,16 +43,12 @@ DeadLetter = Literal["table", "asset"]
 class Fields(ConfigModel):
     """The fields of a stream that are stored, and those that are stored only as a hash."""
 
-    include: DottedPaths | None = Field(
-        default=None, description="Paths of the fields that are stored; all others are removed."
-    )
-    exclude: DottedPaths | None = Field(
-        default=None, description="Paths of the fields that are removed before anything is written."
-    )
-    hash: DottedPaths | None = Field(
-        default=None,
-        description="Paths of the fields of which a keyed hash is stored instead of the value.",
-    )
+    include: DottedPaths | None = None
+    """Paths of the fields that are stored; all others are removed."""
+    exclude: DottedPaths | None = None
+    """Paths of the fields that are removed before anything is written."""
+    hash: DottedPaths | None = None
+    """Paths of the fields of which a keyed hash is stored instead of the value."""
 
     @model_validator(mode="after")
     def _check_keys(self) -> Fields:
@@ -71,106 +67,66 @@ PartitionColumns = Annotated[list[DottedPath], Field(max_length=4)]
 class Stream(RunControls):
     """Settings of one stream."""
 
-    name: str = Field(description="Name of the stream in the catalog.")
-    namespace: str | None = Field(
-        default=None, description="Namespace of the stream in the catalog."
-    )
-    table: FieldName | None = Field(
-        default=None,
-        description="Whole name of the table, without the `prefix`; default: that of the stream after it.",
-    )
-    sync_mode: Literal["full_refresh", "incremental"] = Field(
-        default="full_refresh",
-        description="How the source is read: completely, or what is new since the last state.",
-    )
-    destination_sync_mode: SyncModeName = Field(
-        default=APPEND, description="How the records change the table."
-    )
-    cursor_field: FieldPath | None = Field(
-        default=None, description="Path of the cursor; default: the cursor of the source."
-    )
-    replication_method: Literal["LOG_BASED"] | None = Field(
-        default=None, description="A Singer tap reads the stream from the log of its database."
-    )
-    primary_key: Annotated[list[FieldPath], Field(min_length=1)] | None = Field(
-        default=None,
-        description="Paths of the fields of the primary key; default: the key of the source.",
-    )
-    history: bool = Field(
-        default=False,
-        description="Also keep every version of each row, in the table `<table>_history`.",
-    )
-    on_schema_change: OnSchemaChange = Field(
-        default="evolve",
-        description="What a changed schema does: the table follows, it keeps its columns, or the sync fails.",
-    )
-    on_undeclared: Literal["ignore", "keep"] = Field(
-        default="ignore",
-        description="What happens to fields that the catalog does not declare: they are only counted, or "
-        "stored in the column `_extra`.",
-    )
-    dead_letter: DeadLetter | None = Field(
-        default=None,
-        description="Whether the dead letter is only a table, or an asset too; default: as the connection.",
-    )
-    include_files: bool | None = Field(
-        default=None,
-        description="Whether the documents of a stream of files are stored, in `_files/` below the table; "
-        "default: they are, if the catalog has the stream as one of files (`is_file_based`).",
-    )
-    fields: Fields | None = Field(
-        default=None, description="Which fields are stored, and which of them only as a hash."
-    )
-    rename: Renaming | None = Field(
-        default=None,
-        description="New names of fields, by their names in the source; over those of the connection.",
-    )
-    filter: Conditions | None = Field(
-        default=None,
-        description="Conditions that a record must meet to be stored, besides those of the connection.",
-    )
-    partitions: Partitions | None = Field(
-        default=None, description="Windows of time or keys, each of which is read by itself."
-    )
-    window: Window | None = Field(
-        default=None, description="Config fields that the `window` of a run sets."
-    )
-    checks: Checks = Field(
-        default=Checks(), description="Checks after each sync; over those of the connection."
-    )
-    cluster_by: Annotated[DottedPaths, Field(max_length=4)] | None = Field(
-        default=None,
-        description="Fields by which maintenance sorts the rows of the table, up to 4.",
-    )
-    partition_by: PartitionColumns | None = Field(
-        default=None,
-        description="Fields that are Delta's partition columns of the table, in place of those of the "
-        "connection; `[]` for none.",
-    )
-    contract: Contract | None = Field(
-        default=None, description="Names and types of columns that consumers rely on."
-    )
-    automation: Automation = Field(
-        default=None,
-        description="Condition by which Dagster syncs the stream, `eager` or `on_cron` with a cron schedule, "
-        "in place of that of the connection.",
-    )
-    schedule: str | None = Field(
-        default=None, description="Cron schedule of the stream, in place of that of the connection."
-    )
-    freshness: Freshness | None = Field(
-        default=None,
-        description="When the stream counts as out of date, in place of the connection's.",
-    )
-    description: str | None = Field(
-        default=None, description="Description of the asset; default: that of the schema."
-    )
-    owners: list[str] | None = Field(
-        default=None, description="Owners of the asset, in place of those of the connection."
-    )
-    tags: dict[str, str] = Field(
-        default_factory=dict, description="Tags of the asset, beside those of the connection."
-    )
+    name: str
+    """Name of the stream in the catalog."""
+    namespace: str | None = None
+    """Namespace of the stream in the catalog."""
+    table: FieldName | None = None
+    """Whole name of the table, without the `prefix`; default: that of the stream after it."""
+    sync_mode: Literal["full_refresh", "incremental"] = "full_refresh"
+    """How the source is read: completely, or what is new since the last state."""
+    destination_sync_mode: SyncModeName = APPEND
+    """How the records change the table."""
+    cursor_field: FieldPath | None = None
+    """Path of the cursor; default: the cursor of the source."""
+    replication_method: Literal["LOG_BASED"] | None = None
+    """A Singer tap reads the stream from the log of its database."""
+    primary_key: Annotated[list[FieldPath], Field(min_length=1)] | None = None
+    """Paths of the fields of the primary key; default: the key of the source."""
+    history: bool = False
+    """Also keep every version of each row, in the table `<table>_history`."""
+    on_schema_change: OnSchemaChange = "evolve"
+    """What a changed schema does: the table follows, it keeps its columns, or the sync fails."""
+    on_undeclared: Literal["ignore", "keep"] = "ignore"
+    """What happens to fields that the catalog does not declare: they are only counted, or stored in the
+    column `_extra`."""
+    dead_letter: DeadLetter | None = None
+    """Whether the dead letter is only a table, or an asset too; default: as the connection."""
+    include_files: bool | None = None
+    """Whether the documents of a stream of files are stored, in `_files/` below the table; default: they
+    are, if the catalog has the stream as one of files (`is_file_based`)."""
+    fields: Fields | None = None
+    """Which fields are stored, and which of them only as a hash."""
+    rename: Renaming | None = None
+    """New names of fields, by their names in the source; over those of the connection."""
+    filter: Conditions | None = None
+    """Conditions that a record must meet to be stored, besides those of the connection."""
+    partitions: Partitions | None = None
+    """Windows of time or keys, each of which is read by itself."""
+    window: Window | None = None
+    """Config fields that the `window` of a run sets."""
+    checks: Checks = Checks()
+    """Checks after each sync; over those of the connection."""
+    cluster_by: Annotated[DottedPaths, Field(max_length=4)] | None = None
+    """Fields by which maintenance sorts the rows of the table, up to 4."""
+    partition_by: PartitionColumns | None = None
+    """Fields that are Delta's partition columns of the table, in place of those of the connection; `[]`
+    for none."""
+    contract: Contract | None = None
+    """Names and types of columns that consumers rely on."""
+    automation: Automation = None
+    """Condition by which Dagster syncs the stream, `eager` or `on_cron` with a cron schedule, in place
+    of that of the connection."""
+    schedule: str | None = None
+    """Cron schedule of the stream, in place of that of the connection."""
+    freshness: Freshness | None = None
+    """When the stream counts as out of date, in place of the connection's."""
+    description: str | None = None
+    """Description of the asset; default: that of the schema."""
+    owners: list[str] | None = None
+    """Owners of the asset, in place of those of the connection."""
+    tags: dict[str, str] = Field(default_factory=dict)
+    """Tags of the asset, beside those of the connection."""
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Stream:

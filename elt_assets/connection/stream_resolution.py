@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import yaml
 
 from elt_assets.connection.connection_model import Connection
-from elt_assets.connection.control_problems import find_control_problems
+from elt_assets.connection.control_problems import find_control_problems, find_unused_refresh
 from elt_assets.connection.document_resolution import (
     drop_undeclared,
     find_document_problems,
@@ -18,21 +19,20 @@ from elt_assets.connection.document_resolution import (
 )
 from elt_assets.connection.field_lookup import describe_unknown, is_unknown, join_names
 from elt_assets.connection.places import CATALOG_FILE
+from elt_assets.connection.problems import collect_problems
 from elt_assets.connection.row_resolution import (
     find_row_problems,
     find_unused_settings,
     resolve_renames,
 )
 from elt_assets.connection.stream_model import Stream
-from elt_assets.errors import ConfigError
-from elt_assets.paths import DEFINITION_FILE
+from elt_assets.errors import ConfigError, Problems
 from elt_assets.protocol.airbyte.catalog import (
     DELETE_MARKERS,
     INCREMENTAL,
     AirbyteStream,
     Catalog,
     ConfiguredStream,
-    StreamId,
 )
 from elt_assets.protocol.airbyte.json_schema import broken_references
 from elt_assets.protocol.airbyte.sync_modes import APPEND
@@ -50,6 +50,11 @@ from elt_assets.sync.selection.fields import (
     properties,
 )
 
+_AMBIGUOUS = (
+    "the source has several streams of this name, whose records cannot be separated; report it to the "
+    "maintainer of the connector"
+)
+
 
 def resolve_streams(connection: Connection, catalog: Catalog) -> list[ConfiguredStream]:
     """Join the settings of each stream of a connection with its catalog.
@@ -58,40 +63,41 @@ def resolve_streams(connection: Connection, catalog: Catalog) -> list[Configured
         ConfigError: a stream cannot be synced as configured. The error lists all problems of all streams, and
             what to write instead.
     """
-    problems: list[str] = []
-    configured: list[ConfiguredStream] = []
+    problems = collect_problems(connection.name)
+    streams = join_streams(connection, catalog, problems)
+    problems.raise_all()
+    return streams
+
+
+def join_streams(
+    connection: Connection, catalog: Catalog, problems: Problems
+) -> list[ConfiguredStream]:
+    """Return the streams of a connection that fit its catalog, and add what does not to `problems`."""
     catalog = attach_all_entries(catalog)
     ambiguous, by_id = catalog.repeated, catalog.index_streams()
+    count = Counter(settings.id for settings in connection.streams)
+    configured: list[ConfiguredStream] = []
     for settings in connection.streams:
-        stream = by_id.get(settings.id)
+        stream, count_before = by_id.get(settings.id), len(problems)
+        name = f"stream {str(settings.id)!r}"
         if stream is None:
-            problems.append(_describe_missing_stream(settings, catalog))
+            problems.add([f"{name} {_explain_missing(settings, catalog)}"])
         elif settings.id in ambiguous:
-            problems.append(
-                f"stream {str(settings.id)!r}: the source has several streams of this name, whose records "
-                "cannot be separated; report it to the maintainer of the connector"
-            )
+            problems.add([f"{name}: {_AMBIGUOUS}"])
         else:
-            configured.append(_resolve_stream(connection, settings, stream, problems))
-    problems += _find_repeated_streams(connection.streams)
-    problems += find_control_problems(connection)
-    problems += find_unused_settings(connection, catalog)
-    if connection.read_together:
-        problems += _together_problems(connection)
-    if connection.destination is not None:
-        problems += _destination_problems(connection)
-    if problems:
-        raise ConfigError(
-            f"the streams in {DEFINITION_FILE} of connection {connection.name!r} are not valid:\n"
-            + "\n".join(f"  - {problem}" for problem in problems),
-            guidance=f"correct these streams in {DEFINITION_FILE}; if the source has changed, run "
-            "`elt discover`",
-        )
+            joined = _join(connection, settings, stream, problems)
+        if count[settings.id] > 1:
+            problems.add([f"{name} is configured twice; remove one"])
+            count[settings.id] = 0
+        if len(problems) == count_before:
+            configured.append(joined)
+    problems.add(find_unused_settings(connection, catalog))
+    problems.add(find_unused_refresh(connection))
     return configured
 
 
-def _resolve_stream(
-    connection: Connection, settings: Stream, stream: AirbyteStream, problems: list[str]
+def _join(
+    connection: Connection, settings: Stream, stream: AirbyteStream, problems: Problems
 ) -> ConfiguredStream:
     """Return a stream as it is configured, and add what is not valid to `problems`."""
     stream = drop_undeclared(stream)
@@ -99,50 +105,47 @@ def _resolve_stream(
         try:
             stream = make_log_based(stream)
         except ConfigError as error:
-            problems.append(f"{error.message}; {error.guidance}")
+            problems.add([f"{error.message}; {error.guidance}"])
             return _configure(settings, stream)
     configured = _configure(settings, stream)
-    texts = _overridden_key(settings, stream) + _mode_problems(configured)
-    texts += _field_problems(settings, configured)
-    texts += find_row_problems(connection, settings, stream, _selection(settings, configured))
+    fields = _selection(settings, configured)
     renames = resolve_renames(connection, settings, stream)
-    texts += find_document_problems(settings, stream, renames)
-    if settings.history and not configured.deduplicates:
-        texts.append(
-            "history: versions need a key; write `destination_sync_mode: append_dedup` "
-            "or `overwrite_dedup`"
-        )
-    problems += [f"stream {str(settings.id)!r}: {text}" for text in texts]
+    texts = chain(
+        _find_mode_problems(settings, configured),
+        _find_field_problems(settings, stream, fields),
+        find_row_problems(connection, settings, stream, fields),
+        find_document_problems(settings, stream, renames),
+        _find_unsupported(connection, settings),
+        find_control_problems(connection, settings),
+    )
+    problems.add(f"stream {str(settings.id)!r}: {text}" for text in texts)
     return configured
 
 
-def _together_problems(connection: Connection) -> list[str]:
-    """Return the settings that are not supported for streams that are read together."""
-    return [
-        f"stream {str(stream.id)!r}: {key}: not supported for streams that are read together; leave it "
-        "out, or move the stream to a separate connection"
-        for stream in connection.streams
-        for key in ("partitions", "window")
-        if getattr(stream, key) is not None
-    ]
-
-
-def _destination_problems(connection: Connection) -> list[str]:
-    """Return the settings that are not supported for a connection with another destination."""
-    return [
-        f"stream {str(stream.id)!r}: {key}: only tables of the lake support this, and the connection has "
-        "another `destination`; leave it out"
-        for stream in connection.streams
-        for key, is_set in {
-            "history": stream.history,
-            "partitions": stream.partitions,
-            "window": stream.window,
-            "cluster_by": stream.cluster_by,
-            "partition_by": connection.partition_fields(stream),
-            "on_undeclared": stream.on_undeclared == "keep",
-        }.items()
-        if is_set
-    ]
+def _find_unsupported(connection: Connection, settings: Stream) -> Iterator[str]:
+    """Yield the settings of a stream that its connection does not support."""
+    for key in ("partitions", "window") if connection.read_together else ():
+        if getattr(settings, key) is not None:
+            yield (
+                f"{key}: not supported for streams that are read together; leave it out, or move the stream "
+                "to a separate connection"
+            )
+    if connection.destination is None:
+        return
+    of_the_lake = {
+        "history": settings.history,
+        "partitions": settings.partitions,
+        "window": settings.window,
+        "cluster_by": settings.cluster_by,
+        "partition_by": connection.partition_fields(settings),
+        "on_undeclared": settings.on_undeclared == "keep",
+    }
+    for key, is_set in of_the_lake.items():
+        if is_set:
+            yield (
+                f"{key}: only tables of the lake support this, and the connection has another "
+                "`destination`; leave it out"
+            )
 
 
 def _configure(settings: Stream, stream: AirbyteStream) -> ConfiguredStream:
@@ -206,20 +209,11 @@ def _explain_unused_key(settings: Stream, stream: AirbyteStream) -> str | None:
     return None if fits else "`append` needs no key"
 
 
-def _describe_missing_stream(settings: Stream, catalog: Catalog) -> str:
+def _explain_missing(settings: Stream, catalog: Catalog) -> str:
     names = [str(stream.id) for stream in catalog.streams]
     near = difflib.get_close_matches(str(settings.id), names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"it has {join_names(list(map(repr, names)))}"
-    return f"stream {str(settings.id)!r} is not in the catalog ({CATALOG_FILE}); {hint}"
-
-
-def _overridden_key(settings: Stream, stream: AirbyteStream) -> list[str]:
-    """Return a problem if the settings have another key than the one that the source defines."""
-    if not _is_another_key(settings, stream) or _explain_unused_key(settings, stream):
-        return []
-    own = _yaml(stream.source_defined_primary_key)
-    text = "the source defines its own key, which cannot be overridden"
-    return [f"primary_key: {text}; write {own}, or leave it out"]
+    return f"is not in the catalog ({CATALOG_FILE}); {hint}"
 
 
 def _is_another_key(settings: Stream, stream: AirbyteStream) -> bool:
@@ -227,40 +221,43 @@ def _is_another_key(settings: Stream, stream: AirbyteStream) -> bool:
     return bool(defined and configured and sorted(configured) != sorted(defined))
 
 
-def _yaml(value: Any) -> str:
-    return str(yaml.safe_dump(value, default_flow_style=True, allow_unicode=True)).strip()
-
-
-def _mode_problems(configured: ConfiguredStream) -> list[str]:
-    stream, problems = configured.stream, []
+def _find_mode_problems(settings: Stream, configured: ConfiguredStream) -> Iterator[str]:
+    """Yield the problems of sync modes, key, cursor and history with the stream."""
+    stream = configured.stream
+    if _is_another_key(settings, stream) and not _explain_unused_key(settings, stream):
+        own = yaml.safe_dump(
+            stream.source_defined_primary_key, default_flow_style=True, allow_unicode=True
+        )
+        yield (
+            "primary_key: the source defines its own key, which cannot be overridden; write "
+            f"{own.strip()}, or leave it out"
+        )
     if configured.sync_mode not in stream.sync_modes:
-        problems.append(
+        yield (
             f"sync_mode: {configured.sync_mode!r} is not supported by the source; "
             f"write one of {', '.join(stream.sync_modes)}"
         )
     if configured.lacks_cursor:
-        problems.append(
+        yield (
             "cursor_field: the stream is incremental, but neither the connection nor the source names a "
             "cursor field; set `cursor_field: [<field>]`, or `sync_mode: full_refresh`"
         )
     if configured.sync_mode == INCREMENTAL and configured.overwrites:
-        problems.append(
+        yield (
             "sync_mode: an incremental sync reads only new records, and overwriting would keep only these; "
             "write `sync_mode: full_refresh`, or `destination_sync_mode: append_dedup` or `append`"
         )
     if configured.deduplicates and not configured.key:
-        problems.append(
+        yield (
             f"primary_key: {configured.destination_sync_mode} needs one and the source defines none; "
             "write `primary_key: [[<field>]]`"
         )
-    paths = [
-        ("cursor_field", configured.cursor),
-        *(("primary_key", path) for path in configured.key),
-    ]
-    problems += [
-        describe_unknown(field, path, stream) for field, path in paths if is_unknown(path, stream)
-    ]
-    return problems
+    yield from describe_unknown("cursor_field", [configured.cursor], stream)
+    yield from describe_unknown("primary_key", configured.key, stream)
+    if settings.history and not configured.deduplicates:
+        yield (
+            "history: versions need a key; write `destination_sync_mode: append_dedup` or `overwrite_dedup`"
+        )
 
 
 def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSelection | None:
@@ -322,26 +319,23 @@ def _markers(configured: ConfiguredStream) -> tuple[Path, ...]:
     return tuple((name,) for name in DELETE_MARKERS if name in declared)
 
 
-def _field_problems(settings: Stream, configured: ConfiguredStream) -> list[str]:
-    """Return the problems of `fields` and `on_undeclared` with the stream."""
-    stream, problems = configured.stream, []
+def _find_field_problems(
+    settings: Stream, stream: AirbyteStream, fields: FieldSelection | None
+) -> Iterator[str]:
+    """Yield the problems of `fields` and `on_undeclared` with the stream."""
     if settings.on_undeclared == "keep" and UNDECLARED in properties(stream.json_schema):
-        problems.append(
+        yield (
             f"on_undeclared: `keep` stores undeclared fields in a column {UNDECLARED!r}, and the stream has "
             "a field of that name; leave `on_undeclared` out"
         )
-    fields = _selection(settings, configured)
     if fields is None:
-        return problems
-    selected = {"include": fields.include or (), "exclude": fields.exclude, "hash": fields.hashed}
-    problems += [
-        describe_unknown(f"fields.{key}", path, stream)
-        for key, paths in selected.items()
-        for path in paths
-        if is_unknown(path, stream)
-    ]
-    unhashable = ((path, _explain_unhashable(path, fields)) for path in fields.hashed)
-    return problems + [f"fields.hash: {join_path(path)!r} {why}" for path, why in unhashable if why]
+        return
+    yield from describe_unknown("fields.include", fields.include or (), stream)
+    yield from describe_unknown("fields.exclude", fields.exclude, stream)
+    yield from describe_unknown("fields.hash", fields.hashed, stream)
+    for path in fields.hashed:
+        if (reason := _explain_unhashable(path, fields)) is not None:
+            yield f"fields.hash: {join_path(path)!r} {reason}"
 
 
 def _explain_unhashable(path: Path, fields: FieldSelection) -> str | None:
@@ -365,13 +359,3 @@ def _explain_unhashable(path: Path, fields: FieldSelection) -> str | None:
 
 def _overlaps(first: Path, second: Path) -> bool:
     return lies_in(first, [second]) or lies_in(second, [first])
-
-
-def _find_repeated_streams(streams: Sequence[Stream]) -> list[str]:
-    seen: set[StreamId] = set()
-    problems = []
-    for stream in streams:
-        if stream.id in seen:
-            problems.append(f"stream {str(stream.id)!r} is configured twice; remove one")
-        seen.add(stream.id)
-    return problems

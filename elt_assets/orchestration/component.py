@@ -16,12 +16,12 @@ from elt_assets.connection import (
     Connection,
     ConnectionPlace,
     check_post_processing,
+    collect_problems,
     definition_file,
     load_catalog,
     load_connection,
     parse_connection,
     place_in,
-    resolve_streams,
 )
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets.build import build_assets, stream_assets
@@ -37,6 +37,7 @@ from elt_assets.orchestration.jobs.source_jobs import check_job, discover_job
 from elt_assets.orchestration.scaffolding import ConnectionScaffolder
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.templates import list_variables, translate_spec
+from elt_assets.pipeline.validation import resolve_connection
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 
@@ -169,10 +170,17 @@ class ConnectionComponent(dg.Component, Connection):
         """Return the configured streams.
 
         Raises:
-            ConfigError: see `resolve_streams`.
+            ConfigError: one of them is not valid; the error names all problems and their lines.
         """
-        catalog = load_catalog(self._get_place())
-        return stream_assets(self, resolve_streams(self, catalog), _Translator(self))
+        problems = collect_problems(self.name, self._get_place().file)
+        assets = self._find_assets(problems)
+        problems.raise_all()
+        return assets
+
+    def _find_assets(self, problems: Problems) -> list[StreamAsset]:
+        """Return the streams that can be synced as they are configured; `problems` gets what is not valid."""
+        streams = resolve_connection(self, load_catalog(self._get_place()), problems)
+        return stream_assets(streams, _Translator(self), problems)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of the connection (see `definitions`)."""
@@ -194,21 +202,24 @@ class ConnectionComponent(dg.Component, Connection):
         """
         try:
             place = self._get_place()
-            self._built = assets = self.stream_assets()
+            problems = collect_problems(self.name, place.file)
+            self._built = assets = self._find_assets(problems)
             source = Source(self, place, assets)
             discover = discover_job(source)
-            problems = Problems()
+            ticks = [
+                *(problems.of(partial(schedules, self, assets)) or ()),
+                *(problems.of(partial(refresh_schedules, self, assets)) or ()),
+            ]
+            if not problems:  # sensors need all streams, also those that others name
+                watchers = problems.of(partial(sensors, self, assets, discover))
+            problems.raise_all()
             definitions = dg.Definitions(
-                assets=problems.of(partial(build_assets, self, assets, _Translator(self))),
+                assets=build_assets(self, assets, _Translator(self)),
                 jobs=[check_job(source), discover],
-                schedules=[
-                    *(problems.of(partial(schedules, self, assets)) or ()),
-                    *(problems.of(partial(refresh_schedules, self, assets)) or ()),
-                ],
-                sensors=problems.of(partial(sensors, self, assets, discover)),
+                schedules=ticks,
+                sensors=watchers,
                 resources=resources(),
             )
-            problems.raise_all()
         except ConfigError as error:
             self._built = ()
             raise ConfigError(

@@ -168,9 +168,7 @@ class ConnectionRead(Read):
 
     def changes(self, open_sink: OpenSink) -> StreamChanges | None:
         """Let taps change their streams: in the Airbyte Protocol a catalog during a read has no meaning."""
-        return (
-            StreamChanges(open_sink, self._change_schema) if self._kind.can_change_schema else None
-        )
+        return StreamChanges(open_sink, self._change_schema) if self._kind.is_tap else None
 
     def _change_schema(self, stream: ConfiguredStream) -> None:
         """Let the writer of a stream continue with the schema that its source has sent."""

@@ -13,7 +13,8 @@ from elt_assets.runner.config.update_files import UpdateFile, VaultFile
 from elt_assets.runner.config.vault import open_vault
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
-from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector, to_install
+from elt_assets.runner.kinds.registry import KINDS, open_connector, to_install
+from elt_assets.runner.source_kind import ConnectorSpec
 
 
 def connect(
@@ -69,7 +70,12 @@ def _open(
     Args:
         store: name of the file with the persisted config updates of the connector.
     """
-    options = ConnectorOptions(
+    spec = ConnectorSpec(
+        KINDS[settings.kind],
+        settings.value,
+        config,
+        workdir,
+        paths.packages(),
         heartbeat=connection.heartbeat.total_seconds(),
         store=_update_file(store),
         environment=settings.environment,
@@ -80,7 +86,7 @@ def _open(
         trusted=settings.trust or (),
         engine=settings.engine,
     )
-    return open_connector(settings.kind, settings.value, config, workdir, paths.packages(), options)
+    return open_connector(spec)
 
 
 def _update_file(name: str) -> Path | UpdateFile:

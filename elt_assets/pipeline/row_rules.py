@@ -6,8 +6,8 @@ stores it as a hash.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from elt_assets.connection.checks import RULES
 from elt_assets.connection.rules import (
@@ -17,61 +17,39 @@ from elt_assets.connection.rules import (
     Range,
     RowCount,
     Rule,
-    Scope,
     Unique,
 )
 from elt_assets.lake.admin.row_tests import (
-    ColumnTest,
+    TABLE,
+    ColumnPath,
     Failures,
+    RowTest,
     TestedRows,
     find_kind,
-    find_repeated_values,
-    run_column_tests,
-    run_query,
+    run_tests,
 )
-from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import from_json_schema
-from elt_assets.lake.schema.logical_types import Column
+from elt_assets.lake.schema.logical_types import Column, LogicalType, describe_type
 from elt_assets.lake.schema.metadata_columns import RAW_ID
-from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.write_spec import column_path, columns_of, key_of
 from elt_assets.pipeline.connection_stream import ConnectionStream
-from elt_assets.pipeline.rule_columns import as_text, find_column_problems, has_columns
-from elt_assets.pipeline.rule_texts import describe_failures, describe_row_count
+from elt_assets.pipeline.rule_columns import find_column_problems, has_columns, quote_value
 from elt_assets.sync.selection.fields import lies_in
 
 
 @dataclass(frozen=True)
-class CheckedTable:
-    """A table to be checked, at one snapshot.
-
-    Attributes:
-        files: the files of the run's commits; all files if a check runs without a sync.
-        partitions: the partitions of the run; None for a stream without partitions, or without a sync.
-    """
-
-    table: Table
-    files: Sequence[DataFile]
-    partitions: Collection[str] | None
-    spark: SparkProvider
-
-
-@dataclass(frozen=True)
 class RuleOutcome:
-    """The result of a rule.
-
-    Attributes:
-        failed: the number of rows that break it; for `unique`, of values that several rows have.
-        rows: the number of rows that were checked.
-        examples: keys of rows that break it.
-    """
+    """The result of a rule."""
 
     passed: bool
     text: str
     rows: int = 0
+    """The number of rows that were checked."""
     failed: int = 0
-    examples: Sequence[Mapping[str, str]] = field(default_factory=tuple)
+    """The number of rows that break it; for `unique`, of values that several rows have."""
+    examples: Sequence[Mapping[str, str]] = ()
+    """Keys of rows that break it."""
 
 
 def list_rules(stream: ConnectionStream) -> list[Rule]:
@@ -131,98 +109,103 @@ def _list_columns(stream: ConnectionStream) -> list[Column]:
 
 
 def evaluate_rules(
-    stream: ConnectionStream, rules: Sequence[Rule], checked: CheckedTable
+    stream: ConnectionStream, rules: Sequence[Rule], rows: TestedRows
 ) -> Iterator[tuple[Rule, RuleOutcome]]:
     """Evaluate rules of a stream, and yield each with its outcome."""
-    if not checked.table.exists:
+    table = rows.table
+    if not table.exists:
         yield from ((rule, RuleOutcome(True, "the table does not exist yet")) for rule in rules)
         return
-    evaluation = _Evaluation(stream, checked)
-    scopes: dict[Scope, list[Rule]] = {}
-    for rule in rules:
-        scopes.setdefault(rule.over, []).append(rule)
-    for scope, members in scopes.items():
-        yield from evaluation.evaluate(scope, members)
-
-
-class _Evaluation:
-    """Evaluation of rules against the rows of one table."""
-
-    def __init__(self, stream: ConnectionStream, checked: CheckedTable):
-        stored = stream.make_stored_stream()
-        self._table = checked.table
-        self._columns = columns_of(stored, checked.table.schema)
-        hashed = () if stream.fields is None else stream.fields.hashed
-        is_shown = not any(lies_in(tuple(part), hashed) for part in stream.stream.key)
-        key = key_of(stored, checked.table) if is_shown else []
-        self._rows = TestedRows(
-            checked.table, checked.files, checked.partitions, checked.spark, key or [[RAW_ID]]
-        )
-
-    def evaluate(self, scope: Scope, rules: Sequence[Rule]) -> Iterator[tuple[Rule, RuleOutcome]]:
-        """Evaluate rules that have the same scope."""
-        total = self._rows.count(scope)
-        tests: dict[str, ColumnTest] = {}
-        for rule in rules:
-            try:
-                outcome = self._evaluate_alone(rule, total)
-                if outcome is None:
-                    tests[rule.check_name] = self._test(rule)
-                    continue
-            except ValueError as error:
-                outcome = RuleOutcome(False, str(error), total)
-            yield rule, outcome
-        failures = run_column_tests(self._rows, scope, [*tests.values()]) if tests else {}
-        for rule in rules:
-            if rule.check_name in failures:
+    stored = stream.make_stored_stream()
+    hashed = () if stream.fields is None else stream.fields.hashed
+    is_shown = not any(lies_in(tuple(part), hashed) for part in stream.stream.key)
+    keys = (key_of(stored, table) if is_shown else []) or [[RAW_ID]]
+    columns = columns_of(stored, table.schema)
+    for scope in dict.fromkeys(rule.over for rule in rules):
+        total, members = rows.count(scope), [rule for rule in rules if rule.over == scope]
+        prepared = [_prepare(rule, columns, rows.table, keys, total) for rule in members]
+        tests = {
+            rule.check_name: test
+            for rule, test in zip(members, prepared, strict=True)
+            if isinstance(test, RowTest)
+        }
+        failures = run_tests(rows, scope, tests, keys) if tests else {}
+        for rule, outcome in zip(members, prepared, strict=True):
+            if isinstance(outcome, RowTest):
                 yield rule, _describe(rule, failures[rule.check_name], total)
+            else:
+                yield rule, outcome
 
-    def _evaluate_alone(self, rule: Rule, total: int) -> RuleOutcome | None:
-        """Return the outcome of a rule; None if it is evaluated together with others."""
-        if isinstance(rule, RowCount):
-            passed = rule.min <= total and (rule.max is None or total <= rule.max)
-            return RuleOutcome(passed, describe_row_count(rule, total), total)
-        columns = [self._find(path) for path in rule.paths]
-        if not total:
-            return RuleOutcome(True, "there are no rows to check")
-        if isinstance(rule, Query):
-            return _describe(rule, run_query(self._rows, rule.over, rule.query), total)
-        if isinstance(rule, Unique):
-            return _describe(rule, find_repeated_values(self._rows, rule.over, columns), total)
-        return None
 
-    def _test(self, rule: Rule) -> ColumnTest:
-        """Return the test of a rule about one column.
+def _prepare(
+    rule: Rule, columns: Sequence[Column], table: Table, keys: Sequence[ColumnPath], total: int
+) -> RowTest | RuleOutcome:
+    """Return the test of a rule, or the outcome if no row need be read.
 
-        Raises:
-            ValueError: the column has another type than the values of the rule.
-        """
-        (path,) = rule.paths
-        column, name = self._find(path), rule.check_name
-        if isinstance(rule, NotNull):
-            return ColumnTest(name, column, refuses_null=True)
-        kind = find_kind(self._table, column)
-        if isinstance(rule, AcceptedValues):
-            return ColumnTest(name, column, accepted=[as_text(v, kind) for v in rule.values])
-        assert isinstance(rule, Range)
-        least, most = (
-            None if bound is None else as_text(bound, kind) for bound in (rule.min, rule.max)
-        )
-        return ColumnTest(name, column, least=least, most=most)
-
-    def _find(self, path: Sequence[str]) -> list[str]:
-        """Return the path of a column of the table.
-
-        Raises:
-            ValueError: the table does not have it.
-        """
-        names = column_path(self._columns, path)
-        if names is None or names[0] not in self._table.schema.names:
-            raise ValueError(f"the table has no column {'.'.join(path)!r}")
-        return names
+    Args:
+        columns: of the table, with the names of their fields in the stream.
+        keys: the columns of examples.
+        total: the number of rows.
+    """
+    if isinstance(rule, RowCount):
+        passed = rule.min <= total and (rule.max is None or total <= rule.max)
+        return RuleOutcome(passed, rule.fill(rule.failure, rows=total), total)
+    paths = []
+    for path in rule.paths:
+        names = column_path(columns, path)
+        if names is None or names[0] not in table.schema.names:
+            return RuleOutcome(False, f"the table has no column {'.'.join(path)!r}", total)
+        paths.append(names)
+    if not total:
+        return RuleOutcome(True, "there are no rows to check")
+    try:
+        return _compile(rule, [(quote_path(path), find_kind(table, path)) for path in paths], keys)
+    except ValueError as error:  # a column has another type than the values of the rule
+        return RuleOutcome(False, str(error), total)
 
 
 def _describe(rule: Rule, failures: Failures, total: int) -> RuleOutcome:
+    text = rule.fill(rule.failure, failed=failures.count, rows=total)
+    if failures.error is not None:
+        text = f"the query cannot be run: {failures.error}"
     passed = not failures.count and failures.error is None
-    text = describe_failures(rule, failures.count, total, failures.error)
     return RuleOutcome(passed, text, total, failures.count, failures.examples)
+
+
+def _compile(
+    rule: Rule, columns: Sequence[tuple[str, LogicalType]], keys: Sequence[ColumnPath]
+) -> RowTest:
+    """Return what breaks a rule, in Spark SQL. `columns`: those of the rule, with their types.
+
+    Raises:
+        ValueError: a column has another type than the values of the rule.
+    """
+    if isinstance(rule, Query):
+        return RowTest(rule.query, is_query=True, may_fail=True)
+    if isinstance(rule, Unique):
+        group = ", ".join(column for column, _ in columns)
+        is_whole = " AND ".join(f"{column} IS NOT NULL" for column, _ in columns)
+        firsts = ", ".join(f"first({quote_path(k)}) AS {quote_path(['.'.join(k)])}" for k in keys)
+        query = (
+            f"SELECT {firsts} FROM {TABLE} WHERE {is_whole} GROUP BY {group} HAVING count(*) > 1"  # noqa: S608 - quoted
+        )
+        return RowTest(query, is_query=True)
+    ((column, kind),) = columns
+    if isinstance(rule, NotNull):
+        return RowTest(f"{column} IS NULL")
+    if isinstance(rule, AcceptedValues):
+        values = ", ".join(quote_value(value, kind) for value in rule.values)
+        return RowTest(f"{column} NOT IN ({values})")
+    assert isinstance(rule, Range)
+    bounds = {"<": rule.min, ">": rule.max}
+    tests = [
+        f"{column} {sign} {quote_value(v, kind)}" for sign, v in bounds.items() if v is not None
+    ]
+    if describe_type(kind) in ("double", "float"):
+        tests.append(f"isnan({column})")
+    return RowTest(" OR ".join(tests))
+
+
+def quote_path(path: ColumnPath) -> str:
+    """Return a column, or a field nested in one, in SQL. Names may contain dots and backticks."""
+    return ".".join(f"`{name.replace('`', '``')}`" for name in path)

@@ -6,7 +6,7 @@ import datetime as dt
 import difflib
 import math
 from collections.abc import Iterator, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from elt_assets.connection.rules import AcceptedValues, Range, Rule, Unique
@@ -28,6 +28,7 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 _TEXTS = frozenset({Scalar.TEXT, *TIMES})
 _INTEGERS = frozenset({Scalar.INTEGER, Scalar.INTEGER_TEXT, Scalar.BIG_INTEGER})
 _NUMBERS = frozenset({Scalar.NUMBER, Scalar.NUMBER_TEXT, Scalar.INTEGER_IN_DOUBLE})
+_DATES = frozenset({Scalar.DATE, Scalar.TIMESTAMP, Scalar.TIMESTAMP_NTZ})
 _MAX_NAMES = 20
 """Maximum number of names that an error lists."""
 _SCALE = 9
@@ -44,8 +45,9 @@ def find_column_problems(rule: Rule, columns: Sequence[Column]) -> Iterator[str]
             continue
         if isinstance(rule, Unique | AcceptedValues | Range):
             try:
-                for value in values_of(rule) or [None]:
-                    as_text(value, column.kind)
+                refuse_structures(column.kind)
+                for value in rule.compared_values:
+                    quote_value(value, column.kind)
             except ValueError as error:
                 yield f"{name!r}: {error}"
 
@@ -80,41 +82,36 @@ def cluster_columns(settings: Stream, landed: ConfiguredStream) -> list[list[str
     return [column_path(columns, path) or [] for path in paths]
 
 
-def values_of(rule: Rule) -> list[Any]:
-    """Return the values that a rule compares with."""
-    if isinstance(rule, AcceptedValues):
-        return rule.values
-    if isinstance(rule, Range):
-        return [bound for bound in (rule.min, rule.max) if bound is not None]
-    return []
-
-
-def as_text(value: Any, kind: LogicalType) -> str:
-    """Return a value of a rule as a text that Spark can cast to the type of a column.
-
-    None is not converted: only the type of the column is checked.
+def quote_value(value: Any, kind: LogicalType) -> str:
+    """Return a value of a rule as a value of the type of a column, in Spark SQL.
 
     Raises:
         ValueError: the column has no plain values, or the value is not of its type.
     """
-    if not isinstance(kind, Scalar | Unread) or kind in JSONS or kind is Scalar.BINARY:
-        raise ValueError(f"its values ({describe_type(kind)}) cannot be compared")
-    if value is None:
-        return ""
-    text = _convert(value, kind)
+    refuse_structures(kind)
+    name, text = describe_type(kind), _convert(value, kind)
     if text is None:
         article = {"bigint": "an integer", "string": "a text; write it in quotes"}
-        name = describe_type(kind)
         raise ValueError(f"{value!r} is not {article.get(name, f'a value of type {name}')}")
-    return text
+    # The bytes are written, since settings of a session decide how it reads quotes.
+    return f"CAST(CAST(X'{text.encode().hex()}' AS STRING) AS {name})"
+
+
+def refuse_structures(kind: LogicalType) -> None:
+    """Refuse the type of a column that has no plain values.
+
+    Raises:
+        ValueError: it is such a type.
+    """
+    if not isinstance(kind, Scalar | Unread) or kind in JSONS or kind is Scalar.BINARY:
+        raise ValueError(f"its values ({describe_type(kind)}) cannot be compared")
 
 
 def _convert(value: Any, kind: LogicalType) -> str | None:
     """Return a value as text; None if it is not of the type."""
-    if kind is Scalar.BOOLEAN:
-        return str(value).lower() if isinstance(value, bool) else None
-    if isinstance(value, bool):
-        return None
+    if isinstance(value, bool) or kind is Scalar.BOOLEAN:
+        is_boolean = isinstance(value, bool) and kind is Scalar.BOOLEAN
+        return str(value).lower() if is_boolean else None
     if kind in _TEXTS:
         return value if isinstance(value, str) else None
     if kind in _INTEGERS:
@@ -122,41 +119,28 @@ def _convert(value: Any, kind: LogicalType) -> str | None:
         return str(value) if isinstance(value, int) and abs(value) < 1 << bits else None
     if kind in _NUMBERS:
         return str(value) if isinstance(value, int | float) and math.isfinite(value) else None
-    if kind is Scalar.BIG_NUMBER:
-        return _decimal(value)
-    if kind in (Scalar.DATE, Scalar.TIMESTAMP, Scalar.TIMESTAMP_NTZ):
-        return _moment(value, kind)
+    try:
+        if kind is Scalar.BIG_NUMBER:
+            number = Decimal(str(value))
+            exponent = number.normalize().as_tuple().exponent
+            is_exact = isinstance(exponent, int) and -exponent <= _SCALE
+            return f"{number:f}" if is_exact else None
+        if kind in _DATES:
+            return _convert_moment(value, kind)
+    except (TypeError, ValueError, ArithmeticError):
+        return None
     return str(value)
 
 
-def _decimal(value: Any) -> str | None:
-    """Return a number as text if a decimal column stores it exactly."""
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation:
-        return None
-    if not number.is_finite():
-        return None
-    exponent = number.normalize().as_tuple().exponent
-    return f"{number:f}" if isinstance(exponent, int) and -exponent <= _SCALE else None
-
-
-def _moment(value: Any, kind: LogicalType) -> str | None:
+def _convert_moment(value: Any, kind: LogicalType) -> str | None:
     """Return a date or a time as text. A time without a zone is in UTC."""
-    text = value.isoformat() if isinstance(value, dt.date) else value
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        return None
+    moment = dt.datetime.fromisoformat(value.isoformat() if isinstance(value, dt.date) else value)
     if kind is Scalar.DATE:
-        return moment.date().isoformat() if moment == _midnight(moment) else None
+        is_day = moment.tzinfo is None and moment.time() == dt.time()
+        return moment.date().isoformat() if is_day else None
     if kind is Scalar.TIMESTAMP_NTZ:
         return moment.isoformat() if moment.tzinfo is None else None
     return (moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).isoformat()
-
-
-def _midnight(moment: dt.datetime) -> dt.datetime:
-    return dt.datetime(moment.year, moment.month, moment.day)  # noqa: DTZ001 - it has no zone
 
 
 def describe_near_names(path: Sequence[str], columns: Sequence[Column]) -> str:

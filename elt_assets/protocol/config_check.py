@@ -47,31 +47,24 @@ def violations(config: Any, schema: Mapping[str, Any]) -> list[str]:
     except RecursionError:
         raise
     except Exception as error:  # a reference, a pattern or a number that jsonschema cannot use
-        raise InvalidSpecification(_reason(error)) from error
+        reason = str(error) if isinstance(error, UnknownReference) else None
+        if isinstance(error, TimeoutError):
+            reason = "a pattern takes too long"
+        if isinstance(error, re.error):
+            reason = f"a pattern is not valid in Python ({error})"
+        reason = reason or f"a rule cannot be applied ({type(error).__name__})"
+        raise InvalidSpecification(reason) from error
     ordered_errors = sorted(errors, key=lambda error: list(map(str, error.path)))
     return list(dict.fromkeys(_violation(error)[:_MAX_LINE] for error in ordered_errors))
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnknownReference):
-        return str(error)
-    if isinstance(error, TimeoutError):
-        return "a pattern takes too long"
-    if isinstance(error, re.error):
-        return f"a pattern is not valid in Python ({error})"
-    return f"a rule cannot be applied ({type(error).__name__})"
-
-
 def _violation(error: jsonschema.ValidationError) -> str:
-    if error.context:  # several options are allowed: the violation of the nearest one helps most
-        nearest = best_match([error])
-        if nearest is not None and nearest is not error:
-            return f"{_place(error)}: {_description(error)}; nearest: {_violation(nearest)}"
-    return f"{_place(error)}: {_description(error)}"
-
-
-def _place(error: jsonschema.ValidationError) -> str:
-    return ".".join(["config", *map(str, error.absolute_path)])
+    violation = f"{'.'.join(['config', *map(str, error.absolute_path)])}: {_description(error)}"
+    # If several options are allowed, the violation of the nearest one helps most.
+    nearest = best_match([error]) if error.context else None
+    if nearest is None or nearest is error:
+        return violation
+    return f"{violation}; nearest: {_violation(nearest)}"
 
 
 def _description(error: jsonschema.ValidationError) -> str:
@@ -81,13 +74,10 @@ def _description(error: jsonschema.ValidationError) -> str:
         return str(error.message)  # names properties only
     if rule in ("oneOf", "anyOf"):
         options: list[Any] = list(expected)  # type: ignore[arg-type]
+        words = [option if isinstance(option, dict) else {} for option in options]
+        titles = [str(option.get("title", option.get("type", "?"))) for option in words]
         fits = "fits none of" if error.context else "fits more than one of"
-        return f"{fits}: {', '.join(map(_title, options))}"
+        return f"{fits}: {', '.join(titles)}"
     rule_value = json.dumps(expected)
     text = rule_value if len(rule_value) <= _MAX_RULE else f"{rule_value[:_MAX_RULE]}…"
     return f"{_PHRASES.get(str(rule), f'violates `{rule}`:')} {text}"
-
-
-def _title(option: Any) -> str:
-    words = option if isinstance(option, dict) else {}
-    return str(words.get("title", words.get("type", "?")))

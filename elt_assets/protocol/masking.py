@@ -13,7 +13,7 @@ from itertools import islice
 from urllib.parse import quote, quote_plus
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.escapes import View, views
+from elt_assets.protocol.escapes import views
 from elt_assets.protocol.secret_parts import LINE_WIDTHS, parts
 
 MASK = "****"
@@ -71,7 +71,7 @@ class Masker:
             )
         codes = set(_base64_forms(part))
         for text in {part, *codes}:
-            for form in {text, *(view.text for view in views(text))}:
+            for form in {view.text for view in views(text)}:
                 if len(form) >= _MIN_LENGTH:
                     self._forms.setdefault(form[:_MIN_LENGTH], set()).add(form)
         for text in codes | _spellings(part):
@@ -81,9 +81,9 @@ class Masker:
     def __call__(self, text: str) -> str:
         comparisons = 0
         spans = [match.span(1) for match in _URL_PASSWORD.finditer(text)]
-        for view in (View(text), *views(text)):
+        for view in views(text):
             for form in self._candidates(view.text):
-                new_spans = [*islice(_find_spans(view, form), _MAX_COMPARISONS)]
+                new_spans = [*islice(view.find_spans(form), _MAX_COMPARISONS)]
                 comparisons += 1 + len(new_spans)
                 if comparisons > _MAX_COMPARISONS:
                     return MASK
@@ -121,14 +121,6 @@ class Masker:
         return 0
 
 
-def _find_spans(view: View, form: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of a form, also those that overlap."""
-    start = view.text.find(form)
-    while start >= 0:
-        yield view.span(start, start + len(form))
-        start = view.text.find(form, start + 1)
-
-
 def _spellings(secret: str) -> set[str]:
     """Return the usual spellings of a secret without base64, of which a text may end with the beginning."""
     escaped = {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
@@ -153,21 +145,10 @@ def _base64_forms(secret: str) -> Iterator[str]:
 
 
 def _replace(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return a text with a mask in place of each span; those that overlap are one."""
     parts, end = [], 0
-    for start, stop in _merge_spans(spans):
-        parts += [text[end:start], MASK]
-        end = stop
+    for start, stop in sorted(spans):
+        if end <= start < stop:
+            parts += [text[end:start], MASK]
+        end = max(end, stop) if start < stop else end
     return "".join([*parts, text[end:]])
-
-
-def _merge_spans(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield spans ordered by start. Overlapping spans are merged, and empty ones are omitted."""
-    start, stop = 0, 0
-    for first, last in sorted(spans):
-        if first >= stop:
-            if stop > start:
-                yield start, stop
-            start = first
-        stop = max(stop, last)
-    if stop > start:
-        yield start, stop

@@ -79,7 +79,8 @@ def _compile(text: str) -> Any:
     if len(text) > MAX_PATTERN:
         raise re.error(f"it has more than {MAX_PATTERN} characters")
     re.compile(text)  # what Python does not accept is not accepted here
-    if _size(_parser().parse(text)) > MAX_SIZE:
+    parser = import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+    if _size(parser.parse(text)) > MAX_SIZE:
         raise re.error(f"its repetitions make it longer than {MAX_SIZE} characters")
     regex = import_module("regex")  # few sources use patterns, and the import is slow
     with warnings.catch_warnings():
@@ -88,11 +89,6 @@ def _compile(text: str) -> Any:
             return regex.compile(text)
         except regex.error as error:
             raise re.error(str(error)) from None
-
-
-def _parser() -> Any:
-    """Return the parser of Python's regular expressions."""
-    return import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
 def _size(parsed: Any) -> int:

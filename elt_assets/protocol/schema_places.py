@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from elt_assets.protocol.airbyte.json_schema import local
+from elt_assets.protocol.airbyte.json_schema import list_properties, local
 
 Place = tuple[str | int, ...]
 """The path to a value in a config: names of properties, and indexes of items."""
@@ -34,15 +34,14 @@ def places(
     while waiting:
         place, value, schemas = waiting.pop()
         yield place, value, schemas
-        for step, inner in reversed(_parts(value)):
+        steps: list[tuple[str | int, Any]] = []
+        if isinstance(value, Mapping):
+            steps += value.items()
+        elif isinstance(value, list):
+            steps += enumerate(value)
+        for step, inner in reversed(steps):
             subschemas = [part for outer in schemas for part in _inner(outer, step, matches)]
             waiting.append(((*place, step), inner, applicable(subschemas, schema)))
-
-
-def _parts(value: Any) -> list[tuple[str | int, Any]]:
-    if isinstance(value, Mapping):
-        return list(value.items())
-    return list(enumerate(value)) if isinstance(value, list) else []
 
 
 def applicable(schemas: Iterable[Any], root: Any) -> list[Mapping[str, Any]]:
@@ -72,11 +71,7 @@ def _inner(schema: Mapping[str, Any], step: str | int, matches: Matches) -> Iter
         items = schema.get("items")
         yield from items[step : step + 1] if isinstance(items, list) else [items]
         return
-    declared = schema.get("properties")
-    if isinstance(declared, Mapping) and step in declared:
-        yield declared[step]
-    else:
-        yield schema.get("additionalProperties")
+    yield list_properties(schema).get(step, schema.get("additionalProperties"))
     patterns = schema.get("patternProperties")
     if isinstance(patterns, Mapping):
         yield from (part for form, part in patterns.items() if matches(form, step))

@@ -70,13 +70,19 @@ def _decode_parts(secret: str) -> Iterator[str]:
 
 
 def _split_lines(secret: str) -> Iterator[str]:
-    lines = secret.splitlines()
-    yield from (line.strip() for line in (lines if len(lines) > 1 else ()))
+    """Yield the lines of a text, and the values of several lines such as `password: x` and `KEY=x`."""
+    lines = [line.strip() for line in secret.splitlines()]
+    yield from lines if len(lines) > 1 else ()
     yield secret.strip()
+    if "\n" in secret.strip():
+        matches = (_SETTING.fullmatch(line) for line in lines)
+        yield from (match[1].removesuffix(",").strip() for match in matches if match is not None)
 
 
 def _unescape(secret: str) -> Iterator[str]:
     r"""Yield a text without its escapes, such as the `\n` of a key in a variable."""
+    if "%" in secret:
+        yield unquote(secret)
     if "\\" in secret:
         yield secret.replace("\\n", "\n").replace("\\r", "\r")
         try:
@@ -91,24 +97,22 @@ def _find_json_leaves(secret: str) -> Iterator[str]:
         return
     try:
         # Numbers as they are written; of a repeated name, each value.
-        value = json.loads(
-            secret, parse_int=str, parse_float=str, parse_constant=str, object_pairs_hook=_values
-        )
+        waiting: list[Any] = [
+            json.loads(
+                secret,
+                parse_int=str,
+                parse_float=str,
+                parse_constant=str,
+                object_pairs_hook=lambda pairs: [value for _, value in pairs],
+            )
+        ]
     except (ValueError, RecursionError):
         return
-    yield from _leaves(value)
-
-
-def _values(pairs: list[tuple[str, Any]]) -> list[Any]:
-    return [value for _, value in pairs]
-
-
-def _leaves(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for part in value:
-            yield from _leaves(part)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        waiting += reversed(value) if isinstance(value, list) else ()
 
 
 def _find_in_url(secret: str) -> Iterator[str]:
@@ -124,11 +128,6 @@ def _find_in_url(secret: str) -> Iterator[str]:
     texts += [text for text in url.path.split("/") if len(text) >= MIN_PATH_TOKEN]
     for text in texts:
         yield from (text, unquote(text), unquote_plus(text))
-
-
-def _decode_percent(secret: str) -> Iterator[str]:
-    if "%" in secret:
-        yield unquote(secret)
 
 
 def _decode_base64(secret: str) -> Iterator[str]:
@@ -165,14 +164,7 @@ def _find_in_header(secret: str) -> Iterator[str]:
         yield user[1]
 
 
-def _find_settings(secret: str) -> Iterator[str]:
-    """Yield the values of several lines such as `password: x` and `KEY=x`."""
-    if "\n" in secret.strip():
-        matches = (_SETTING.fullmatch(line.strip()) for line in secret.splitlines())
-        yield from (match[1].removesuffix(",").strip() for match in matches if match is not None)
-
-
 _DECODERS: tuple[Callable[[str], Iterator[str]], ...] = (
-    *(_split_lines, _unescape, _find_json_leaves, _find_in_url, _decode_percent),
-    *(_decode_base64, _split_pem, _find_in_header, _find_settings),
+    *(_split_lines, _unescape, _find_json_leaves, _find_in_url),
+    *(_decode_base64, _split_pem, _find_in_header),
 )

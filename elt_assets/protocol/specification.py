@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from elt_assets.protocol.airbyte.json_schema import list_properties, list_types
 from elt_assets.protocol.patterns import matches
 from elt_assets.protocol.schema_places import Place, applicable, places
 
 _MASK = re.compile(r"\*{3,}")
-_JSON_TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
+_JSON_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 
 
 def is_mask(text: str) -> bool:
@@ -38,25 +39,16 @@ def as_texts(values: Iterable[Any]) -> Iterator[str]:
 def secret_places(config: Any, schema: Any) -> Iterator[tuple[Place, Any]]:
     """Yield the path and the value of every secret in a config, also of null and false."""
     for place, value, schemas in places(config, schema, matches):
-        if not isinstance(value, (Mapping, list)) and any(map(_is_secret, schemas)):
+        is_secret = any(schema.get("airbyte_secret") for schema in schemas)
+        if is_secret and not isinstance(value, (Mapping, list)):
             yield place, value
-
-
-def _is_secret(schema: Mapping[str, Any]) -> bool:
-    return bool(schema.get("airbyte_secret"))
 
 
 def types_at(config: Any, schema: Any) -> Iterator[tuple[Place, Any, set[str]]]:
     """Yield every place of a config, its value, and the JSON types that the specification allows there; no
     type if the specification does not restrict it."""
     for place, value, schemas in places(config, schema, lambda *_: True):
-        yield place, value, {name for part in schemas for name in _types(part)}
-
-
-def _types(schema: Mapping[str, Any]) -> Iterator[str]:
-    declared = schema.get("type")
-    types = declared if isinstance(declared, list) else [declared]
-    yield from (name for name in types if isinstance(name, str) and name in _JSON_TYPES)
+        yield place, value, {name for part in schemas for name in list_types(part)} & _JSON_TYPES
 
 
 def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
@@ -65,26 +57,17 @@ def unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list
 
     Fields whose names begin with two underscores are ignored: they are for the connector's platform.
     """
-    declared = _list_described_fields(schema)
-    if not declared:
-        return []
+    declared: set[str] = set()
+    for part in applicable([schema], schema):
+        if "additionalProperties" in part or "patternProperties" in part:
+            return []
+        declared.update(list_properties(part))
     warnings = []
     for name in config:
-        if name not in declared and not name.startswith("__"):
+        if declared and name not in declared and not name.startswith("__"):
             near = difflib.get_close_matches(name, declared, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(declared))}"
             warnings.append(
                 f"config.{name}: the connector's specification has no such field; {hint}"
             )
     return warnings
-
-
-def _list_described_fields(schema: Mapping[str, Any]) -> set[str]:
-    """Return the names of the fields that a schema describes; none if it has rules for other fields."""
-    names: set[str] = set()
-    for part in applicable([schema], schema):
-        if "additionalProperties" in part or "patternProperties" in part:
-            return set()
-        properties = part.get("properties")
-        names.update(properties if isinstance(properties, Mapping) else ())
-    return names

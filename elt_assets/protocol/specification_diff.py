@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from elt_assets.protocol.airbyte.json_schema import list_properties
 
 _TEXTS = ("title", "description", "examples", "order", "group", "always_show", "pattern_descriptor")
 """Keywords that do not change which configs are valid, or what they mean."""
@@ -13,47 +15,44 @@ _TEXTS = ("title", "description", "examples", "order", "group", "always_show", "
 
 @dataclass(frozen=True)
 class ConfigChange:
-    """One difference. `field`: its dotted path; `change`: what happened to it."""
+    """One difference."""
 
-    field: str
-    change: str
-
-
-def compare_specifications(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[ConfigChange]:
-    """Return the differences between two schemas of a config, without those of titles and descriptions."""
-    return list(_compare(old, new, ""))
+    field: str  # the dotted path
+    change: str  # what happened to it
 
 
-def _compare(old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[ConfigChange]:
-    before, after = _properties(old), _properties(new)
-    was_required, is_required = _list_required(old), _list_required(new)
-    for name in before:
-        if name not in after:
-            yield ConfigChange(f"{path}{name}", "is gone")
-    for name, schema in after.items():
-        field, required = f"{path}{name}", name in is_required
+def compare_specifications(
+    old: Mapping[str, Any], new: Mapping[str, Any], path: str = ""
+) -> list[ConfigChange]:
+    """Return the differences between two schemas of a config, without those of titles and descriptions.
+
+    Args:
+        path: what the names of the fields begin with.
+    """
+    before, after = _list_fields(old), _list_fields(new)
+    changes = [ConfigChange(f"{path}{name}", "is gone") for name in before if name not in after]
+    for name, (schema, is_required) in after.items():
+        field = f"{path}{name}"
         if name not in before:
-            yield ConfigChange(field, "is new and required" if required else "is new")
+            changes.append(ConfigChange(field, "is new and required" if is_required else "is new"))
             continue
-        if required != (name in was_required):
-            yield ConfigChange(field, "is required now" if required else "is optional now")
-        changed = sorted(_keywords(before[name]) ^ _keywords(schema))
-        names = ", ".join(dict.fromkeys(keyword for keyword, _ in changed))
-        if names:
-            yield ConfigChange(field, f"has another {names}")
-        yield from _compare(before[name], schema, f"{field}.")
+        old_schema, was_required = before[name]
+        if is_required != was_required:
+            change = "is required now" if is_required else "is optional now"
+            changes.append(ConfigChange(field, change))
+        keywords = {keyword for keyword, _ in _keywords(old_schema) ^ _keywords(schema)}
+        if keywords:
+            changes.append(ConfigChange(field, f"has another {', '.join(sorted(keywords))}"))
+        changes += compare_specifications(old_schema, schema, f"{field}.")
+    return changes
 
 
-def _properties(schema: Any) -> Mapping[str, Any]:
-    properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(properties, Mapping):
-        return {}
-    return {name: inner for name, inner in properties.items() if isinstance(inner, Mapping)}
-
-
-def _list_required(schema: Mapping[str, Any]) -> list[Any]:
+def _list_fields(schema: Mapping[str, Any]) -> dict[str, tuple[Mapping[str, Any], bool]]:
+    """Return the schema of each field, and whether the field is required."""
     required = schema.get("required")
-    return required if isinstance(required, list) else []
+    names = required if isinstance(required, list) else []
+    fields = list_properties(schema).items()
+    return {name: (part, name in names) for name, part in fields if isinstance(part, Mapping)}
 
 
 def _keywords(schema: Mapping[str, Any]) -> set[tuple[str, str]]:

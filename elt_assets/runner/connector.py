@@ -18,9 +18,11 @@ from elt_assets.protocol.airbyte.destination_catalog import (
     catalog_for_destination,
     catalog_for_source,
 )
+from elt_assets.protocol.airbyte.file_references import STAGING
 from elt_assets.protocol.airbyte.log_text import log_line
 from elt_assets.protocol.airbyte.messages import (
     SLICES,
+    SLICES_FOLDER,
     ConnectionStatus,
     Control,
     ErrorTrace,
@@ -36,23 +38,15 @@ from elt_assets.protocol.airbyte.messages import (
 from elt_assets.protocol.airbyte.slice_rules import refuse_unasked
 from elt_assets.protocol.airbyte.versions import check_version
 from elt_assets.protocol.masking import Masker
-from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.settings import Settings
-from elt_assets.runner.config.update_files import UpdateFile
-from elt_assets.runner.connector_log import ConnectorLog, LogFunction, ignore
-from elt_assets.runner.failures import (
-    DEADLINES,
-    UsageFailure,
-    connector_failure,
-    deadline_failure,
-)
+from elt_assets.runner.connector_log import ConnectorLog
+from elt_assets.runner.failures import UsageFailure, connector_failure, deadline_failure
 from elt_assets.runner.process.argument_files import private_files, state_file
 from elt_assets.runner.process.child import DeadlineError, Process
-from elt_assets.runner.process.container import Image
 from elt_assets.runner.process.decoding import Decoder, decode_fast, decode_lossless, decode_runs
 from elt_assets.runner.process.feeding import Releases
 from elt_assets.runner.process_exit import raise_for_exit
-from elt_assets.runner.program import Program
+from elt_assets.runner.source_kind import ConnectorSpec, start
 from elt_assets.storage.scratch import scratch
 
 _WITHHELD = (
@@ -64,51 +58,20 @@ _MAX_QUOTED = 20
 
 
 class Connector:
-    """A connector and its config. Each verb runs as a separate process.
+    """A connector and its config. Each verb runs as a separate process."""
 
-    Args:
-        command: returns the program and its first arguments. Called only when a process is started, because
-            it may install a package.
-        config: the config as the user wrote it, with references (`{env: NAME}`).
-        workdir: the parent directory of the private files of a running process.
-        name: the connector's name in messages.
-        heartbeat: maximum seconds without output; None for no limit.
-        image: the image that is run instead of `command`.
-        store: the file of the config changes that the connector makes; None keeps them in this object.
-        environment: the environment of the process; default: that of a `command` without declared variables.
-        on_log: receives the log lines of all verbs but `read` and `write`, which yield them as messages, and
-            warnings about parts of the specification that cannot be checked.
-        deadlines: the time limit of each verb in seconds.
-    """
-
-    def __init__(
-        self,
-        command: Callable[[], Sequence[str]],
-        config: Mapping[str, Any],
-        workdir: Path,
-        name: str,
-        heartbeat: float | None = None,
-        image: Image | None = None,
-        store: Path | UpdateFile | None = None,
-        environment: Environment | None = None,
-        on_log: LogFunction = ignore,
-        deadlines: Mapping[str, float] = DEADLINES,
-    ):
-        self._on_log = on_log
-        self._deadlines = deadlines
-        self._heartbeat = heartbeat
-        self._program = Program(command, image, environment or Environment())
-        self._references = config
-        self._workdir = workdir
-        self._deadline: float | None = None
+    def __init__(self, spec: ConnectorSpec):
+        self.spec = spec
+        self.name = spec.name
         self.staged_documents: Path | None = None
         """The folder into which a source puts documents, and from which a destination takes them."""
         self.slice_files: Path | None = None
         """The folder into which a source puts files of slices."""
-        self._running: set[Process] = set()
-        self.name = name
         self.mask = Masker()
-        self._settings = Settings(config, name, self.mask, store, self._warn)
+        """Masks the secrets that are known so far."""
+        self._deadline: float | None = None
+        self._running: set[Process] = set()
+        self._settings = Settings(spec.config, self.name, self.mask, spec.store, self._warn)
 
     @cached_property
     def specification(self) -> Specification:
@@ -137,7 +100,11 @@ class Connector:
 
     def notices(self) -> list[tuple[str, str]]:
         """Return notices for the user about how the connector runs, each a protocol log level and a text."""
-        return self._program.notices(self.name)
+        image = self.spec.image
+        if image is None or not image.is_mutable:
+            return []
+        text = f"the image {self.name} has no fixed tag, so each run may use a different image"
+        return [("WARN", f"{text}; write a version or a digest in the connection's YAML")]
 
     def check(self) -> ConnectionStatus:
         """Return whether the connector can use its config.
@@ -300,7 +267,7 @@ class Connector:
             receiver: the destination that takes the documents from there.
         """
         users = [self] if receiver is None else [self, receiver]
-        with scratch(self._workdir, "documents") as folder:
+        with scratch(self.spec.workdir, "documents") as folder:
             for connector in users:
                 connector.staged_documents = folder
             try:
@@ -312,7 +279,7 @@ class Connector:
     @contextlib.contextmanager
     def stage_slices(self) -> Iterator[Path]:
         """Create the folder for files of slices of the read in the context; it is removed when that ends."""
-        with scratch(self._workdir, "slices") as folder:
+        with scratch(self.spec.workdir, "slices") as folder:
             self.slice_files = folder
             try:
                 yield folder
@@ -408,12 +375,12 @@ class Connector:
         return answer
 
     def _warn(self, text: str) -> None:
-        self._on_log("WARN", ConnectorLog(self.mask, self.name).text(text))
+        self.spec.on_log("WARN", ConnectorLog(self.mask, self.name).text(text))
 
     def _log_message(self, message: Message) -> None:
         line = log_line(message)
         if line is not None:
-            self._on_log(*line)
+            self.spec.on_log(*line)
 
     def _messages(
         self,
@@ -428,7 +395,7 @@ class Connector:
         error: ErrorTrace | None = None
         log = ConnectorLog(self.mask, self.name)
         with (
-            private_files(self._workdir, files) as arguments,
+            private_files(self.spec.workdir, files) as arguments,
             self._start(verb, arguments, **stdin) as process,
         ):
             try:
@@ -478,24 +445,18 @@ class Connector:
 
     @contextlib.contextmanager
     def _start(self, verb: str, arguments: Sequence[str], **stdin: Any) -> Iterator[Process]:
-        limit = self._deadlines.get(verb)
+        limit = self.spec.deadlines.get(verb)
         deadline = self._deadline
         if deadline is None and limit is not None:
             deadline = time.monotonic() + limit
-        folder = Path(arguments[1]).parent if arguments else None
-        launch = self._program.launch(
+        folders = {STAGING: self.staged_documents, SLICES_FOLDER: self.slice_files}
+        with start(
+            self.spec,
             self._verb_arguments(verb, arguments),
-            folder,
             self.mask,
-            self.staged_documents,
-            self.slice_files,
-        )
-        with Process(
-            launch.command,
-            environment=launch.environment,
-            removal=launch.removal,
+            Path(arguments[1]).parent if arguments else None,
+            {name: folder for name, folder in folders.items() if folder is not None},
             deadline=deadline,
-            heartbeat=self._heartbeat,
             on_left=lambda text: self._warn(f"{self._process_name(verb)}: {text}"),
             **stdin,
         ) as process:
@@ -508,7 +469,7 @@ class Connector:
                 raise deadline_failure(verb, self.name, limit) from None
             except EltError as error:
                 if process.failed and error.guidance is None:
-                    error.guidance = self._program.explain_failure(error, self._references)
+                    error.guidance = self.spec.explain_failure(error)
                 raise
             finally:
                 self._running.discard(process)

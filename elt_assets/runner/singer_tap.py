@@ -224,7 +224,7 @@ class SingerTap(Connector):
         """Return all output of a verb."""
         log = ConnectorLog(self.mask, self.name)
         with (
-            private_files(self._workdir, files) as arguments,
+            private_files(self.spec.workdir, files) as arguments,
             self._start(verb, arguments) as running,
         ):
             try:

@@ -220,6 +220,51 @@ def test_all_errors_are_reported_together(tmp_path: Path) -> None:
         assert part in text
 
 
+YAML = """\
+type: elt_assets.ConnectionComponent
+attributes:
+  name: shop
+  source: {command: [source-x]}
+  checkpoint:
+    rows: 0
+  streams:
+    - name: users
+      fields:
+        hash: []
+    - {name: users, namespace: x, sync_mod: full_refresh}
+    - description: nameless
+"""
+OVERLAY = """\
+attributes:
+  streams:
+    - name: users
+      fields:
+        hash: []
+"""
+
+
+def test_a_problem_is_reported_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "defs.yaml").write_text(YAML)
+    with pytest.raises(ConfigError) as error:
+        load_connection(tmp_path)
+    lines = {line.rpartition(" (")[::2] for line in error.value.message.splitlines()[1:]}
+    assert {(text.removeprefix("  - ").rpartition(": ")[0], place) for text, place in lines} == {
+        ("checkpoint.rows", "line 6)"),
+        ("stream 'users': fields.hash", "line 10)"),
+        ("stream 'x.users': stream of 'users'", "line 11)"),
+        ("streams[2]: name", "line 12)"),
+    }
+    (tmp_path / "defs.dev.yaml").write_text(OVERLAY)
+    monkeypatch.setenv("ELT_ENV", "dev")
+    with pytest.raises(ConfigError) as error:
+        load_connection(tmp_path)
+    assert "stream 'users': fields.hash: " in error.value.message
+    for place in ("(defs.dev.yaml, line 5)", "(line 6)", "(line 11)", "(line 12)"):
+        assert place in error.value.message
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -22,6 +22,7 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStr
 from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
 from elt_assets.runner.connector import Connector
 from tests.programs.json_api import Answer, JsonApi, Request, Tokens, serving
+from tests.support.connector_specs import command_spec
 from tests.support.project import REPOSITORY
 
 Json = dict[str, Any]
@@ -112,7 +113,7 @@ class Platform:
     def connect(self) -> Connector:
         store = self.folder / "config.json"
         return Connector(
-            lambda: PROGRAM, self.config, self.folder / "work", "helpdesk", store=store
+            command_spec(PROGRAM, self.config, self.folder / "work", "helpdesk", store=store)
         )
 
     def sync(self) -> list[tuple[str, Json]]:

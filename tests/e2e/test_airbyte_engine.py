@@ -17,7 +17,7 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.airbyte.messages import State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
-from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
+from elt_assets.runner.kinds.registry import open_connector
 from elt_assets.runner.packages import install
 from tests.programs.json_api import JsonApi, Tokens
 from tests.programs.python_manifest import (
@@ -27,6 +27,7 @@ from tests.programs.python_manifest import (
     write_manifest,
 )
 from tests.programs.written_manifest import manifest_text, settings, shop_api, visit
+from tests.support.connector_specs import spec_of
 from tests.support.elt import Elt
 from tests.support.project import Project
 from tests.support.runs import materialize
@@ -67,19 +68,18 @@ class Source:
         self.log: list[str] = []
 
     def connector(self, engine: str | None = None, **config: Any) -> Connector:
-        return open_connector(
+        spec = spec_of(
             "manifest",
             str(self.folder / "manifest.yaml"),
-            {**settings(self.api), **config},
-            self.folder / "work",
-            self.packages,
-            ConnectorOptions(
-                store=self.folder / "store.json",
-                on_log=lambda _, text: self.log.append(text),
-                trusted=TRUSTED,
-                engine=engine,
-            ),
+            self.folder,
+            config={**settings(self.api), **config},
+            packages=self.packages,
+            store=self.folder / "store.json",
+            on_log=lambda _, text: self.log.append(text),
+            trusted=TRUSTED,
+            engine=engine,
         )
+        return open_connector(spec)
 
     def read(
         self, stream: str, states: list[State] | None = None, engine: str | None = None

@@ -17,6 +17,7 @@ from elt_assets.runner.connector import Connector
 from tests.programs.hostile_connector import ATTACKS, SECRET, Attack
 from tests.programs.hostile_source import hostile_source
 from tests.runner.test_faults import CATALOG, STATE
+from tests.support.connector_specs import command_spec
 from tests.sync.doubles import MemorySink, Sync
 
 _SCHEMA = {"properties": {"password": {"type": "string", "airbyte_secret": True}}}
@@ -34,7 +35,7 @@ def run(attack: Attack, folder: Path, scale: int) -> dict[str, Any]:
     }
     if attack.verb == "specification":
         command = [sys.executable, "-ISc", attack.script]
-        source = Connector(lambda: command, {}, folder.parent / "work", "hostile", **how)
+        source = Connector(command_spec(command, {}, folder.parent / "work", "hostile", **how))
     else:
         source = hostile_source(folder, script, {"password": SECRET}, _SCHEMA, **how)
     sink, events = MemorySink(), 0

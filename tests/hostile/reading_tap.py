@@ -15,6 +15,7 @@ from elt_assets.protocol.singer.catalog import attach_all_entries, read_catalog
 from elt_assets.runner.singer_tap import SingerTap
 from tests.hostile.reading import measure_peak
 from tests.programs.hostile_tap import ATTACKS, PRELUDE, Attack
+from tests.support.connector_specs import command_spec
 from tests.sync.doubles import MemorySink, Sync
 
 _ENTRY = {
@@ -32,7 +33,7 @@ def run(attack: Attack, folder: Path) -> tuple[str | None, list[int]]:
     program = folder / "tap"
     program.write_text(PRELUDE.format(python=sys.executable) + attack.script)
     program.chmod(0o700)
-    tap = SingerTap(lambda: [str(program)], {}, folder / "work", "hostile", heartbeat=60)
+    tap = SingerTap(command_spec([str(program)], {}, folder / "work", "hostile", heartbeat=60))
     sink = MemorySink()
     try:
         if attack.verb == "discover":

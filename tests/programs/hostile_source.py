@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from elt_assets.runner.connector import Connector
+from tests.support.connector_specs import command_spec
 
 _PRELUDE = """#!{python} -IS
 import json, os, signal, subprocess, sys, time
@@ -51,7 +52,7 @@ def hostile_source(
 ) -> Connector:
     """The same as a connector, with `folder / "work"` for its private files; `how`: as of `Connector`."""
     command = [program(folder, script, specification)]
-    return Connector(lambda: command, config or {}, folder / "work", "hostile", **how)
+    return Connector(command_spec(command, config or {}, folder / "work", "hostile", **how))
 
 
 def alive(pid: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from elt_assets.runner.singer_tap import SingerTap
 from tests.programs import singer_program
+from tests.support.connector_specs import command_spec
 
 USERS = {
     "tap_stream_id": "db-users",
@@ -66,7 +67,7 @@ def tap(
 ) -> SingerTap:
     """The same as a connector, with `folder / "work"` for its private files."""
     command = written(folder / "tap", lines, **more)
-    return SingerTap(lambda: command, config or {}, folder / "work", "hostile")
+    return SingerTap(command_spec(command, config or {}, folder / "work", "hostile"))
 
 
 def given(folder: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from elt_assets.runner.connector import Connector
 from elt_assets.runner.process import child
 from elt_assets.runner.process.argument_files import private_files
 from tests.programs.hostile_source import alive, gone, hostile_source
+from tests.support.connector_specs import command_spec
 from tests.support.source import USERS, fail_to_read, read_source
 
 SECRET = "hunter2/ß"
@@ -251,7 +252,9 @@ exit(1)
 
 @pytest.mark.parametrize("verb", ["spec", "check", "discover"])
 def test_a_missing_result_is_an_error(verb: str, tmp_path: Path) -> None:
-    silent = Connector(lambda: [sys.executable, "-c", "print('hello')"], {}, tmp_path, "silent")
+    silent = Connector(
+        command_spec([sys.executable, "-c", "print('hello')"], {}, tmp_path, "silent")
+    )
     connector = silent if verb == "spec" else hostile_source(tmp_path, "print('hello')")
     with pytest.raises(SystemFailure, match=f"`{verb}` of connector .* returned no result"):
         _ = connector.specification if verb == "spec" else getattr(connector, verb)()
@@ -262,7 +265,7 @@ SPEC = {"type": "SPEC", "spec": {"connectionSpecification": {"type": "object"}}}
 
 def test_a_result_behind_text_is_used(tmp_path: Path) -> None:
     script = f"import json; print('INFO loading', json.dumps({SPEC!r}))"
-    connector = Connector(lambda: [sys.executable, "-c", script], {}, tmp_path, "prefixed")
+    connector = Connector(command_spec([sys.executable, "-c", script], {}, tmp_path, "prefixed"))
     assert connector.specification.connectionSpecification == {"type": "object"}
 
 
@@ -277,7 +280,7 @@ def test_a_result_behind_text_is_used(tmp_path: Path) -> None:
 def test_the_error_of_a_missing_result_quotes_the_output(
     tmp_path: Path, script: str, quoted: str
 ) -> None:
-    connector = Connector(lambda: [sys.executable, "-c", script], {}, tmp_path, "odd")
+    connector = Connector(command_spec([sys.executable, "-c", script], {}, tmp_path, "odd"))
     with pytest.raises(SystemFailure) as failure:
         _ = connector.specification
     assert quoted in str(failure.value.detail)
@@ -373,6 +376,6 @@ while True: record({})
 
 
 def test_a_missing_program_is_a_config_error(tmp_path: Path) -> None:
-    connector = Connector(lambda: [str(tmp_path / "none")], {}, tmp_path / "work", "none")
+    connector = Connector(command_spec([str(tmp_path / "none")], {}, tmp_path / "work", "none"))
     with pytest.raises(ConfigError, match="was not found"):
         connector.check()

@@ -18,8 +18,9 @@ import pytest
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
+from elt_assets.runner.kinds.registry import open_connector
 from elt_assets.runner.process.container import ContainerOptions, Image
+from tests.support.connector_specs import spec_of
 
 CLIENT = """
 import json, os, subprocess, sys, time
@@ -47,14 +48,7 @@ def opened(
     client = folder / "client.py"
     client.write_text(CLIENT.format(log=str(folder / "log"), hangs=hangs, left=left))
     monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
-    return open_connector(
-        "image",
-        "test/source:1",
-        {"count": 3},
-        folder / "work",
-        folder / "packages",
-        ConnectorOptions(**how),
-    )
+    return open_connector(spec_of("image", "test/source:1", folder, config={"count": 3}, **how))
 
 
 def calls(folder: Path) -> list[list[str]]:
@@ -121,8 +115,10 @@ def test_the_container_of_a_killed_run_is_removed(
 ) -> None:
     opened(tmp_path, monkeypatch, hangs=True)
     code = (
-        "import pathlib; from elt_assets.runner.kinds.registry import open_connector; p = pathlib.Path;"
-        f"open_connector('image', 'test/source:1', {{}}, p({str(tmp_path)!r}), p('.')).discover()"
+        "import pathlib; from elt_assets.runner.kinds.registry import open_connector; "
+        "from tests.support.connector_specs import spec_of; "
+        f"folder = pathlib.Path({str(tmp_path)!r}); "
+        "open_connector(spec_of('image', 'test/source:1', folder)).discover()"
     )
     run = psutil.Popen([sys.executable, "-c", code])
     log = tmp_path / "log"
@@ -205,7 +201,7 @@ def test_the_client_of_docker_has_all_used_options(monkeypatch: pytest.MonkeyPat
 )
 def test_an_invalid_image_reference_is_refused(reference: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is not an image reference\n.*name:tag"):
-        open_connector("image", reference, {}, tmp_path, tmp_path)
+        open_connector(spec_of("image", reference, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +218,7 @@ def test_an_invalid_image_reference_is_refused(reference: str, tmp_path: Path) -
     ],
 )
 def test_a_mutable_tag_causes_a_warning(reference: str, moves: bool, tmp_path: Path) -> None:
-    notices = open_connector("image", reference, {}, tmp_path, tmp_path).notices()
+    notices = open_connector(spec_of("image", reference, tmp_path)).notices()
     warnings = [text for level, text in notices if level == "WARN"]
     assert len(warnings) == moves
     assert all(reference in text and "digest" in text for text in warnings)
@@ -232,7 +228,7 @@ def test_a_missing_docker_client_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELT_DOCKER", "/no/such/docker")
-    connector = open_connector("image", "x/y:1", {}, tmp_path, tmp_path)
+    connector = open_connector(spec_of("image", "x/y:1", tmp_path))
     with pytest.raises(ConfigError, match=r"'/no/such/docker' was not found"):
         connector.discover()
 

@@ -19,9 +19,10 @@ from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.credentials import looks_secret
 from elt_assets.runner.config.environment import Declared
-from elt_assets.runner.kinds.registry import KINDS, ConnectorOptions, open_connector
+from elt_assets.runner.kinds.registry import KINDS, open_connector
 from elt_assets.runner.process.marked_processes import MARK
 from tests.programs.hostile_source import hostile_source, program
+from tests.support.connector_specs import spec_of
 from tests.support.project import REPOSITORY
 
 SHOW = """
@@ -109,7 +110,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def found(folder: Path, kind: str, value: Any, declared: Declared | None = None) -> dict[str, str]:
     """Return the environment of a program of this kind; the program prints it."""
     environment = KINDS[kind].environment(value, declared)
-    message = hostile_source(folder, SHOW, environment=environment).check().message
+    message = hostile_source(folder, SHOW, variables=environment).check().message
     assert message is not None
     return {name: text for name, text in json.loads(message).items() if name not in STRAY}
 
@@ -195,9 +196,7 @@ def test_the_failure_of_a_connector_names_the_variables_that_it_may_lack(
     text: str, guidance: str | None, tmp_path: Path
 ) -> None:
     """And no others: most variables of a machine have nothing to do with a connector."""
-    connector = hostile_source(
-        tmp_path, FAILS.format(text=text), environment=KINDS["command"].environment(["x"], None)
-    )
+    connector = hostile_source(tmp_path, FAILS.format(text=text))
     with pytest.raises(ConfigError) as failure:
         connector.check()
     assert (failure.value.guidance is None) == (guidance is None)
@@ -223,7 +222,7 @@ def test_a_variable_that_is_declared_is_not_lacking(tmp_path: Path) -> None:
     for declared in (["DBPASS"], {"DBPASS": {"env": "DBPASS"}}):
         environment = KINDS["command"].environment(["x"], declared)
         assert environment.hint("KeyError: DBPASS") is None
-        assert hostile_source(tmp_path, script, environment=environment).check().succeeded
+        assert hostile_source(tmp_path, script, variables=environment).check().succeeded
 
 
 @pytest.mark.parametrize(
@@ -287,7 +286,7 @@ exit(1)
 """
     environment = KINDS["package"].environment("x==1", declared)
     with pytest.raises(SystemFailure) as failure:
-        hostile_source(tmp_path, script, environment=environment).check()
+        hostile_source(tmp_path, script, variables=environment).check()
     text = str(failure.value)
     assert "it is ****" in text
     assert "hunter2" not in text and "12345" not in text
@@ -334,9 +333,7 @@ def test_a_declared_value_is_masked_unless_its_form_is_harmless(
 def test_a_missing_variable_is_reported_when_the_connector_starts(tmp_path: Path) -> None:
     command = [program(tmp_path, SHOW)]
     declared = {"HOST": {"env": "NOT_SET"}}
-    connector = open_connector(
-        "command", command, {}, tmp_path / "work", tmp_path, ConnectorOptions(environment=declared)
-    )
+    connector = open_connector(spec_of("command", command, tmp_path, environment=declared))
     with pytest.raises(ConfigError, match=r"environment\.HOST refers to .* NOT_SET"):
         connector.check()
 
@@ -375,14 +372,7 @@ def image(
     log, client = folder / "log", folder / "client.py"
     client.write_text(CLIENT.format(log=str(log), program=program(folder, SHOW)))
     monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
-    connector = open_connector(
-        "image",
-        "test/source:1",
-        {},
-        folder / "work",
-        folder,
-        ConnectorOptions(environment=declared),
-    )
+    connector = open_connector(spec_of("image", "test/source:1", folder, environment=declared))
     connector.check()
     arguments, environment = json.loads(log.read_text().splitlines()[-1])
     return arguments, environment

@@ -10,8 +10,8 @@ import pytest
 from elt_assets.module_start import module_command
 from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
 from elt_assets.runner.kinds.registry import KINDS, to_install
-from elt_assets.runner.kinds.source_kind import Installed
 from tests.connection.test_connection import declare, load, refusal
+from tests.support.connector_specs import spec_of
 
 pytestmark = pytest.mark.unit
 
@@ -31,8 +31,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def command(value: str, *trusted: str, engine: str | None = None) -> list[str]:
-    found, _ = MANIFEST.command(value, Installed(Path(), trusted=trusted, engine=engine))
-    return list(found())
+    return list(
+        MANIFEST.command(spec_of("manifest", value, Path(), trusted=trusted, engine=engine))
+    )
 
 
 @pytest.mark.spec("builder.1")

@@ -16,9 +16,10 @@ import pytest
 
 from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.runner.kinds import manifest
-from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
+from elt_assets.runner.kinds.registry import open_connector
 from elt_assets.runner.packages import Installation, install, is_installed
 from tests.programs.python_manifest import python_manifest, write_manifest
+from tests.support.connector_specs import spec_of
 
 
 def wheel(
@@ -243,14 +244,8 @@ def test_the_engine_of_airbyte_is_installed_when_a_manifest_needs_it(
     log: list[Any] = []
 
     def start(**options: Any) -> EltError:
-        connector = open_connector(
-            "manifest",
-            str(file),
-            {},
-            tmp_path,
-            home,
-            ConnectorOptions(on_log=lambda *line: log.append(line), **options),
-        )
+        options |= {"packages": home, "on_log": lambda *line: log.append(line)}
+        connector = open_connector(spec_of("manifest", str(file), tmp_path, **options))
         with pytest.raises(EltError) as caught:
             connector.specification  # noqa: B018
         return caught.value

@@ -12,6 +12,7 @@ import pytest
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS
+from tests.support.connector_specs import command_spec
 from tests.support.source import configure_streams
 
 SPEC = '{"type":"SPEC","spec":{"connectionSpecification":{"type":"object"}}}'
@@ -36,7 +37,7 @@ def connector(folder: Path, answer: str) -> Connector:
         f"if sys.argv[1] == 'spec':\n  print({SPEC!r})\n"
         f"elif sys.argv[1] == 'partitions':\n  {answer}\n"
     )
-    return Connector(lambda: [sys.executable, str(program)], {}, folder / "work", "source")
+    return Connector(command_spec([sys.executable, str(program)], {}, folder / "work", "source"))
 
 
 def listed(source: Connector, seconds: float | None = None) -> list[tuple[str, bytes]]:

@@ -11,6 +11,7 @@ import pytest
 from elt_assets.errors import EltError, SystemFailure, TransientError
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
 from elt_assets.runner.connector import Connector
+from tests.support.connector_specs import command_spec
 
 SPEC = '{"type":"SPEC","spec":{"connectionSpecification":{"type":"object"}}}'
 NEWS = '{"type":"NEWS","news":{"streams":[{"stream_descriptor":{"name":"a"},"has_news":true}]}}'
@@ -24,7 +25,7 @@ def connector(folder: Path, *, spec: str = "", probe: str = "") -> Connector:
         f"if sys.argv[1] == 'spec':\n  {spec or 'pass'}\n  print({SPEC!r}, flush=True)\n"
         f"else:\n  {probe or f'print({NEWS!r})'}\n"
     )
-    return Connector(lambda: [sys.executable, str(program)], {}, folder / "work", "slow")
+    return Connector(command_spec([sys.executable, str(program)], {}, folder / "work", "slow"))
 
 
 def ask(source: Connector, seconds: float = 30) -> list[tuple[str, bool | None]]:

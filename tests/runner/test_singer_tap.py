@@ -18,6 +18,7 @@ from elt_assets.runner import singer_tap as singer
 from elt_assets.runner.process import singer_batches
 from elt_assets.runner.singer_tap import SingerTap
 from tests.programs.singer_tap import SCHEMA, USERS, given, record, state, tap, written
+from tests.support.connector_specs import command_spec
 from tests.support.source import SourceOutput, fail_to_read, read_source
 
 SECRET = "hunter2/ß"
@@ -139,7 +140,7 @@ def rewriting(folder: Path, *lines: Any) -> SingerTap:
     command = written(folder / "tap", lines)
     config = {"user": "reader", "refresh_token": {"env": "TAP_TOKEN"}}
     store = folder / "store" / "crm.json"
-    return SingerTap(lambda: command, config, folder / "work", "crm", store=store)
+    return SingerTap(command_spec(command, config, folder / "work", "crm", store=store))
 
 
 @pytest.mark.spec("singer.23")
@@ -212,7 +213,9 @@ def test_a_config_file_that_is_no_object_is_reported(content: str, tmp_path: Pat
     logged: list[str] = []
     command = written(tmp_path / "tap", [f"!config {content}"])
     connector = SingerTap(
-        lambda: command, {}, tmp_path / "work", "crm", on_log=lambda _, text: logged.append(text)
+        command_spec(
+            command, {}, tmp_path / "work", "crm", on_log=lambda _, text: logged.append(text)
+        )
     )
     read_tap(connector)
     assert [line for line in logged if "not a JSON object: its changes are not kept" in line]
@@ -289,7 +292,7 @@ def test_text_before_the_catalog_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_missing_tap_is_a_config_error(tmp_path: Path) -> None:
-    connector = SingerTap(lambda: [str(tmp_path / "none")], {}, tmp_path / "work", "none")
+    connector = SingerTap(command_spec([str(tmp_path / "none")], {}, tmp_path / "work", "none"))
     with pytest.raises(ConfigError, match="was not found"):
         connector.check()
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ from elt_assets.errors import ConfigError
 from elt_assets.module_start import module_command
 from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.registry import KINDS, open_connector
-from elt_assets.runner.kinds.source_kind import Installed
 from elt_assets.runner.singer_tap import SingerTap
+from tests.support.connector_specs import spec_of
 from tests.support.project import write_plugin
 
 
@@ -25,19 +26,25 @@ def test_built_in_connectors_are_found_without_loading_them() -> None:
     assert "sdk" not in list_built_in()
 
 
-def test_a_built_in_connector_runs_by_this_python(tmp_path: Path) -> None:
-    command, name = KINDS["connector"].command("faker", Installed(tmp_path))
-    assert (command(), name) == (module_command("connectors.faker"), "faker")
+def program_of(kind: str, value: Any) -> tuple[list[str], str]:
+    """The command line of a source, and its name in messages."""
+    spec = spec_of(kind, value, Path("nowhere"))
+    return list(spec.kind.command(spec)), spec.name
 
 
-def test_a_command_is_used_unchanged(tmp_path: Path) -> None:
-    command, name = KINDS["command"].command(["/opt/my source", "--x"], Installed(tmp_path))
-    assert (command(), name) == (["/opt/my source", "--x"], "my source")
+def test_a_built_in_connector_runs_by_this_python() -> None:
+    assert program_of("connector", "faker") == (module_command("connectors.faker"), "faker")
+
+
+def test_a_command_is_used_unchanged() -> None:
+    command = ["/opt/my source", "--x"]
+    assert program_of("command", command) == (command, "my source")
 
 
 def test_opening_a_connector_starts_and_installs_nothing(tmp_path: Path) -> None:
-    open_connector("package", "no-such==1.0", {"a": {"env": "NOT_SET"}}, tmp_path, tmp_path)
-    open_connector("command", ["/no/such/program"], {}, tmp_path, tmp_path)
+    config = {"a": {"env": "NOT_SET"}}
+    open_connector(spec_of("package", "no-such==1.0", tmp_path, config=config))
+    open_connector(spec_of("command", ["/no/such/program"], tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -47,9 +54,8 @@ def test_a_package_registers_a_connector_by_name(
     for module, entry in (("crm", "crm = crm"), ("fake", "faker = fake")):
         source = write_plugin(tmp_path / module, module, "", "elt_assets.connectors", entry)
         monkeypatch.syspath_prepend(source)
-    command, name = KINDS["connector"].command("crm", Installed(tmp_path))
-    assert (command(), name) == (module_command("crm"), "crm")
-    assert KINDS["connector"].command("faker", Installed(tmp_path))[0]()[-1] == "connectors.faker"
+    assert program_of("connector", "crm") == (module_command("crm"), "crm")
+    assert program_of("connector", "faker")[0][-1] == "connectors.faker"
 
 
 def test_two_packages_that_register_one_name_are_refused(
@@ -66,25 +72,24 @@ def test_two_packages_that_register_one_name_are_refused(
         list_built_in()
 
 
-def test_an_unknown_built_in_connector_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_built_in_connector_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"no built-in connector 'fakr'\n.*faker.*entry-point"):
-        KINDS["connector"].command("fakr", Installed(tmp_path))
+        KINDS["connector"].check("fakr")
 
 
 def test_a_tap_is_a_command_or_a_package(tmp_path: Path) -> None:
-    command, name = KINDS["tap"].command(["/opt/tap-x", "--flag"], Installed(tmp_path))
-    assert (command(), name) == (["/opt/tap-x", "--flag"], "tap-x")
-    _, name = KINDS["tap"].command("any-tap-x==1.0", Installed(tmp_path))
-    assert name == "any-tap-x==1.0"
+    command = ["/opt/tap-x", "--flag"]
+    assert program_of("tap", command) == (command, "tap-x")
+    assert spec_of("tap", "any-tap-x==1.0", tmp_path).name == "any-tap-x==1.0"
     for value in (["tap-x"], "any-tap-x==1.0"):
-        assert isinstance(open_connector("tap", value, {}, tmp_path, tmp_path), SingerTap)
+        assert isinstance(open_connector(spec_of("tap", value, tmp_path)), SingerTap)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["package", "tap"])
-def test_a_package_without_a_version_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+def test_a_package_without_a_version_is_refused_at_once(kind: str) -> None:
     with pytest.raises(ConfigError, match="no exact version"):
-        KINDS[kind].command("source-x", Installed(tmp_path))
+        KINDS[kind].check("source-x")
 
 
 KIND = """
@@ -92,15 +97,15 @@ import json
 import os
 import subprocess
 import sys
-from elt_assets.runner.kinds.source_kind import SourceKind
+from elt_assets.runner.source_kind import SourceKind
 
 class Script(SourceKind):
     key = "script"
     value_type = str
     examples = (("script: source.py", "a script of Python"),)
 
-    def command(self, value, packages):
-        return lambda: [sys.executable, value], value
+    def command(self, spec):
+        return [sys.executable, spec.value]
 """
 SOURCE = """
 import json, sys

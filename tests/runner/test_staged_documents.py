@@ -15,6 +15,7 @@ from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
 from elt_assets.storage.staged_files import StagedFiles
+from tests.support.connector_specs import spec_of
 from tests.support.source import configure_streams
 
 PROGRAM = """#!/bin/sh
@@ -33,7 +34,7 @@ def open_program(folder: Path) -> Connector:
     program = folder / "program"
     program.write_text(PROGRAM)
     program.chmod(0o755)
-    return open_connector("command", [str(program)], {}, folder / "work", folder)
+    return open_connector(spec_of("command", [str(program)], folder))
 
 
 def read_document(connector: Connector) -> tuple[dict[str, int], str]:
@@ -82,7 +83,7 @@ def test_a_container_sees_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
     open_program(tmp_path)
-    connector = open_connector("image", "test/source:1", {}, tmp_path / "work", tmp_path)
+    connector = open_connector(spec_of("image", "test/source:1", tmp_path))
     with connector.stage_documents() as folder:
         _, url = read_document(connector)
         with StagedFiles(folder).open(url) as document:

@@ -14,6 +14,7 @@ from elt_assets.errors import EltError, SystemFailure
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS, open_connector
 from tests.programs.hostile_source import hostile_source, program
+from tests.support.connector_specs import spec_of
 from tests.support.source import USERS
 
 SLICE: dict[str, Any] = {
@@ -82,7 +83,7 @@ def test_programs_of_each_kind_are_asked_for_no_slices(tmp_path: Path, kind: str
     """A tap has no such message: it is a line that is not understood."""
     script = say(["usage: [--discover]"]) + "\n" + say(FORMS.values())
     command = [program(tmp_path, script)]
-    connector = open_connector(kind, command, {}, tmp_path / "work", tmp_path)
+    connector = open_connector(spec_of(kind, command, tmp_path))
     with pytest.raises(EltError):
         list(connector.read(USERS))
     assert "evil" not in sys.modules

@@ -25,6 +25,7 @@ from elt_assets.runner.process.locks import exclusive
 from elt_assets.runner.process.marked_processes import MARK
 from elt_assets.runner.singer_tap import SingerTap
 from tests.programs.hostile_source import gone, hostile_source, program
+from tests.support.connector_specs import command_spec
 from tests.support.source import USERS
 
 CLOSED = "os.close(1)\ntime.sleep(600)"
@@ -67,7 +68,7 @@ TAP_VERBS: dict[str, Verb] = {
 @pytest.mark.parametrize("verb", TAP_VERBS.values(), ids=TAP_VERBS)
 def test_a_tap_that_closes_its_output_and_lives_is_ended(verb: Verb, tmp_path: Path) -> None:
     command = [program(tmp_path, "if '--about' in sys.argv: exit(1)\n" + CLOSED)]
-    tap = SingerTap(lambda: command, {}, tmp_path / "work", "tap", heartbeat=1)
+    tap = SingerTap(command_spec(command, {}, tmp_path / "work", "tap", heartbeat=1))
     with pytest.raises(TransientError, match=ENDED):
         verb(tap)
 

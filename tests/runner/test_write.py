@@ -21,6 +21,7 @@ from elt_assets.protocol.airbyte.recovery.texts import repair
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
 from tests.programs.hostile_source import gone, hostile_source
+from tests.support.connector_specs import command_spec, spec_of
 from tests.support.source import USERS
 
 ECHO = """
@@ -194,8 +195,8 @@ def test_a_destination_that_waits_for_input_is_not_stopped_as_silent(
             yield state(number)
 
     def opened(script: str) -> Connector:
-        command = hostile_source(tmp_path, script)._program.command()
-        return Connector(lambda: command, {}, tmp_path / "work", "slow", heartbeat=1.5)
+        command = hostile_source(tmp_path, script).spec.value
+        return Connector(command_spec(command, {}, tmp_path / "work", "slow", heartbeat=1.5))
 
     assert numbers(write(opened(ECHO), slow())) == [0, 1, 2, 3]
     with pytest.raises(TransientError, match="sent no output"):
@@ -219,7 +220,7 @@ def modes_sent(folder: Path, mode: str, *, is_refresh: Any = False, **specificat
     """The modes in the catalog that a destination of some specification is called with."""
     program = folder / "destination.py"
     program.write_text(DESTINATION % specification)
-    destination = Connector(lambda: [sys.executable, str(program)], {}, folder / "work", "d")
+    destination = Connector(command_spec([sys.executable, str(program)], {}, folder / "work", "d"))
     stream = ConfiguredStream(
         stream=AirbyteStream(name="users", json_schema={}),
         destination_sync_mode=mode,
@@ -324,9 +325,9 @@ sys.exit(subprocess.call([{program!r}, *sys.argv[sys.argv.index("test/destinatio
 def test_a_destination_in_an_image_reads_its_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [program] = hostile_source(tmp_path, ECHO)._program.command()
+    [program] = hostile_source(tmp_path, ECHO).spec.value
     client = tmp_path / "client.py"
     client.write_text(CLIENT.format(program=program))
     monkeypatch.setenv("ELT_DOCKER", f"{sys.executable} {client}")
-    destination = open_connector("image", "test/destination:1", {}, tmp_path / "work", tmp_path)
+    destination = open_connector(spec_of("image", "test/destination:1", tmp_path))
     assert numbers(write(destination, [RECORD, state(1)])) == [1]

@@ -12,6 +12,7 @@ from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.errors import EltError
 from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.registry import KINDS, open_connector
+from elt_assets.runner.source_kind import ConnectorSpec
 
 _MANIFEST = re.compile(r"""^["']?type["']?:\s*["']?DeclarativeSource\b""", re.MULTILINE)
 
@@ -41,7 +42,8 @@ def command(out: Output) -> int:
 
 def _describe(name: str) -> Document:
     """Describe a built-in connector by its specification, or by the error if it cannot be started."""
-    connector = open_connector("connector", name, {}, paths.staging(), paths.packages())
+    kind = KINDS["connector"]
+    connector = open_connector(ConnectorSpec(kind, name, {}, paths.staging(), paths.packages()))
     answer: Document = {
         "connector": name,
         "description": None,

@@ -18,7 +18,8 @@ from elt_assets.cli.commands.new.chosen_source import choose_source
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
+from elt_assets.runner.kinds.registry import KINDS, open_connector
+from elt_assets.runner.source_kind import ConnectorSpec
 
 
 @click.group("import")
@@ -72,10 +73,9 @@ def _configure(draft: ConnectionDraft, selection: Selection, out: Output) -> Non
     """Add the streams of a draft; its tap is started if it alone knows them."""
     if selection.needs_catalog:
         kind, value = next(iter(draft.source.items()))
-        options = ConnectorOptions(on_log=out.log)
-        connector = open_connector(
-            kind, value, draft.config, paths.staging(), paths.packages(), options
-        )
+        folders = paths.staging(), paths.packages()
+        spec = ConnectorSpec(KINDS[kind], value, draft.config, *folders, on_log=out.log)
+        connector = open_connector(spec)
         out.note(f"starting {connector.name}: the file does not name all streams of {draft.name}")
         try:
             draft.catalog = connector.discover()

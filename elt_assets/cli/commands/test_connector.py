@@ -11,7 +11,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any, TextIO
@@ -28,15 +27,11 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.module_start import module_command
 from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.protocol.airbyte.log_text import printable
-from elt_assets.runner.config.environment import Environment
 from elt_assets.runner.config.secrets import is_reference, resolve_references
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS
-from elt_assets.runner.kinds.source_kind import Installed
 from elt_assets.runner.process.argument_files import private_files
 from elt_assets.runner.process.container import Image
-from elt_assets.runner.program import Launch, Program
-from elt_assets.runner.singer_tap import SingerTap
 
 _KIT = "connectors.testing"
 _CONTAINER = "{container}"
@@ -76,8 +71,7 @@ def command(
     resolved = _config(connector, config_values, out)
     with private_files(paths.staging(), {"config": resolved}) as files:
         words = [*files, *_words(loaded, options), *_secrets(config_values), *_flags()]
-        launch = _launch(loaded.source, connector, words, Path(files[1]).parent)
-        code = _run(launch, connector)
+        code = _run(connector, words, Path(files[1]).parent)
     return FAILED if code < 0 else code
 
 
@@ -121,7 +115,7 @@ def _words(connection: Connection, options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in flags.items():
         for item in value if isinstance(value, (list, tuple)) else [value]:
             yield f"--{name}={item}"
-    if issubclass(KINDS[connection.source.kind].connector_class, SingerTap):
+    if KINDS[connection.source.kind].is_tap:
         yield "--tap"
 
 
@@ -144,43 +138,31 @@ def _flags() -> Iterator[str]:
         yield "--verbose"
 
 
-def _launch(source: Source, connector: Connector, words: Sequence[str], folder: Path) -> Launch:
-    """Return the start of the process, with the environment of the connector.
-
-    Args:
-        folder: the folder of the config; the process writes its own private files there too.
-    """
-    environment = KINDS[source.kind].environment(source.value, source.environment)
-    program = Program(
-        lambda: [*module_command(_KIT), *words, *_command(source, environment, folder)],
-        None,
-        environment,
-    )
-    launch = program.launch([], folder, connector.mask)
-    return replace(launch, environment={**launch.environment, "TMPDIR": str(folder)})
-
-
-def _command(source: Source, environment: Environment, folder: Path) -> list[str]:
+def _command(connector: Connector, folder: Path) -> list[str]:
     """Return the arguments of the process that name the command of the connector.
 
     Args:
         folder: the folder that a container sees.
     """
-    kind = KINDS[source.kind]
-    image = kind.image(source.value, source.container)
-    if image is not None:
-        container = image.container(folder, environment.names, _CONTAINER)
-        return [f"--removal={shlex.join(container.removal)}", "--", *container.command]
-    setup = Installed(paths.packages(), source.installation, source.trust or (), source.engine)
-    command, _ = kind.command(source.value, setup)
-    return ["--", *command()]
+    spec = connector.spec
+    if spec.image is None:
+        return ["--", *spec.kind.command(spec)]
+    container = spec.image.container(folder, spec.variables.names, _CONTAINER)
+    return [f"--removal={shlex.join(container.removal)}", "--", *container.command]
 
 
-def _run(launch: Launch, connector: Connector) -> int:
-    """Run the process, print what it prints as `_copy` does, and return its exit code."""
+def _run(connector: Connector, words: Sequence[str], folder: Path) -> int:
+    """Run the process with the environment of the connector, print what it prints as `_copy` does, and return
+    its exit code.
+
+    Args:
+        folder: the folder of the config; the process writes its own private files there too.
+    """
+    variables, secrets = connector.spec.variables.variables()
+    connector.mask.add(secrets)
     with subprocess.Popen(
-        launch.command,
-        env=launch.environment,
+        [*module_command(_KIT), *words, *_command(connector, folder)],
+        env={**variables, "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",

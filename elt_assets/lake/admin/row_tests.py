@@ -1,4 +1,4 @@
-"""Tests of the rows of a table: conditions on columns, unique values, and queries.
+"""Tests of the rows of a table, each of which is one text in Spark SQL.
 
 Values of rows are in no result; examples are the columns that the caller names, such as the key.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass
 from typing import Literal
 
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
@@ -35,19 +33,14 @@ _MAX_LENGTH = 200
 
 @dataclass(frozen=True)
 class TestedRows:
-    """The rows of a table that tests look at, at one snapshot.
-
-    Attributes:
-        files: the files of the run's commits; all files if there was no run.
-        partitions: the partitions of the run; None without partitions, or without a run.
-        example: the columns that identify a row in an example.
-    """
+    """The rows of a table that tests look at, at one snapshot."""
 
     table: Table
     files: Sequence[DataFile]
+    """The files of the run's commits; all files if there was no run."""
     partitions: Collection[str] | None
+    """The partitions of the run; None without partitions, or without a run."""
     spark: SparkProvider
-    example: Sequence[ColumnPath]
 
     def read(self, scope: Scope) -> DataFrame:
         """Return the rows of a scope."""
@@ -69,132 +62,84 @@ class TestedRows:
 
 
 @dataclass(frozen=True)
-class ColumnTest:
-    """A condition on the values of one column. Other values than null are compared as the column's type.
+class RowTest:
+    """What fails in the rows of a table, as a text in Spark SQL."""
 
-    Attributes:
-        refuses_null: a null breaks the condition; otherwise it does not.
-        accepted: the values that the column may have; None for any.
-        least, most: the bounds of the values; NaN is within none.
-    """
+    sql: str
+    """A condition that a row fails the test, or a query that reads from `TABLE` alone and returns a row for
+    each failure, with the columns of examples by their names.
 
-    name: str
-    column: ColumnPath
-    refuses_null: bool = False
-    accepted: Sequence[str] | None = None
-    least: str | None = None
-    most: str | None = None
-
-    def violation(self, schema: t.StructType) -> Expression:
-        """Return the condition that a row fails the test; null counts as false."""
-        value, kind = value_at(self.column), _type_at(schema, self.column)
-        conditions = [value.isNull()] if self.refuses_null else []
-        if self.accepted is not None:
-            conditions.append(~value.isin(*(f.lit(text).cast(kind) for text in self.accepted)))
-        if self.least is not None:
-            conditions.append(value < f.lit(self.least).cast(kind))
-        if self.most is not None:
-            conditions.append(value > f.lit(self.most).cast(kind))
-        has_bounds = self.least is not None or self.most is not None
-        if has_bounds and isinstance(kind, t.DoubleType | t.FloatType):
-            conditions.append(f.isnan(value))
-        return reduce(Expression.__or__, conditions)
+    What a query may do is decided where it is loaded (`connection.read_only_query`), without Spark: some read
+    files or start programs while Spark analyses them, and a remote session shows no plan."""
+    is_query: bool = False
+    may_fail: bool = False
+    """Whether an error of Spark is an outcome, as for a text that people write; otherwise it is raised."""
 
 
 @dataclass(frozen=True)
 class Failures:
-    """The rows that fail a test, or the values that several rows have.
-
-    `error`: why the test could not be made; None if it was.
-    """
+    """The rows that fail a test, or the values that several rows have."""
 
     count: int
-    examples: Sequence[Mapping[str, str]] = field(default_factory=tuple)
+    examples: Sequence[Mapping[str, str]] = ()
     error: str | None = None
+    """Why the query could not be run; None if it was."""
 
 
-def run_column_tests(
-    rows: TestedRows, scope: Scope, tests: Sequence[ColumnTest]
+def run_tests(
+    rows: TestedRows, scope: Scope, tests: Mapping[str, RowTest], keys: Sequence[ColumnPath]
 ) -> dict[str, Failures]:
-    """Run tests of columns in one pass over the rows, and return the failures by the name of the test."""
-    schema = rows.table.schema
-    conditions = {test.name: test.violation(schema) for test in tests}
-    counts = [f.count(f.when(test, True)).alias(name) for name, test in conditions.items()]
-    (counted,) = rows.read(scope).agg(*counts).collect()
-    return {
-        name: _describe_rows(rows, rows.read(scope).where(condition), counted[name])
-        for name, condition in conditions.items()
-    }
+    """Run tests, and return the failures by the name of the test. All conditions are counted in one pass.
 
-
-def find_repeated_values(rows: TestedRows, scope: Scope, columns: Sequence[ColumnPath]) -> Failures:
-    """Return the combinations of values that several rows have; rows with a null among them do not count."""
-    values = [value_at(path) for path in columns]
-    is_whole = reduce(Expression.__and__, (value.isNotNull() for value in values))
-    keys = [f.first(value_at(path)).alias(f"key_{n}") for n, path in enumerate(rows.example)]
-    groups = (
-        rows.read(scope)
-        .where(is_whole)
-        .groupBy(*(value.alias(f"value_{n}") for n, value in enumerate(values)))
-        .agg(f.count("*").alias("rows"), *keys)
-    )
-    repeated = groups.where(f.col("rows") > 1)
-    count = repeated.count()
-    examples = repeated.select(*(f"key_{n}" for n in range(len(keys))))
-    return Failures(count, _collect(rows, examples) if count else ())
-
-
-def run_query(rows: TestedRows, scope: Scope, query: str) -> Failures:
-    """Run a query that reads from `TABLE` alone.
-
-    What it may do is decided where it is loaded (`elt_assets.connection.read_only_query`), without Spark:
-    some queries read files or start programs while Spark analyses them, and a remote session shows no plan.
+    Args:
+        keys: the columns that identify a row in an example.
     """
-    checked, view = rows.read(scope), f"elt_rows_{uuid.uuid4().hex}"
-    spark = checked.sparkSession
-    checked.createOrReplaceTempView(view)
-    text = query.replace(TABLE, view)
-    try:
-        result = spark.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608 - the project's own text
-        count = result.count()
-        has_key = all(len(path) == 1 and path[0] in result.columns for path in rows.example)
-        return _describe_rows(rows, result, count) if has_key else Failures(count)
-    except PySparkException as error:
-        return Failures(0, error=_describe_error(error).replace(view, TABLE))
-    finally:
-        spark.catalog.dropTempView(view)
+    checked, examples = rows.read(scope), [value_at(key).alias(".".join(key)) for key in keys]
+    conditions = {name: test.sql for name, test in tests.items() if not test.is_query}
+    counts = [f.expr(f"count_if({sql})") for sql in conditions.values()]
+    (counted,) = checked.agg(*counts).collect() if counts else [()]
+    failures = {
+        name: Failures(n, _list_rows(checked.where(sql).select(*examples)) if n else ())
+        for (name, sql), n in zip(conditions.items(), counted, strict=True)
+    }
+    names = [".".join(key) for key in keys]
+    queries = {name: test for name, test in tests.items() if test.is_query}
+    return failures | {name: _run_query(checked, test, names) for name, test in queries.items()}
 
 
 def find_kind(table: Table, column: ColumnPath) -> LogicalType:
     """Return the logical type of a column of a table."""
-    return column_of(t.StructField(column[-1], _type_at(table.schema, column))).kind
-
-
-def _type_at(schema: t.StructType, column: ColumnPath) -> t.DataType:
-    kind: t.DataType = schema
+    kind: t.DataType = table.schema
     for name in column:
         assert isinstance(kind, t.StructType)
         kind = kind[name].dataType
-    return kind
+    return column_of(t.StructField(column[-1], kind)).kind
 
 
-def _describe_rows(rows: TestedRows, failed: DataFrame, count: int) -> Failures:
-    if not count:
-        return Failures(0)
-    columns = (value_at(path).alias(f"key_{n}") for n, path in enumerate(rows.example))
-    return Failures(count, _collect(rows, failed.select(*columns)))
+def _run_query(checked: DataFrame, test: RowTest, names: Sequence[str]) -> Failures:
+    """Run a query on rows. `names`: the columns of its result that are shown in examples, if it has them."""
+    spark, view = checked.sparkSession, f"elt_rows_{uuid.uuid4().hex}"
+    checked.createOrReplaceTempView(view)
+    try:
+        failed = spark.sql(f"SELECT * FROM (\n{test.sql.replace(TABLE, view)}\n)")  # noqa: S608 - checked
+        count = failed.count()
+        is_shown = count and set(names) <= set(failed.columns)
+        return Failures(
+            count, _list_rows(failed.select(*(value_at([n]) for n in names))) if is_shown else ()
+        )
+    except PySparkException as error:
+        if not test.may_fail:
+            raise
+        text = error.getCondition() or type(error).__name__  # a message may have values of rows
+        if isinstance(error, AnalysisException):
+            text = str(error).strip().splitlines()[0].replace(view, TABLE)
+        return Failures(0, error=text)
+    finally:
+        spark.catalog.dropTempView(view)
 
 
-def _collect(rows: TestedRows, keys: DataFrame) -> list[Mapping[str, str]]:
-    names = [".".join(path) for path in rows.example]
+def _list_rows(rows: DataFrame) -> list[Mapping[str, str]]:
     return [
-        {name: str(value)[:_MAX_LENGTH] for name, value in zip(names, row, strict=True)}
-        for row in keys.limit(_MAX_EXAMPLES).collect()
+        {name: str(value)[:_MAX_LENGTH] for name, value in row.asDict().items()}
+        for row in rows.limit(_MAX_EXAMPLES).collect()
     ]
-
-
-def _describe_error(error: PySparkException) -> str:
-    """Return the message of an error in a query; of an error in the data its name, without values."""
-    if isinstance(error, AnalysisException):
-        return str(error).strip().splitlines()[0]
-    return error.getCondition() or type(error).__name__

@@ -11,14 +11,12 @@ from pathlib import Path
 import dagster as dg
 from dagster_shared.check import CheckError
 
-from elt_assets import paths
-from elt_assets.connection import Connection, load_catalog, load_connection, resolve_streams
+from elt_assets.connection import Connection, collect_problems, load_catalog, load_connection
 from elt_assets.connection.automation import Retry
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.lake.spark.session import activate_shared_session
 from elt_assets.lake.write.stream_tables import DEAD_LETTER_SUFFIX
 from elt_assets.lake.write.table_ownership import check_claims
-from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.checks import check_specs
 from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA
@@ -34,11 +32,9 @@ from elt_assets.orchestration.names import output_name
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.runs.executor import STEP_TAGS, log_separate_processes
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.connection_stream import table_path
-from elt_assets.pipeline.connectors import connect
-from elt_assets.pipeline.contracts import refuse_violations
-from elt_assets.pipeline.row_rules import find_rule_problems, find_unused_rules
-from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
+from elt_assets.pipeline.connection_stream import ConnectionStream, table_path
+from elt_assets.pipeline.validation import resolve_connection
+from elt_assets.protocol.airbyte.catalog import Catalog
 
 
 def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:
@@ -104,32 +100,27 @@ def check_together(definitions: Sequence[dg.Definitions]) -> None:
 
 
 def stream_assets(
-    connection: Connection,
-    streams: Sequence[ConfiguredStream],
-    translator: ConnectionTranslator | None = None,
+    streams: Sequence[ConnectionStream], translator: ConnectionTranslator, problems: Problems
 ) -> list[StreamAsset]:
-    """Return the configured streams of a connection, with the specs of their assets."""
-    translator = translator or ConnectionTranslator()
-    if streams:
-        table_path(connection, streams[0].id)  # refuses names of tables once, not for each stream
-    problems = Problems()
-    specs = [problems.of(partial(_spec, connection, stream, translator)) for stream in streams]
-    problems.raise_all()
+    """Return streams of a connection with the specs of their assets; `problems` gets why one has none."""
+    if streams:  # refuses names of tables once, not for each stream
+        stream = streams[0]
+        if problems.of(partial(table_path, stream.connection, stream.stream.id)) is None:
+            return []
+    specs = [problems.of(partial(_spec, stream, translator)) for stream in streams]
     return [
-        StreamAsset(connection, stream, tuple(spec.key.path), spec)
+        StreamAsset(stream.connection, stream.stream, tuple(spec.key.path), spec)
         for stream, spec in zip(streams, specs, strict=True)
         if spec is not None
     ]
 
 
-def _spec(
-    connection: Connection, stream: ConfiguredStream, translator: ConnectionTranslator
-) -> dg.AssetSpec:
+def _spec(stream: ConnectionStream, translator: ConnectionTranslator) -> dg.AssetSpec:
     try:
-        return translator.get_asset_spec(connection, stream)
+        return translator.get_asset_spec(stream.connection, stream.stream)
     except (dg.DagsterError, CheckError, ValueError) as error:
         raise ConfigError(
-            f"stream {str(stream.id)!r}: the configuration is not valid for a Dagster asset: {error}",
+            f"stream {str(stream.stream.id)!r}: the configuration is not valid for a Dagster asset: {error}",
             guidance="correct the value that the message names: `owners`, `tags`, `group`, "
             "`translation` …, of the stream or of its connection",
         ) from error
@@ -163,48 +154,20 @@ def build_connection_assets(
             f"the catalog of connection {connection.name!r} is missing",
             guidance="pass the folder of the connection, or a `catalog`",
         )
-    translator = translator or ConnectionTranslator()
-    assets = stream_assets(connection, resolve_streams(connection, catalog), translator)
+    translator, problems = translator or ConnectionTranslator(), collect_problems(connection.name)
+    streams = resolve_connection(connection, catalog, problems)
+    assets = stream_assets(streams, translator, problems)
+    problems.raise_all()
     return build_assets(connection, assets, translator)
 
 
 def build_assets(
     connection: Connection, assets: Sequence[StreamAsset], translator: ConnectionTranslator
 ) -> list[dg.AssetsDefinition | dg.AssetSpec]:
-    """Return the assets of a connection whose streams already have specs (see `build_connection_assets`).
-
-    Raises:
-        ConfigError: streams or columns collide, or the kind of source is unknown.
-    """
-    problems = Problems()
-    for asset in assets:
-        problems.of(partial(check_columns, asset.make_stored_stream()))
-        problems.of(asset.check_rows)
-        problems.of(partial(_refuse_rules, asset))
-        contract, stored = asset.settings.contract, asset.make_stored_stream()
-        problems.of(partial(refuse_violations, contract, stored))
-    problems.of(partial(_refuse_unused_rules, assets))
-    problems.of(partial(connect, connection, paths.staging()))
-    problems.raise_all()
+    """Return the assets of a connection whose streams have specs (see `build_connection_assets`)."""
     source = translator.get_source_spec(connection)
     groups = [assets] if connection.read_together else [[asset] for asset in assets]
     return [source, *(_build_op(group, source.key) for group in groups)]
-
-
-def _refuse_rules(asset: StreamAsset) -> None:
-    """Refuse rules that cannot be checked for a stream."""
-    if problems := list(find_rule_problems(asset)):
-        name = str(asset.stream.id)
-        raise ConfigError(
-            "\n".join(f"stream {name!r}: {problem}" for problem in problems),
-            guidance="correct `checks` of the stream, or of its connection",
-        )
-
-
-def _refuse_unused_rules(assets: Sequence[StreamAsset]) -> None:
-    """Refuse rules of a connection that apply to none of its streams."""
-    if problems := list(find_unused_rules(assets)):
-        raise ConfigError("\n".join(problems), guidance="correct `checks` of the connection")
 
 
 _Companions = Mapping[dg.AssetKey, Sequence[dg.AssetSpec]]

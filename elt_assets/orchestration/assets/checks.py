@@ -17,6 +17,7 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.connection.checks import CONTRACT, Check, Checks, Share
+from elt_assets.lake.admin.row_tests import TestedRows
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
 from elt_assets.lake.schema.metadata_columns import PARTITION
@@ -38,8 +39,7 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.contracts import find_table_violations
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
-from elt_assets.pipeline.row_rules import CheckedTable, evaluate_rules, list_rules
-from elt_assets.pipeline.rule_texts import describe_rule
+from elt_assets.pipeline.row_rules import evaluate_rules, list_rules
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL
 from elt_assets.protocol.airbyte.messages import COMPLETE
 from elt_assets.protocol.airbyte.sync_modes import APPEND
@@ -102,7 +102,7 @@ def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
         _CheckSpec(
             rule.check_name,
             asset=asset.key,
-            description=describe_rule(rule),
+            description=rule.description,
             blocking=rule.blocking or fail_run,
         )
         for rule in list_rules(asset)
@@ -165,8 +165,8 @@ def _rule_results(evidence: Evidence, names: Collection[str]) -> Iterator[dg.Ass
     """Evaluate the rules that people wrote and yield their results."""
     asset, table = evidence.asset, evidence.tables.main
     rules = [rule for rule in list_rules(asset) if rule.check_name in names]
-    checked = CheckedTable(table, evidence.files, evidence.partitions, evidence.spark)
-    for rule, outcome in evaluate_rules(asset, rules, checked):
+    rows = TestedRows(table, evidence.files, evidence.partitions, evidence.spark)
+    for rule, outcome in evaluate_rules(asset, rules, rows):
         is_warning = rule.severity == "warn"
         metadata: dict[str, Any] = {"rows": outcome.rows, "failed": outcome.failed}
         if outcome.examples:

@@ -110,12 +110,12 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
     try:
         envelope = read(_decode_envelope, line)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return _parts(line, error, whole=whole)
+        return _PROTOCOL.take_apart(line, error, lambda part: decode_line(part, whole=whole))
     except RecursionError:
         return [_shallow_catalog(line)]
     if envelope.record is not None and envelope.type == "RECORD" and not whole:
         return (envelope.record,)
-    return _decode_whole(line, envelope.type, whole=whole)
+    return (_decode_message(line, envelope.type),)
 
 
 def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
@@ -137,7 +137,7 @@ def decode_blocks(blocks: Iterable[bytes]) -> Iterator[RawRecord | Message]:
                 yield envelope.record
             else:
                 lines = lines or (block.split(b"\n") if len(envelopes) > 1 else [block])
-                yield from _decode_whole(lines[number], envelope.type)
+                yield _decode_message(lines[number], envelope.type)
 
 
 def _envelopes(block: bytes) -> list[_Envelope] | None:
@@ -158,24 +158,25 @@ def encode(message: Message) -> bytes:
     return message.to_json() + b"\n"
 
 
-def _decode_whole(line: bytes, kind: str, *, whole: bool = False) -> Sequence[RawRecord | Message]:
+def _decode_message(line: bytes, kind: str) -> Message:
+    """Return the message of a line that is an object of a type, or what replaces it."""
     body = _BODIES.get(kind)
     if body is None:
-        return _parts(line, "its type is unknown", whole=whole)
+        return _PROTOCOL.replacement(line, "its type is unknown")
     try:
         if kind != "RECORD":
             check_values(line)
         message = Message.from_json(line if kind in _PASSED_ON else as_read(line))
     except msgspec.MsgspecError as error:
-        return [_PROTOCOL.replacement(line, error)]
+        return _PROTOCOL.replacement(line, error)
     except RecursionError:
         raise too_deep(line) from None
     if getattr(message, body) is None:
-        return [_PROTOCOL.replacement(line, f"a {kind} message without {body!r}")]
+        return _PROTOCOL.replacement(line, f"a {kind} message without {body!r}")
     others = [name for name in _BODY_NAMES if name != body and getattr(message, name) is not None]
     if others:
-        return [_PROTOCOL.replacement(line, f"a {kind} message with {others[0]!r} too")]
-    return (complete_failure(message),)
+        return _PROTOCOL.replacement(line, f"a {kind} message with {others[0]!r} too")
+    return complete_failure(message)
 
 
 def _shallow_catalog(line: bytes) -> Message:
@@ -191,11 +192,3 @@ def _shallow_catalog(line: bytes) -> Message:
     if message.type != "CATALOG" or message.catalog is None:
         raise too_deep(line)
     return message
-
-
-def _parts(line: bytes, error: object, *, whole: bool) -> Sequence[RawRecord | Message]:
-    """Return the messages in a line that is not one message, and what replaces its other text."""
-    messages: list[RawRecord | Message] = []
-    for part in _PROTOCOL.parts(line, error):
-        messages += [part] if isinstance(part, Message) else decode_line(part, whole=whole)
-    return messages

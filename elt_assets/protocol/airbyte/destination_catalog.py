@@ -6,10 +6,9 @@ Spec: Actor Specification, `supported_destination_sync_modes`; Destination Sync 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
 from elt_assets.protocol.airbyte.messages import Specification
 from elt_assets.protocol.airbyte.sync_modes import find_modes
 from elt_assets.protocol.airbyte.versions import GENERATIONS, protocol_version
@@ -29,20 +28,41 @@ def catalog_for_destination(
             modes; or a stream is refreshed and the destination does not support generations.
     """
     modes = specification.supported_destination_sync_modes or []
-    streams = [_choose_supported_mode(stream, modes, specification) for stream in catalog.streams]
-    refused = [
-        f"{str(stream.id)!r} ({stream.destination_sync_mode})"
-        for stream in streams
-        if not _supports(modes, stream.destination_sync_mode)
-    ]
-    if refused:
+    version = protocol_version(specification)
+    has_generations = version is not None and version >= GENERATIONS
+    streams, unsupported, unrefreshed = [], [], []
+    for configured in catalog.streams:
+        stream, mode = configured, configured.mode.generation_mode
+        replaces_older = (
+            bool(stream.generation_id) and stream.generation_id == stream.minimum_generation_id
+        )
+        is_supported = mode is None or stream.destination_sync_mode in modes
+        if replaces_older and has_generations and not is_supported and _supports(modes, str(mode)):
+            stream = copy.copy(stream)
+            stream.destination_sync_mode = str(mode)
+        streams.append(stream)
+        if not _supports(modes, stream.destination_sync_mode):
+            unsupported.append(f"{str(stream.id)!r} ({stream.destination_sync_mode})")
+        # A destination without generations ignores them. In a mode that overwrites it removes old rows all
+        # the same; in any other it would keep them beside the new ones.
+        if replaces_older and not has_generations and not stream.mode.overwrites:
+            unrefreshed.append(repr(str(stream.id)))
+    if unsupported:
         supported = ", ".join(modes) or "those of the protocol (the destination lists none)"
         raise ConfigError(
-            f"destination {connector} does not support the destination_sync_mode of {', '.join(refused)}; "
-            f"supported modes: {supported}",
+            f"destination {connector} does not support the destination_sync_mode of "
+            f"{', '.join(unsupported)}; supported modes: {supported}",
             guidance="set the stream's `destination_sync_mode` in defs.yaml to a supported mode",
         )
-    _refuse_refresh(streams, specification, connector)
+    if unrefreshed:
+        raise ConfigError(
+            f"destination {connector} cannot refresh {', '.join(unrefreshed)}: it does not declare a "
+            f"`protocol_version` of {'.'.join(map(str, GENERATIONS))} or later, so it would ignore the new "
+            "generation and keep the old rows beside the new ones",
+            guidance="remove the rows in the destination and read the stream from the beginning with "
+            "`elt state reset`; or use `refresh: retain`, which keeps the old rows; or set "
+            "`destination_sync_mode: overwrite`",
+        )
     return ConfiguredCatalog(streams=streams, extra=catalog.extra)
 
 
@@ -61,53 +81,3 @@ def _supports(modes: list[str], mode: str) -> bool:
     """Return whether a destination that lists `modes` supports `mode`; an empty list means the protocol's."""
     all_modes = find_modes()
     return mode in modes if modes else mode not in all_modes or all_modes[mode].is_standard
-
-
-def _choose_supported_mode(
-    stream: ConfiguredStream, modes: list[str], specification: Specification
-) -> ConfiguredStream:
-    """Return the stream in its `generation_mode`, if its mode is not supported and it starts a generation."""
-    mode = stream.mode.generation_mode
-    is_supported = mode is None or stream.destination_sync_mode in modes
-    has_generations = _supports_generations(specification)
-    if is_supported or not has_generations or not _supports(modes, str(mode)):
-        return stream
-    if not _replaces_generations(stream):
-        return stream
-    converted = copy.copy(stream)
-    converted.destination_sync_mode = str(mode)
-    return converted
-
-
-def _replaces_generations(stream: ConfiguredStream) -> bool:
-    """Return whether the rows of older generations are to be removed once the stream is complete."""
-    return bool(stream.generation_id) and stream.generation_id == stream.minimum_generation_id
-
-
-def _supports_generations(specification: Specification) -> bool:
-    version = protocol_version(specification)
-    return version is not None and version >= GENERATIONS
-
-
-def _refuse_refresh(
-    streams: Sequence[ConfiguredStream], specification: Specification, connector: str
-) -> None:
-    """Raise ConfigError if a refresh must remove old rows and the destination would not do so.
-
-    A destination without generations ignores them. In a mode that overwrites it removes old rows all the
-    same; in any other it would keep them beside the new ones.
-    """
-    refused = [
-        repr(str(stream.id))
-        for stream in streams
-        if _replaces_generations(stream) and not stream.mode.overwrites
-    ]
-    if refused and not _supports_generations(specification):
-        raise ConfigError(
-            f"destination {connector} cannot refresh {', '.join(refused)}: it does not declare a "
-            f"`protocol_version` of {'.'.join(map(str, GENERATIONS))} or later, so it would ignore the new "
-            "generation and keep the old rows beside the new ones",
-            guidance="remove the rows in the destination and read the stream from the beginning with "
-            "`elt state reset`; or use `refresh: retain`, which keeps the old rows; or set "
-            "`destination_sync_mode: overwrite`",
-        )

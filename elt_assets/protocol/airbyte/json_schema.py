@@ -119,9 +119,13 @@ def broken_references(schema: Schema) -> Iterator[tuple[str, str]]:
         if not isinstance(part, Mapping):
             continue
         reference = part.get("$ref")
-        if isinstance(reference, str) and not _is_known(schema, reference):
+        if (
+            isinstance(reference, str)
+            and WELL_KNOWN not in reference
+            and _target(schema, reference) is None
+        ):
             yield ".".join(path), reference
-        waiting += [((*path, name), inner) for name, inner in _properties(part).items()]
+        waiting += [((*path, name), inner) for name, inner in list_properties(part).items()]
         waiting += [(path, inner) for inner in _same_field(part)]
 
 
@@ -182,36 +186,36 @@ class _Composition:
     def record(self) -> Any:
         root = self._root
         if _COMPOSING.isdisjoint(root) and "if" not in root:
-            return self._compose_inner(root, 0)
-        base, declared, reference = self._fields(root, frozenset({id(root)}), 0)
+            return self.compose_inner(root, 0)
+        base, declared, reference = self.find_fields(root, frozenset({id(root)}), 0)
         if reference is not None:
             base["$ref"] = reference
         if declared:
-            fields = {name: self._field(part, 1, is_copy=True) for name, part in declared.items()}
+            fields = {name: self.compose(part, 1, is_copy=True) for name, part in declared.items()}
             base |= {"type": base.get("type", "object"), "properties": fields}
         return base
 
-    def _fields(
+    def find_fields(
         self, schema: Schema, followed: AbstractSet[int], steps: int
     ) -> tuple[dict[str, Any], dict[str, Any], str | None]:
         """Return the schema of a record without unions that declare fields, its fields, and a reference that
         cannot be followed. `followed`: the targets of references that led to it."""
         if steps > MAX_STEPS:
             return {}, {}, None
-        parts, reference, followed = self._parts(schema, followed)
+        parts, reference, followed = self.list_parts(schema, followed)
         base, unions = _merge_parts(parts)
         conditional = (part for part in parts if "if" in part)
         unions += (("if", [part.get("then", True), part.get("else", True)]) for part in conditional)
-        declared = dict(_properties(base))
+        declared = dict(list_properties(base))
         for keyword, options in unions:
             records: list[Schema] = []
             for option in options:
                 if not isinstance(option, Mapping):
                     records += [{}] if option is True else []
                     continue
-                own, fields, broken = self._fields(option, followed, steps + 1)
+                own, fields, broken = self.find_fields(option, followed, steps + 1)
                 reference = reference or broken
-                if "object" in (_types(own.get("type")) or ["object"]):
+                if "object" in (list_types(own) or ["object"]):
                     records.append(fields)
             if any(records):
                 declared = _unite_fields(declared, records)
@@ -221,7 +225,7 @@ class _Composition:
                 base.setdefault(keyword, options)
         return base, declared, reference
 
-    def _field(self, schema: Any, steps: int, *, is_copy: bool) -> Any:
+    def compose(self, schema: Any, steps: int, *, is_copy: bool) -> Any:
         """Return the composed schema of a value.
 
         Args:
@@ -235,13 +239,13 @@ class _Composition:
         if steps > MAX_STEPS or self._remaining < 0:
             return _ANYTHING
         if _COMPOSING.isdisjoint(schema):
-            return self._compose_inner(schema, steps, is_copy=is_copy)
-        plain = self._compose_parts(schema, steps, is_copy=is_copy)
+            return self.compose_inner(schema, steps, is_copy=is_copy)
+        plain = self.compose_parts(schema, steps, is_copy=is_copy)
         return schema if plain == schema else plain
 
-    def _compose_parts(self, schema: Schema, steps: int, *, is_copy: bool) -> Any:
+    def compose_parts(self, schema: Schema, steps: int, *, is_copy: bool) -> Any:
         """Return the composed schema of a value that is described in several places."""
-        parts, reference, _ = self._parts(schema)
+        parts, reference, _ = self.list_parts(schema)
         base, unions = _merge_parts(parts)
         kind = _NoValue if base.get("type") is _IMPOSSIBLE else dict[str, Any]
         if reference is not None:
@@ -254,10 +258,10 @@ class _Composition:
                 base.setdefault(keyword, options)
         typed = [(key, options) for key, options in unions if any(map(_is_typed, options))]
         if not typed:
-            return self._compose_inner(base, steps, is_copy=True)
-        return self._union(base, typed, steps, is_copy=is_copy or len(parts) > 1)
+            return self.compose_inner(base, steps, is_copy=True)
+        return self.unite(base, typed, steps, is_copy=is_copy or len(parts) > 1)
 
-    def _union(
+    def unite(
         self,
         base: dict[str, Any],
         unions: Sequence[tuple[str, list[Schema]]],
@@ -278,32 +282,32 @@ class _Composition:
             if not any(map(_is_typed, parts)):
                 return _ANYTHING
             if len(parts) == 1:
-                described.append(self._field(parts[0], steps + 1, is_copy=is_copy))
+                described.append(self.compose(parts[0], steps + 1, is_copy=is_copy))
             else:
-                combined = self._field(_Merge(allOf=parts), steps + 1, is_copy=True)
+                combined = self.compose(_Merge(allOf=parts), steps + 1, is_copy=True)
                 described += [] if isinstance(combined, _NoValue) else [combined]
         if not described or any(option is _ANYTHING for option in described):
             return _ANYTHING
         return {**base, unions[0][0]: described}
 
-    def _compose_inner(self, schema: Schema, steps: int, *, is_copy: bool = False) -> Any:
+    def compose_inner(self, schema: Schema, steps: int, *, is_copy: bool = False) -> Any:
         """Return a schema with its properties and items composed; the same object if none changes."""
         changed: dict[str, Any] = {}
-        declared, items = _properties(schema), schema.get("items")
+        declared, items = list_properties(schema), schema.get("items")
         fields = {
-            name: self._field(part, steps + 1, is_copy=is_copy) for name, part in declared.items()
+            name: self.compose(part, steps + 1, is_copy=is_copy) for name, part in declared.items()
         }
         if any(fields[name] is not declared[name] for name in declared):
             changed["properties"] = fields
         if isinstance(items, list):
-            elements = [self._field(part, steps + 1, is_copy=is_copy) for part in items]
+            elements = [self.compose(part, steps + 1, is_copy=is_copy) for part in items]
             if any(new is not old for new, old in zip(elements, items, strict=True)):
                 changed["items"] = elements
-        elif (element := self._field(items, steps + 1, is_copy=is_copy)) is not items:
+        elif (element := self.compose(items, steps + 1, is_copy=is_copy)) is not items:
             changed["items"] = element
         return {**schema, **changed} if changed else schema
 
-    def _parts(
+    def list_parts(
         self, schema: Schema, followed: AbstractSet[int] | None = None
     ) -> tuple[list[Schema], str | None, AbstractSet[int]]:
         """Return the schemas that all apply to a value, a reference that cannot be followed, and the targets
@@ -324,7 +328,7 @@ class _Composition:
                 if (
                     target is None
                     or self._remaining < 0
-                    or (followed is None and self._contains_itself(target))
+                    or (followed is None and self.contains_itself(target))
                 ):
                     broken = broken or reference
                 elif id(target) not in targets:
@@ -333,20 +337,20 @@ class _Composition:
             waiting += reversed(further)
         return parts, broken, targets
 
-    def _contains_itself(self, target: Schema) -> bool:
+    def contains_itself(self, target: Schema) -> bool:
         """Return whether the references in a schema lead back to it."""
         if id(target) not in self._endless:
             seen: dict[int, Schema] = {}
-            waiting = self._find_targets(target)
+            waiting = self.find_targets(target)
             while waiting:
                 part = waiting.pop()
                 if id(part) not in seen:
                     seen[id(part)] = part
-                    waiting += self._find_targets(part)
+                    waiting += self.find_targets(part)
             self._endless[id(target)] = id(target) in seen
         return self._endless[id(target)]
 
-    def _find_targets(self, schema: Schema) -> list[Schema]:
+    def find_targets(self, schema: Schema) -> list[Schema]:
         """Return the targets of the references in a part of the schema."""
         if id(schema) not in self._edges:
             targets: dict[int, Schema] = {}
@@ -359,7 +363,7 @@ class _Composition:
                 target = _target(self._root, reference) if isinstance(reference, str) else None
                 if target is not None:
                     targets[id(target)] = target
-                waiting += _properties(part).values()
+                waiting += list_properties(part).values()
                 waiting += _same_field(part)
             self._edges[id(schema)] = list(targets.values())
         return [*self._edges[id(schema)]]
@@ -374,10 +378,6 @@ def _target(root: Schema, reference: str) -> Schema | None:
     if isinstance(target, bool):
         return _ANYTHING
     return target if isinstance(target, Mapping) else None
-
-
-def _is_known(root: Schema, reference: str) -> bool:
-    return WELL_KNOWN in reference or _target(root, reference) is not None
 
 
 def _merge_parts(parts: Sequence[Schema]) -> tuple[dict[str, Any], list[tuple[str, list[Any]]]]:
@@ -404,7 +404,7 @@ def _is_wrapped_scalar(parts: Sequence[Schema], base: Schema) -> bool:
     wrapped = any(
         "allOf" in part and "type" not in part and not isinstance(part, _Merge) for part in parts
     )
-    return wrapped and _NESTED.isdisjoint({*base, *_types(base.get("type"))})
+    return wrapped and _NESTED.isdisjoint({*base, *list_types(base)})
 
 
 def _both(first: Any, second: Any) -> Any:
@@ -422,7 +422,7 @@ def _all_properties(first: Any, second: Any) -> Any:
 
 def _common_types(first: Any, second: Any) -> Any:
     """Return the types that two values of `type` have in common. An integer is a number."""
-    kinds, second_kinds = _types(first), _types(second)
+    kinds, second_kinds = _list_texts(first), _list_texts(second)
     if first is _IMPOSSIBLE or not second_kinds:
         return first
     if not kinds:
@@ -472,10 +472,14 @@ def _same_field(schema: Schema) -> Iterator[Any]:
         yield from part if isinstance(part, list) else [part]
 
 
-def _types(value: Any) -> list[str]:
-    return [
-        kind for kind in (value if isinstance(value, list) else [value]) if isinstance(kind, str)
-    ]
+def list_types(schema: Schema) -> list[str]:
+    """Return the JSON types that a schema allows; none if it does not restrict them."""
+    return _list_texts(schema.get("type"))
+
+
+def _list_texts(value: Any) -> list[str]:
+    texts = value if isinstance(value, list) else [value]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _is_typed(schema: Any) -> bool:
@@ -489,7 +493,8 @@ def _add_type(option: Any) -> Any:
     return option
 
 
-def _properties(schema: Schema) -> Schema:
+def list_properties(schema: Schema) -> Schema:
+    """Return the schemas of the properties of an object, by name; none if it has no valid ones."""
     declared = schema.get("properties")
     return declared if isinstance(declared, Mapping) else {}
 

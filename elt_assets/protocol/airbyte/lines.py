@@ -97,11 +97,12 @@ class LineProtocol:
         self._vital = vital
         self._salvage = salvage
         types = "|".join(bodies).encode()
-        names = "|".join(name for body in bodies.values() for name in body.names).encode()
+        self._kinds_by_name = {
+            name: kind for kind in bodies for name in (kind, *bodies[kind].names)
+        }
+        names = "|".join(self._kinds_by_name).encode()
         # A message begins with its type, or with its body if the connector writes that first.
-        self._beginning = re.compile(
-            rb'\s*\{\s*"(?:type"\s*:\s*"(?P<kind>\w+)"|(?P<name>%b)"\s*:)' % names
-        )
+        self._beginning = re.compile(rb'\s*\{\s*"(?:type"\s*:\s*"(\w+)"|(%b)"\s*:)' % names)
         self._evidence = re.compile(
             # Another property, message or object follows the type, or the end of the object or the line.
             rb'(?:\A|[{,\[])\s*"type"\s*:\s*"(?P<type>%b)"\s*(?:\Z|[{}]|,\s*(?:"|\Z))' % types
@@ -112,20 +113,24 @@ class LineProtocol:
             )
         )
 
-    def parts(self, line: bytes, error: object) -> Sequence[bytes | Message]:
-        """Return what a line is that is not one message: what replaces its text, and the message at its end,
-        which is to be decoded.
+    def take_apart(
+        self, line: bytes, error: object, decode: Callable[[bytes], Iterable[T]]
+    ) -> Sequence[T | Message]:
+        """Return what a line is that is not one message: what replaces its text, and the message at its end.
+
+        Args:
+            decode: returns the messages of a line.
 
         Raises:
-            SystemFailure: see `replacement`.
+            SystemFailure: see `replacement`; or as `decode`.
         """
         start = self._find_last(line)
         if start is None:
             return [self.replacement(line, error)]
-        text = line[:start]
+        text, messages = line[:start], decode(line[start:])
         if not any(c.isprintable() and not c.isspace() for c in text.decode("utf-8", "replace")):
-            return [line[start:]]
-        return [self.replacement(text, "another message follows on its line"), line[start:]]
+            return [*messages]
+        return [self.replacement(text, "another message follows on its line"), *messages]
 
     def _find_last(self, line: bytes) -> int | None:
         """Return where the whole message at the end of a line begins; None if there is none.
@@ -181,22 +186,14 @@ class LineProtocol:
         except msgspec.ValidationError:
             pass
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            declared = self._kind_of_beginning(line)
+            if beginning := self._beginning.match(line):
+                name = beginning[beginning.lastindex or 1].decode()
+                declared = self._kinds_by_name.get(name)
         kinds = [kind for kind in self._bodies if kind == declared]
         if b'"' in line:
             matches = self._evidence.finditer(_INVISIBLE.sub(b"", line))
             kinds += [(m["type"] or b"").decode() or str(m.lastgroup) for m in matches]
         return declared, kinds
-
-    def _kind_of_beginning(self, line: bytes) -> str | None:
-        """Return the message type that the beginning of a line shows, since a message may be truncated."""
-        match = self._beginning.match(line)
-        if match is None:
-            return None
-        declared, name = (match["kind"] or b"").decode(), (match["name"] or b"").decode()
-        bodies = self._bodies.items()
-        kinds = (kind for kind, body in bodies if kind == declared or name in body.names)
-        return next(kinds, None)
 
 
 def too_deep(line: bytes) -> SystemFailure:
@@ -257,7 +254,9 @@ def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterato
             size, reads = size + count, reads + 1
             if not end or (size < BLOCK and reads < _READS):
                 continue
-        block = _copy(buffer, end)
+        block = bytes(
+            memoryview(buffer)[:end]
+        )  # one copy, of a view that is gone before the buffer changes
         buffer[: size - end] = buffer[end:size]
         size, end, reads = size - end, 0, 0
         if len(buffer) > _MAX_IDLE_BUFFER and size <= BLOCK:
@@ -265,18 +264,13 @@ def blocks(read: ReadInto, limit: int, sender: str = "the connector") -> Iterato
         yield block
         del block  # a long line is not held while the next one is read
     if size:
-        yield _copy(buffer, size)
+        yield bytes(memoryview(buffer)[:size])
 
 
 def split(blocks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines of blocks one by one, without their newlines and without empty lines."""
     for block in blocks:
         yield from filter(None, block.split(b"\n"))
-
-
-def _copy(buffer: bytearray, size: int) -> bytes:
-    with memoryview(buffer) as view, view[:size] as part:
-        return bytes(part)
 
 
 def _check_length(buffer: bytearray, checked: int, end: int, limit: int, sender: str) -> None:

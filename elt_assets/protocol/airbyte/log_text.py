@@ -6,7 +6,7 @@ first line; the lines of a stack trace and of an error's details follow it, each
 
 from __future__ import annotations
 
-from elt_assets.protocol.airbyte.messages import AnalyticsTrace, ErrorTrace, Message
+from elt_assets.protocol.airbyte.messages import Message
 
 
 def log_line(message: Message) -> tuple[str, str] | None:
@@ -15,20 +15,12 @@ def log_line(message: Message) -> tuple[str, str] | None:
         return message.log.level, _join_lines(message.log.message, message.log.stack_trace)
     error, trace = message.reported_error, message.trace
     if error is not None:
-        return "ERROR", _error_text(error)
+        details = dict.fromkeys([error.internal_message, error.stack_trace])
+        return "ERROR", _join_lines(error.text, *(text for text in details if text != error.text))
     if trace is not None and trace.analytics is not None:
-        return "DEBUG", _analytics_text(trace.analytics)
+        value = f" = {trace.analytics.value}" if trace.analytics.value else ""
+        return "DEBUG", _join_lines(f"analytics of the connector: {trace.analytics.type}{value}")
     return None
-
-
-def _analytics_text(analytics: AnalyticsTrace) -> str:
-    value = f" = {analytics.value}" if analytics.value else ""
-    return printable(f"analytics of the connector: {analytics.type}{value}", keep="\t")
-
-
-def _error_text(error: ErrorTrace) -> str:
-    details = dict.fromkeys([error.internal_message, error.stack_trace])
-    return _join_lines(error.text, *(detail for detail in details if detail != error.text))
 
 
 def _join_lines(text: str, *details: str | None) -> str:

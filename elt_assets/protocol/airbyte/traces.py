@@ -68,21 +68,15 @@ def complete_failure(message: Message) -> Message:
 def _failure(trace: Mapping[str, Any]) -> Message | None:
     kind, error, status = _word(trace.get("type")), trace.get("error"), trace.get("stream_status")
     if error is not None or kind == ERROR:
-        return _error(error) if isinstance(error, dict) else _unreadable(error)
-    if status is not None or kind == STREAM_STATUS:
-        return _incomplete(status) if isinstance(status, dict) else _unreadable()
-    return None if isinstance(trace.get("type"), str) else _unreadable()
-
-
-def _error(error: Mapping[str, Any]) -> Message:
-    texts = {name: error[name] for name in _TEXTS if isinstance(error.get(name), str)}
-    stream = _descriptor(error.get("stream_descriptor"))
-    if stream is None and error.get("stream_descriptor") is not None:
-        return _trace(UnreadableError(**texts))
-    return _trace(ErrorTrace(stream_descriptor=stream, **texts))
-
-
-def _incomplete(status: Mapping[str, Any]) -> Message | None:
+        if not isinstance(error, dict):
+            return _unreadable(message=error)
+        stream = _descriptor(error.get("stream_descriptor"))
+        if stream is None and error.get("stream_descriptor") is not None:
+            return _unreadable(**error)
+        return _error(ErrorTrace(stream_descriptor=stream), error)
+    if not isinstance(status, dict):
+        is_other = status is None and kind != STREAM_STATUS and isinstance(trace.get("type"), str)
+        return None if is_other else _unreadable()
     if _word(status.get("status")) in _OTHER_STATUSES:
         return None
     stream = _descriptor(status.get("stream_descriptor"))
@@ -105,10 +99,14 @@ def _word(value: object) -> str:
     return re.sub(r"[^A-Z_]", "", value.upper()) if isinstance(value, str) else ""
 
 
-def _unreadable(error: object = None) -> Message:
-    return _trace(UnreadableError(message=error if isinstance(error, str) else None))
+def _unreadable(**texts: object) -> Message:
+    return _error(UnreadableError(), texts)
 
 
-def _trace(error: ErrorTrace) -> Message:
+def _error(error: ErrorTrace, texts: Mapping[str, object]) -> Message:
+    """Return the TRACE of an error with those of its texts that are texts."""
+    for name in _TEXTS:
+        if isinstance(text := texts.get(name), str):
+            setattr(error, name, text)
     error.message = error.message or "the source reported a failure that cannot be read"
     return Message(type="TRACE", trace=Trace(type=ERROR, error=error))

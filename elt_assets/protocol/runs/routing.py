@@ -51,9 +51,37 @@ class Shape:
     value: bytes
     closing: bytes
 
-
-def _ignore(_stream: str) -> None:
-    return None
+    def learn_head(self, line: bytes, record: RawRecord) -> Head | None:
+        """Return the head of a line that was decoded as a record; None if others like it are not to be
+        routed."""
+        match, data = self.head.match(line), bytes(record.data)
+        if match is None or not line.startswith(data, match.end() - 1):
+            return None
+        tail = line[match.end() + len(data) - 2 :] + b"\n"  # from the data's `}`
+        ending = self.closing + (b"\r\n" if tail.endswith(b"\r\n") else b"\n")
+        if not tail.endswith(ending) or max(match.end(), len(tail)) > _MAX_SIZE:
+            return None
+        try:  # a name in JSON that the decoder accepts, and that is UTF-8, is the name in each line
+            (match[0] + tail).decode()
+            msgspec.json.decode(match[0] + tail)
+        except (UnicodeDecodeError, msgspec.DecodeError):
+            return None
+        # Other lines may differ from this one only in the varying property.
+        varying = self.varying.search(tail)
+        first, end = varying.span(1) if varying else (len(tail), len(tail))
+        value = self.value if varying else b""
+        form = re.compile(re.escape(tail[:first]) + value + re.escape(tail[end:]))
+        return Head(
+            form=self.form,
+            stream=record.stream,
+            namespace=record.namespace,
+            sent_name=match["stream"].decode(),
+            key=line[: line.find(self.key)],
+            prefix=match[0],
+            ending=ending,
+            tail=None if match["decisive"] else form,
+            absent=None if self.decisive in tail else self.decisive,
+        )
 
 
 def pattern(text: bytes) -> re.Pattern[bytes]:
@@ -104,13 +132,15 @@ class Head:
         )
 
     @cached_property
-    def _odd(self) -> re.Pattern[bytes]:
-        """Pattern of a newline that is not followed by another line with this head."""
+    def other_line(self) -> re.Pattern[bytes]:
+        """The pattern of a newline that is not followed by another line with this head."""
         return re.compile(rb"\n(?!%b)" % re.escape(self.prefix))
 
     def end_of_run(self, block: bytes, start: int) -> int:
         """Return the end of the consecutive lines with this prefix; `start` if there are none."""
-        match = self._odd.search(block, start) if block.startswith(self.prefix, start) else None
+        match = (
+            self.other_line.search(block, start) if block.startswith(self.prefix, start) else None
+        )
         return start if match is None else match.end()
 
     def lines(self, block: bytes, count: int) -> RecordLines:
@@ -140,7 +170,7 @@ class RecordRuns:
         shape: Shape,
         decode: Callable[[bytes], Iterable[RawRecord | Message]],
         names: Mapping[str, str] = MappingProxyType({}),
-        on_run: Callable[[str], object] = _ignore,
+        on_run: Callable[[str], object] = str,
     ):
         self._shape = shape
         self._decode_lines = decode
@@ -255,7 +285,7 @@ class RecordRuns:
         messages = list(self._decode([line]))
         records = [message for message in messages if isinstance(message, RawRecord)]
         is_one = len(records) == 1 and records[0] is messages[-1]
-        head = _head(self._shape, line, records[0]) if is_one else None
+        head = self._shape.learn_head(line, records[0]) if is_one else None
         if head is not None and self._names.get(head.sent_name, head.sent_name) == head.stream:
             if len(self._heads) >= MAX_HEADS:
                 self._forget(list(self._heads.values()))
@@ -268,46 +298,3 @@ class RecordRuns:
         for head in heads:
             del self._heads[head.key]
         self._last = None
-
-
-def _head(shape: Shape, line: bytes, record: RawRecord) -> Head | None:
-    """Return the head of a line that was decoded as a record; None if others like it are not to be routed."""
-    match, data = shape.head.match(line), bytes(record.data)
-    if match is None or not line.startswith(data, match.end() - 1):
-        return None
-    tail = line[match.end() + len(data) - 2 :] + b"\n"  # from the data's `}`
-    ending = shape.closing + (b"\r\n" if tail.endswith(b"\r\n") else b"\n")
-    if not tail.endswith(ending) or max(match.end(), len(tail)) > _MAX_SIZE:
-        return None
-    if not _is_json(match[0] + tail):
-        return None
-    return Head(
-        form=shape.form,
-        stream=record.stream,
-        namespace=record.namespace,
-        sent_name=match["stream"].decode(),
-        key=line[: line.find(shape.key)],
-        prefix=match[0],
-        ending=ending,
-        tail=None if match["decisive"] else _tail_pattern(shape, tail),
-        absent=None if shape.decisive in tail else shape.decisive,
-    )
-
-
-def _is_json(text: bytes) -> bool:
-    """Return whether the decoder accepts a text, and it is UTF-8: a name in it is the name in each line."""
-    try:
-        text.decode()
-        msgspec.json.decode(text)
-    except (UnicodeDecodeError, msgspec.DecodeError):
-        return False
-    return True
-
-
-def _tail_pattern(shape: Shape, tail: bytes) -> re.Pattern[bytes]:
-    """Return a pattern of the ends of lines that differ from `tail` only in the varying property."""
-    varying = shape.varying.search(tail)
-    if varying is None:
-        return re.compile(re.escape(tail))
-    first, end = varying.span(1)
-    return re.compile(re.escape(tail[:first]) + shape.value + re.escape(tail[end:]))

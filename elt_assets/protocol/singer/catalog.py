@@ -52,7 +52,7 @@ def read_catalog(text: bytes) -> Catalog:
     try:
         check_values(text)
         entries = json.loads(shallow(as_read(text)))["streams"]
-        return Catalog(streams=[_stream(dict(entry)) for entry in entries])
+        return Catalog(streams=[_TapStream(dict(entry)).to_airbyte() for entry in entries])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SystemFailure(
             f"the tap's catalog cannot be read: {type(error).__name__}: {error}",
@@ -61,71 +61,90 @@ def read_catalog(text: bytes) -> Catalog:
         ) from None
 
 
-def _stream(entry: Entry) -> AirbyteStream:
-    metadata = metadata_by_breadcrumb(entry).get(_STREAM, {})
-    key = metadata.get("table-key-properties") or metadata.get("view-key-properties")
-    is_logged = _is_log_based(entry, metadata)
-    cursor = None if is_logged else _cursor(entry, metadata)
-    finds_new = is_logged or _finds_new(entry, metadata)
-    return AirbyteStream(
-        name=_name(entry),
-        json_schema=json_schema(entry.get("schema") or {}),
-        supported_sync_modes=_sync_modes(entry, metadata, cursor),
-        source_defined_cursor=True if finds_new else None,
-        default_cursor_field=None if cursor is None else [cursor],
-        source_defined_primary_key=key_paths(key or entry.get("key_properties")),
-        extra={ENTRY: _raw(entry)},
-    )
+class _TapStream:
+    """A stream in the catalog of a tap."""
 
+    def __init__(self, entry: Entry):
+        self.entry = entry
+        self.fields = metadata_by_breadcrumb(entry)
+        self.metadata = self.fields.get(_STREAM, {})
 
-def _name(entry: Entry) -> str:
-    return str(entry.get("tap_stream_id") or entry["stream"])
+    @classmethod
+    def read(cls, stream: AirbyteStream) -> _TapStream:
+        """Return the stream from which one of this project was made.
 
+        Raises:
+            ConfigError: it was not made from one.
+        """
+        raw = stream.extra.get(ENTRY)
+        if raw is None:
+            raise ConfigError(
+                f"stream {stream.name!r} was not discovered from a Singer tap",
+                guidance="write the catalog again with `elt discover`",
+            )
+        return cls(dict(json.loads(bytes(raw))))
 
-def _raw(entry: Entry) -> Raw:
-    return Raw(json.dumps(entry, ensure_ascii=False).encode())
+    def to_airbyte(self) -> AirbyteStream:
+        key = self.metadata.get("table-key-properties") or self.metadata.get("view-key-properties")
+        cursor = None if self.is_log_based else self.cursor
+        return AirbyteStream(
+            name=self.name,
+            json_schema=json_schema(self.entry.get("schema") or {}),
+            supported_sync_modes=self.list_sync_modes(cursor),
+            source_defined_cursor=True if self.is_log_based or self.finds_new else None,
+            default_cursor_field=None if cursor is None else [cursor],
+            source_defined_primary_key=key_paths(key or self.entry.get("key_properties")),
+            extra={ENTRY: self.encode()},
+        )
+
+    def encode(self) -> Raw:
+        return Raw(json.dumps(self.entry, ensure_ascii=False).encode())
+
+    @property
+    def name(self) -> str:
+        return str(self.entry.get("tap_stream_id") or self.entry["stream"])
+
+    @property
+    def method(self) -> str | None:
+        """The replication method that the tap declares."""
+        names = ("forced-replication-method", "replication-method")
+        methods = (*map(self.metadata.get, names), self.entry.get("replication_method"))
+        return next(filter(None, methods), None)
+
+    @property
+    def is_log_based(self) -> bool:
+        return self.method == LOG_BASED
+
+    @property
+    def cursor(self) -> str | None:
+        """The replication key that the tap declares; None if it declares none, or several valid ones."""
+        valid = self.metadata.get("valid-replication-keys") or []
+        only_field = valid[0] if len(valid) == 1 else None
+        declared = self.metadata.get("replication-key") or self.entry.get("replication_key")
+        field = declared or only_field
+        return None if field is None else str(field)
+
+    @property
+    def finds_new(self) -> bool:
+        """Whether the tap finds itself what is new, without a replication key: it forces INCREMENTAL, and
+        names no key."""
+        is_forced = self.metadata.get("forced-replication-method") == _INCREMENTAL
+        return is_forced and not (self.cursor or self.metadata.get("valid-replication-keys"))
+
+    def list_sync_modes(self, cursor: str | None) -> list[str]:
+        """Return the sync modes. If the tap declares no replication key, the user chooses one. Only full
+        refresh is supported if the tap forces FULL_TABLE, or declares it without a key."""
+        choices = cursor or self.metadata.get("valid-replication-keys")
+        is_forced = self.metadata.get("forced-replication-method") == FULL_TABLE
+        if is_forced or (self.method == FULL_TABLE and not choices):
+            return [FULL_REFRESH]
+        return [FULL_REFRESH, INCREMENTAL]
 
 
 def metadata_by_breadcrumb(entry: Entry) -> dict[Breadcrumb, dict[str, Any]]:
     """Return the metadata of a stream and of its fields, by breadcrumb; empty for old taps."""
     entries = entry.get("metadata") or []
     return {tuple(part["breadcrumb"]): dict(part.get("metadata") or {}) for part in entries}
-
-
-def _method(entry: Entry, metadata: Mapping[str, Any]) -> str | None:
-    """Return the replication method that the tap declares for the stream."""
-    declared = (metadata.get("forced-replication-method"), metadata.get("replication-method"))
-    return next((method for method in (*declared, entry.get("replication_method")) if method), None)
-
-
-def _is_log_based(entry: Entry, metadata: Mapping[str, Any]) -> bool:
-    return _method(entry, metadata) == LOG_BASED
-
-
-def _finds_new(entry: Entry, metadata: Mapping[str, Any]) -> bool:
-    """Return whether the tap finds itself what is new, without a replication key: it forces INCREMENTAL, and
-    names no key."""
-    is_forced = metadata.get("forced-replication-method") == _INCREMENTAL
-    names_key = _cursor(entry, metadata) or metadata.get("valid-replication-keys")
-    return is_forced and not names_key
-
-
-def _cursor(entry: Entry, metadata: Mapping[str, Any]) -> str | None:
-    """Return the replication key that the tap declares; None if it declares none, or several valid ones."""
-    valid = metadata.get("valid-replication-keys") or []
-    only_field = valid[0] if len(valid) == 1 else None
-    field = metadata.get("replication-key") or entry.get("replication_key") or only_field
-    return None if field is None else str(field)
-
-
-def _sync_modes(entry: Entry, metadata: Mapping[str, Any], cursor: str | None) -> list[str]:
-    """Return the sync modes of a stream. If the tap declares no replication key, the user chooses one. Only
-    full refresh is supported if the tap forces FULL_TABLE, or declares it without a key."""
-    choices = cursor or metadata.get("valid-replication-keys")
-    is_forced = metadata.get("forced-replication-method") == FULL_TABLE
-    if is_forced or (_method(entry, metadata) == FULL_TABLE and not choices):
-        return [FULL_REFRESH]
-    return [FULL_REFRESH, INCREMENTAL]
 
 
 def attach_all_entries(catalog: Catalog) -> Catalog:
@@ -162,10 +181,15 @@ def selection(streams: Sequence[ConfiguredStream]) -> dict[str, Any]:
     """
     selected = {stream.stream.name: _select(stream) for stream in streams}
     entry_lists = [stream.stream.extra.get(ALL_ENTRIES, b"[]") for stream in streams]
-    entries = [
-        selected.pop(name) if (name := _name(entry)) in selected else _deselect(entry)
-        for entry in json.loads(bytes(entry_lists[0]) if entry_lists else "[]")
-    ]
+    entries: list[Entry] = []
+    for entry in json.loads(bytes(entry_lists[0]) if entry_lists else "[]"):
+        stream = _TapStream(entry)
+        if stream.name in selected:
+            entries.append(selected.pop(stream.name))
+            continue
+        metadata = metadata_list({**stream.fields, _STREAM: {**stream.metadata, "selected": False}})
+        schema = {**(entry.get("schema") or {}), "selected": False}  # as in `_select`
+        entries.append({**entry, "selected": False, "schema": schema, "metadata": metadata})
     return {"streams": [*entries, *selected.values()]}
 
 
@@ -182,7 +206,7 @@ def catalog_options(help_text: str) -> list[str]:
 def map_record_names(streams: Sequence[ConfiguredStream]) -> dict[str, str]:
     """Return the `tap_stream_id` for each name that records use, if the two differ and the name is unique."""
     ids = {stream.stream.name for stream in streams}
-    named = [(_entry(stream.stream).get("stream"), stream.stream.name) for stream in streams]
+    named = [(_TapStream.read(s.stream).entry.get("stream"), s.stream.name) for s in streams]
     times = Counter(name for name, _ in named)
     return {
         name: stream_id
@@ -196,7 +220,7 @@ def find_shared_names(streams: Sequence[ConfiguredStream]) -> dict[str, list[str
     that is itself a `tap_stream_id` is omitted."""
     ids_by_name: dict[str, list[str]] = {}
     for stream in streams:
-        name = _entry(stream.stream).get("stream")
+        name = _TapStream.read(stream.stream).entry.get("stream")
         if isinstance(name, str):
             ids_by_name.setdefault(name, []).append(stream.stream.name)
     own = {stream.stream.name for stream in streams}
@@ -209,32 +233,20 @@ def make_log_based(stream: AirbyteStream) -> AirbyteStream:
     Raises:
         ConfigError: the stream is not from a tap, or the tap forces another method.
     """
-    entry = _entry(stream)
-    metadata = metadata_by_breadcrumb(entry)
-    stream_metadata = metadata.setdefault(_STREAM, {})
-    forced = stream_metadata.get("forced-replication-method")
+    tap_stream = _TapStream.read(stream)
+    forced = tap_stream.metadata.get("forced-replication-method")
     if forced not in (None, "", LOG_BASED):
         raise ConfigError(
             f"the tap reads stream {stream.name!r} only by {forced}",
             guidance="remove `replication_method`",
         )
-    stream_metadata["replication-method"] = LOG_BASED
-    entry["metadata"] = metadata_list(metadata)
+    metadata = {**tap_stream.metadata, "replication-method": LOG_BASED}
+    tap_stream.entry["metadata"] = metadata_list({**tap_stream.fields, _STREAM: metadata})
     converted = copy.copy(stream)
     converted.supported_sync_modes = [FULL_REFRESH, INCREMENTAL]
     converted.source_defined_cursor, converted.default_cursor_field = True, None
-    converted.extra = {**stream.extra, ENTRY: _raw(entry)}
+    converted.extra = {**stream.extra, ENTRY: tap_stream.encode()}
     return converted
-
-
-def _entry(stream: AirbyteStream) -> Entry:
-    raw = stream.extra.get(ENTRY)
-    if raw is None:
-        raise ConfigError(
-            f"stream {stream.name!r} was not discovered from a Singer tap",
-            guidance="write the catalog again with `elt discover`",
-        )
-    return dict(json.loads(bytes(raw)))
 
 
 def metadata_list(metadata: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entry]:
@@ -242,22 +254,15 @@ def metadata_list(metadata: Mapping[Breadcrumb, Mapping[str, Any]]) -> list[Entr
     return [{"breadcrumb": list(key), "metadata": value} for key, value in metadata.items()]
 
 
-def _deselect(entry: Entry) -> Entry:
-    metadata = metadata_by_breadcrumb(entry)
-    metadata[_STREAM] = {**metadata.get(_STREAM, {}), "selected": False}
-    schema = {**(entry.get("schema") or {}), "selected": False}  # as in `_select`
-    return {**entry, "selected": False, "schema": schema, "metadata": metadata_list(metadata)}
-
-
 def _select(stream: ConfiguredStream) -> Entry:
-    entry = copy.deepcopy(_entry(stream.stream))
-    metadata = metadata_by_breadcrumb(entry)
+    tap_stream = _TapStream.read(stream.stream)
+    entry, metadata = tap_stream.entry, tap_stream.fields
     is_old = not metadata
-    stream_metadata = {**metadata.get(_STREAM, {}), "selected": True}
+    method, cursor = _replication(stream, tap_stream)
+    stream_metadata = {**tap_stream.metadata, "selected": True}
     for field in ("replication-key", "replication_key"):
         stream_metadata.pop(field, None)
         entry.pop(field, None)
-    method, cursor = _replication(stream, entry, stream_metadata)
     stream_metadata["replication-method"] = entry["replication_method"] = method
     if cursor is not None:
         stream_metadata["replication-key"] = entry["replication_key"] = cursor
@@ -277,16 +282,14 @@ def _select(stream: ConfiguredStream) -> Entry:
     return entry
 
 
-def _replication(
-    stream: ConfiguredStream, entry: Entry, metadata: Mapping[str, Any]
-) -> tuple[str, str | None]:
+def _replication(stream: ConfiguredStream, tap_stream: _TapStream) -> tuple[str, str | None]:
     """Return the replication method, and the replication key if the method uses one."""
     if stream.sync_mode != INCREMENTAL:
         return FULL_TABLE, None
-    if _is_log_based(entry, metadata):
+    if tap_stream.is_log_based:
         return LOG_BASED, None
     cursor = stream.cursor
-    if not cursor and _finds_new(entry, metadata):
+    if not cursor and tap_stream.finds_new:
         return _INCREMENTAL, None
     if len(cursor) != 1:
         raise ConfigError(

@@ -158,7 +158,7 @@ class Translator:
         try:
             envelope = read(_decode_envelope, line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return self._parts(line, error)
+            return _PROTOCOL.take_apart(line, error, self.messages)
         except RecursionError:
             return self._shallow_schema(line)
         if envelope.type != "RECORD":
@@ -183,14 +183,6 @@ class Translator:
         """Return whether a stream is read: of others nothing is kept, since a tap may name any number."""
         return self._streams is None or name in self._streams
 
-    def _parts(self, line: bytes, error: object) -> Iterable[RawRecord | Message]:
-        """Return the messages in a line that is not one message, and what replaces its other text."""
-        for part in _PROTOCOL.parts(line, error):
-            if isinstance(part, Message):
-                yield part
-            else:
-                yield from self.messages(part)
-
     def _other(self, line: bytes, kind: str) -> Iterable[RawRecord | Message]:
         try:
             check_values(line)
@@ -208,7 +200,7 @@ class Translator:
             return [_PROTOCOL.replacement(line, error)]
         except RecursionError:
             raise too_deep(line) from None
-        return self._parts(line, "its type is unknown")
+        return [_PROTOCOL.replacement(line, "its type is unknown")]
 
     def _generation(self, name: str, version: int, *, complete: bool) -> Message:
         """Return the GENERATION of a version, which has the version's number."""
@@ -296,8 +288,18 @@ class Translator:
             )
         self.add_records(name)
         for url in batch.manifest:
-            for line in self._read_file(url, batch.encoding):
-                yield RawRecord(name, _batch_record(line, url))
+            line = b""
+            try:
+                for line in self._read_file(url, batch.encoding):
+                    yield RawRecord(name, read(_decode_raw, line))
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise SystemFailure(
+                    f"the batch file {url} contains a malformed record: {error}",
+                    guidance="this is a defect of the tap, or the file was truncated; "
+                    "the sync stops so that no data is lost",
+                ) from None
+            except RecursionError:
+                raise too_deep(line) from None
 
 
 def decode_record(line: bytes) -> RawRecord | Message:
@@ -337,20 +339,6 @@ def _milliseconds(time: str) -> float | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)
     return float(round(moment.timestamp() * 1000))
-
-
-def _batch_record(line: bytes, url: str) -> Raw:
-    """Return the record of a line of a BATCH file, which must be JSON."""
-    try:
-        return read(_decode_raw, line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SystemFailure(
-            f"the batch file {url} contains a malformed record: {error}",
-            guidance="this is a defect of the tap, or the file was truncated; "
-            "the sync stops so that no data is lost",
-        ) from None
-    except RecursionError:
-        raise too_deep(line) from None
 
 
 def key_paths(names: Any) -> list[list[str]] | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from elt_assets.protocol.airbyte.json_schema import compose_schema
+from elt_assets.protocol.airbyte.json_schema import compose_schema, list_types
 
 DECIMALS = 9
 """Digits after the decimal point that a `big_number` keeps."""
@@ -36,8 +36,7 @@ def _exact(schema: Any) -> Any:
 def _refine_number(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a number with a more exact type than `number` or `integer`, if there is one.
     Any other schema is unchanged."""
-    kinds = schema.get("type")
-    types = kinds if isinstance(kinds, list) else [kinds]
+    types = list_types(schema)
     if schema.get("format") == "singer.decimal" and "string" in types:
         number = ["number" if kind == "string" else kind for kind in types]
         rest = {key: part for key, part in schema.items() if key not in ("format", "type")}

@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 
 from elt_assets.errors import ConfigError
 from elt_assets.module_start import PACKAGES, module_command
-from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
+from elt_assets.runner.source_kind import ConnectorSpec, SourceKind, Value
 
 GROUP = "elt_assets.connectors"
 """The entry-point group in which packages register their connectors: the name, and the module to run."""
@@ -28,7 +28,10 @@ class BuiltIn(SourceKind):
     reports_new_data = True
     releases = True
 
-    def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
+    def command(self, spec: ConnectorSpec) -> list[str]:
+        return module_command(connector_modules()[spec.value])
+
+    def check(self, value: Value) -> None:
         modules = connector_modules()
         if value not in modules:
             raise ConfigError(
@@ -36,7 +39,6 @@ class BuiltIn(SourceKind):
                 guidance=f"there are: {', '.join(sorted(modules))}; a package adds others in the entry-point "
                 f"group {GROUP!r}; run other programs with `command:` or `package:`",
             )
-        return lambda: module_command(modules[value]), value
 
     def program_module(self, value: Value) -> str | None:
         return connector_modules().get(value)

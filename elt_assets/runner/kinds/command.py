@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
+from elt_assets.runner.source_kind import ConnectorSpec, SourceKind, Value
 
 COMMAND_LINE = Annotated[list[str], Field(min_length=1)]
 """The type of a command line: the program and its first arguments."""
@@ -23,8 +23,11 @@ class Program(SourceKind):
     examples = (("command: [source-x, --flag]", "any program that speaks the Airbyte Protocol"),)
     is_destination = True
 
-    def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
-        return lambda: value, Path(value[0]).name
+    def command(self, spec: ConnectorSpec) -> list[str]:
+        return list(spec.value)
+
+    def name(self, value: Value) -> str:
+        return Path(value[0]).name
 
     def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
         return [([name], str(path)) for name, path in find_programs("source-*")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from elt_assets.runner.config.environment import Declared, Environment
-from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 from elt_assets.runner.process.container import ContainerOptions, Image
+from elt_assets.runner.source_kind import ConnectorSpec, SourceKind, Value
 
 _CLIENT = re.compile("(DOCKER|CONTAINERD?|CONTAINERS|BUILDKIT|NERDCTL|PODMAN|XDG)_.*")
 """Matches the variables that a container client may need. Containers do not get them."""
@@ -23,9 +23,11 @@ class ImageKind(SourceKind):
     label = "docker"
     is_destination = True
 
-    def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
+    def command(self, spec: ConnectorSpec) -> list[str]:
+        return [spec.value]
+
+    def check(self, value: Value) -> None:
         Image(value)
-        return lambda: [value], value
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared, needs=_CLIENT, of_container=True)

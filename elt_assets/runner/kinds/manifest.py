@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass
 from importlib.machinery import FileFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,8 +21,8 @@ from elt_assets.errors import NEEDS_AIRBYTE, ConfigError, EltError
 from elt_assets.module_start import module_command
 from elt_assets.protocol.airbyte.messages import Received
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 from elt_assets.runner.packages import install, is_installed
+from elt_assets.runner.source_kind import ConnectorSpec, SourceKind, Value
 
 MANIFEST_FILE = "manifest.yaml"
 """The usual name of a manifest."""
@@ -36,40 +35,13 @@ AIRBYTE_ENGINE = "airbyte-cdk==7.39.1"
 _IN_PACKAGE = re.compile(r"(?P<package>[A-Za-z_]\w*):(?P<path>[^/].*)")
 
 
-@dataclass(frozen=True)
-class ManifestCommand:
-    """Returns the command line that runs a manifest.
+def install_airbyte_engine(spec: ConnectorSpec) -> Path:
+    """Install Airbyte's engine if it is missing, and return the Python of its environment.
 
-    Args:
-        path: the path of the manifest.
-        packages: where Airbyte's engine is installed, and which engine is chosen.
+    Raises:
+        EltError: as for `install`.
     """
-
-    path: Path
-    packages: Installed
-
-    def __call__(self) -> list[str]:
-        command = [*module_command(ENGINE), "--manifest", str(self.path)]
-        command += [word for name in self.packages.trusted for word in ("--trust", name)]
-        engine = self.packages.engine
-        if engine is not None:
-            command += ["--engine", engine]
-        if engine == AIRBYTE or (engine is None and self._has_airbyte_engine):
-            command += ["--airbyte-python", str(self.install_airbyte_engine())]
-        return command
-
-    @property
-    def _has_airbyte_engine(self) -> bool:
-        return is_installed(AIRBYTE_ENGINE, self.packages.folder, self.packages.options)
-
-    def install_airbyte_engine(self) -> Path:
-        """Install Airbyte's engine if it is missing, and return the Python of its environment.
-
-        Raises:
-            EltError: as for `install`.
-        """
-        program = install(AIRBYTE_ENGINE, self.packages.folder, self.packages.options)
-        return program.with_name("python")
+    return install(AIRBYTE_ENGINE, spec.packages, spec.installation).with_name("python")
 
 
 class ManifestConnector(Connector):
@@ -84,11 +56,11 @@ class ManifestConnector(Connector):
         try:
             yield from super()._messages(verb, files, **options)
         except EltError as error:
-            command = self._program.command
-            if error.exit_code != NEEDS_AIRBYTE or not isinstance(command, ManifestCommand):
+            if error.exit_code != NEEDS_AIRBYTE:
                 raise
-            self._on_log("INFO", f"{self.name} needs Airbyte's engine; installing {AIRBYTE_ENGINE}")
-            command.install_airbyte_engine()
+            text = f"{self.name} needs Airbyte's engine; installing {AIRBYTE_ENGINE}"
+            self.spec.on_log("INFO", text)
+            install_airbyte_engine(self.spec)
             yield from super()._messages(verb, files, **options)
 
 
@@ -101,11 +73,22 @@ class Manifest(SourceKind):
         ("manifest: manifest.yaml", "an Airbyte low-code manifest: a file beside defs.yaml"),
         ("manifest: source_x:manifest.yaml", "a manifest in an installed Python package"),
     )
-    connector_class = ManifestConnector
     runs_manifests = True
 
-    def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
-        return ManifestCommand(find_manifest(value), packages), self.display(value)
+    def command(self, spec: ConnectorSpec) -> list[str]:
+        engine = spec.engine
+        command = [*module_command(ENGINE), "--manifest", str(find_manifest(spec.value))]
+        command += [word for name in spec.trusted for word in ("--trust", name)]
+        if engine is not None:
+            command += ["--engine", engine]
+        elif is_installed(AIRBYTE_ENGINE, spec.packages, spec.installation):
+            engine = AIRBYTE
+        if engine == AIRBYTE:
+            command += ["--airbyte-python", str(install_airbyte_engine(spec))]
+        return command
+
+    def check(self, value: Value) -> None:
+        find_manifest(value)
 
     def package(self, value: Value, engine: str | None = None) -> str | None:
         return AIRBYTE_ENGINE if engine == AIRBYTE else None

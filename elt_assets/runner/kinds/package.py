@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from elt_assets.runner.config.environment import Declared, Environment
-from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
 from elt_assets.runner.packages import install, list_installed, package_name
+from elt_assets.runner.source_kind import ConnectorSpec, SourceKind, Value
 
 TAP_NAME = re.compile(r"(?:^|-)tap-")
 """Pattern of the names of Singer taps (`tap-x`) and of their packages (`tap-x`, `somebody-tap-x`)."""
@@ -29,8 +29,11 @@ class Package(SourceKind):
     )
     is_destination = True
 
-    def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
-        return package_command(value, packages)
+    def command(self, spec: ConnectorSpec) -> list[str]:
+        return [str(install(spec.value, spec.packages, spec.installation))]
+
+    def check(self, value: Value) -> None:
+        package_name(value)
 
     def environment(self, value: Value, declared: Declared | None) -> Environment:
         return Environment(declared)
@@ -44,13 +47,3 @@ class Package(SourceKind):
 
     def package(self, value: Value, engine: str | None = None) -> str | None:
         return str(value)
-
-
-def package_command(value: str, packages: Installed) -> tuple[Command, str]:
-    """Return the command of a package, which installs the package when it is first called, and its name.
-
-    Raises:
-        ConfigError: the value names no exact version.
-    """
-    package_name(value)  # raises its error when definitions load, rather than at the first run
-    return lambda: [str(install(value, packages.folder, packages.options))], value

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from elt_assets.runner.config.environment import Declared, Environment
 from elt_assets.runner.kinds.command import COMMAND_LINE, find_programs
-from elt_assets.runner.kinds.package import INSTALLED, TAP_NAME, package_command
-from elt_assets.runner.kinds.source_kind import Command, Installed, SourceKind, Value
-from elt_assets.runner.packages import list_installed
-from elt_assets.runner.singer_tap import SingerTap
+from elt_assets.runner.kinds.package import INSTALLED, TAP_NAME
+from elt_assets.runner.packages import install, list_installed, package_name
+from elt_assets.runner.source_kind import ConnectorSpec, SourceKind, Value
 
 
 class Tap(SourceKind):
@@ -25,15 +24,21 @@ class Tap(SourceKind):
             "a tap of a package from PyPI, installed on first use",
         ),
     )
-    connector_class = SingerTap
     label = "singer"
-    can_change_schema = True
+    is_tap = True
     lists_partitions = False
 
-    def command(self, value: Value, packages: Installed) -> tuple[Command, str]:
+    def command(self, spec: ConnectorSpec) -> list[str]:
+        if isinstance(spec.value, str):
+            return [str(install(spec.value, spec.packages, spec.installation))]
+        return list(spec.value)
+
+    def check(self, value: Value) -> None:
         if isinstance(value, str):
-            return package_command(value, packages)
-        return lambda: value, Path(value[0]).name
+            package_name(value)
+
+    def name(self, value: Value) -> str:
+        return value if isinstance(value, str) else Path(value[0]).name
 
     def available(self, packages: Path) -> Iterable[tuple[Value, str]]:
         programs = [([name], str(path)) for name, path in find_programs("tap-*")]

@@ -144,7 +144,7 @@ class Image:
         folder: Path | None,
         variables: Sequence[str] = (),
         name: str | None = None,
-        staging: Path | None = None,
+        folders: Sequence[Path] = (),
     ) -> Container:
         """Return the commands for a container that reads stdin and is removed when it ends.
 
@@ -154,13 +154,13 @@ class Image:
             folder: the directory of the private files.
             variables: the names of variables that the container gets from its client's environment.
             name: the name of the container; by default a new one.
-            staging: the directory into which the connector puts documents, or from which it takes them.
+            folders: directories into which the connector puts files, or from which it takes them.
         """
         client = shlex.split(os.environ.get(CLIENT) or "docker")
         name = name or f"elt-{uuid.uuid4().hex[:16]}"
         user = ["--user", f"{os.getuid()}:{os.getgid()}", "--env", "HOME=/tmp"]
         mount = [] if folder is None else ["--volume", f"{folder}:{folder}:ro"]
-        mount += [] if staging is None else ["--volume", f"{staging}:{staging}"]
+        mount += [word for path in folders for word in ("--volume", f"{path}:{path}")]
         passed = [word for variable in variables for word in ("--env", variable)]
         fixed = ["--rm", "--interactive", "--init", "--name", name, *user, *mount, *passed]
         options = [*fixed, *self.options.arguments()]

@@ -15,12 +15,11 @@ from connectors.declarative.config import find_user_hosts
 from connectors.declarative.source import ManifestSource
 from connectors.sdk.http.addresses import AddressGuard
 from elt_assets.errors import ConfigError
-from elt_assets.runner.kinds.manifest import ManifestConnector
-from elt_assets.runner.kinds.registry import KINDS
-from elt_assets.runner.kinds.source_kind import Installed
+from elt_assets.runner.kinds.registry import open_connector
 from tests.connectors.declarative.test_credentials import OAUTH, Json, Shell, manifest, stream
 from tests.connectors.support import call, catalog, errors, records
 from tests.programs.recording_api import RecordingApi, serving
+from tests.support.connector_specs import spec_of
 
 NONE = {"type": "NoAuth"}
 PRIVATE = [
@@ -174,8 +173,8 @@ def test_a_host_that_the_manifest_has_saved_in_the_config_is_not_the_users(tmp_p
         orders = stream("orders", "/orders", {"type": "NoAuth"})
         document = manifest(orders, spec={"type": "Spec", **spec})
         (tmp_path / "manifest.yaml").write_text(json.dumps(document))
-        run, _ = KINDS["manifest"].command(str(tmp_path / "manifest.yaml"), Installed(Path()))
-        connector = ManifestConnector(run, {}, tmp_path, "orders", store=tmp_path / "changes.json")
+        file, store = str(tmp_path / "manifest.yaml"), tmp_path / "changes.json"
+        connector = open_connector(spec_of("manifest", file, tmp_path, store=store))
         for _ in range(2):
             assert "is refused" in str(connector.check().message)
             assert connector.config == {"url": inner.url}

@@ -19,10 +19,11 @@ from elt_assets.runner.kinds.builtin import list_built_in
 from elt_assets.runner.kinds.command import Program
 from elt_assets.runner.kinds.manifest import MANIFEST_FILE, Manifest, find_manifest, is_in_package
 from elt_assets.runner.kinds.package import TAP_NAME, Package
-from elt_assets.runner.kinds.registry import ConnectorOptions, open_connector
+from elt_assets.runner.kinds.registry import KINDS, open_connector
 from elt_assets.runner.kinds.tap import Tap
 from elt_assets.runner.package_index import newest_version
 from elt_assets.runner.singer_tap import SingerTap
+from elt_assets.runner.source_kind import ConnectorSpec
 
 _PACKAGE = re.compile(r"[A-Za-z0-9._-]*(?:^|-)(?:source|tap)-[A-Za-z0-9._-]+")
 """Pattern of the names of connectors' packages, such as `airbyte-source-x` or `meltanolabs-tap-x`."""
@@ -75,14 +76,17 @@ class ChosenSource:
 
     def open(self, config: Mapping[str, Any], out: Output) -> Connector:
         """Return the connector, not started."""
-        options = ConnectorOptions(
+        spec = ConnectorSpec(
+            KINDS[self.kind],
+            self.current,
+            config,
+            paths.staging(),
+            paths.packages(),
             on_log=lambda level, text: out.log(level, self.name_original(text)),
             trusted=self.trusted,
             engine=self.engine,
         )
-        return open_connector(
-            self.kind, self.current, config, paths.staging(), paths.packages(), options
-        )
+        return open_connector(spec)
 
 
 def choose_source(source: str, out: Output) -> ChosenSource:
@@ -146,7 +150,7 @@ def _kind_of_program(words: list[str], out: Output) -> str:
     if _SOURCE_NAME.match(name):
         return Program.key
     out.note(f"asking {name} whether it is a Singer tap: {name} --help")
-    tap = SingerTap(lambda: words, {}, paths.staging(), name)
+    tap = SingerTap(ConnectorSpec(Tap(), words, {}, paths.staging(), paths.packages()))
     return Tap.key if tap.is_tap else Program.key
 
 
