@@ -100,7 +100,7 @@ def refuse_unsupported(config: Mapping[str, Any]) -> None:
 
 
 def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a valid config with `MELTANO_SETTINGS` translated. This project's settings win if both are given."""
+    """Return a valid config with `MELTANO_SETTINGS` translated; this project's own settings win."""
     settings = {name: value for name, value in config.items() if name not in MELTANO_SETTINGS}
     for name, (outer, inner) in _SAME_AS.items():
         if name in config:
