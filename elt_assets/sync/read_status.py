@@ -229,7 +229,11 @@ class ReadStatus:
         Spec: AirbyteErrorTraceMessage.
         """
         descriptor = error.stream_descriptor
-        failed = [] if descriptor is None else self._find_namesakes(descriptor.id)
+        failed: list[StreamRun] = []
+        if descriptor is not None:
+            run = self.routes.get(descriptor.id)
+            # Without a stream of exactly this name, the failure may be that of one in any namespace.
+            failed = self.routes.same_name(descriptor.id) if run is None else [run]
         if not failed:
             self._error = root_error(self._error, error)
             is_any = isinstance(error, UnreadableError)
@@ -247,12 +251,6 @@ class ReadStatus:
             return None
         text = f"the source could not complete stream {str(stream.id)!r}, which is not configured"
         return ErrorTrace(message=text, stream_descriptor=stream)
-
-    def _find_namesakes(self, stream: StreamId) -> list[StreamRun]:
-        """Return the streams that a failure may mean: the one of this name, or else those of this name in any
-        namespace."""
-        run = self.routes.get(stream)
-        return [run] if run is not None else self.routes.same_name(stream)
 
 
 def as_failure(error: ErrorTrace, subject: str) -> EltError:

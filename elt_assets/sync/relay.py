@@ -55,7 +55,6 @@ from elt_assets.sync.events import (
     StreamProgress,
 )
 from elt_assets.sync.read_status import ReadStatus, as_failure
-from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.shared_state import is_stopped, list_covered, list_named
 from elt_assets.sync.source_events import events_from
 from elt_assets.sync.states.sent import SentState, SentStates
@@ -225,12 +224,26 @@ class Relay:
                 yield encode(self._names.to_destination(message))
 
     def _accept(self, message: Message) -> bool:
-        """Keep what a message reports; return whether the message goes to the destination."""
+        """Keep what a message reports; return whether the message goes to the destination.
+
+        Of the messages that are no records or states, only the status of a stream goes there.
+        """
         if message.record is not None:
             return self._accept_record(message.record)
         if message.state is not None:
             return self._accept_state(message, message.state)
-        return self._accept_other(message)
+        self._queue(self._status.note(message))
+        status = message.trace and message.trace.stream_status
+        run = self._runs.get(status.stream_descriptor.id) if status else None
+        if not status or run is None:
+            return False
+        relayed = self._streams[run.configured.id]
+        if relayed.final_status is not None or (run.has_failed and status.status == COMPLETE):
+            return False
+        if status.status in (COMPLETE, INCOMPLETE):
+            relayed.final_status = status.status
+        status.stream_descriptor.namespace = run.configured.id.namespace
+        return True
 
     def _accept_record(self, record: Record) -> bool:
         stream = StreamId(record.stream, record.namespace)
@@ -243,11 +256,14 @@ class Relay:
         run.progress.records_read += 1
         reference = self._take_reference(run, record)
         rules = self._rules.filters.get(run.configured.id)
-        if rules is not None and not _filter_record(record, rules):
-            if reference is not None:
-                self._rules.documents[run.configured.id].skip(reference)
-            run.progress.records_filtered += 1
-            return False
+        if rules is not None:
+            raw = rules(RawRecord(record.stream, record.data, meta=record.meta or NULL))
+            if raw is None:
+                if reference is not None:
+                    self._rules.documents[run.configured.id].skip(reference)
+                run.progress.records_filtered += 1
+                return False
+            record.data, record.meta = Raw(bytes(raw.data)), None if raw.meta is NULL else raw.meta
         run.progress.bytes_read += len(record.data)
         return True
 
@@ -272,21 +288,6 @@ class Relay:
         record.file_reference = None
         documents.skip(reference)
         return None
-
-    def _accept_other(self, message: Message) -> bool:
-        """Keep what a message other than a record or state reports; only a stream status is sent on."""
-        self._queue(self._status.note(message))
-        status = message.trace and message.trace.stream_status
-        run = self._runs.get(status.stream_descriptor.id) if status else None
-        if not status or run is None:
-            return False
-        relayed = self._streams[run.configured.id]
-        if relayed.final_status is not None or (run.has_failed and status.status == COMPLETE):
-            return False
-        if status.status in (COMPLETE, INCOMPLETE):
-            relayed.final_status = status.status
-        status.stream_descriptor.namespace = run.configured.id.namespace
-        return True
 
     def _queue(self, events: Iterable[SessionEvent]) -> None:
         for event in events:
@@ -503,12 +504,3 @@ def _correct_count(state: State, filtered: int) -> State:
     stats.recordCount = count - filtered
     corrected.sourceStats = stats
     return corrected
-
-
-def _filter_record(record: Record, record_filter: RecordFilter) -> bool:
-    """Filter a record in place; return whether it is sent."""
-    raw = record_filter(RawRecord(record.stream, record.data, meta=record.meta or NULL))
-    if raw is None:
-        return False
-    record.data, record.meta = Raw(bytes(raw.data)), None if raw.meta is NULL else raw.meta
-    return True

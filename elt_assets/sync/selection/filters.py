@@ -116,11 +116,6 @@ class RecordFilter:
             data if self.renames is None else Raw(_encode(bytes(data).decode("utf-8", "replace")))
         )
 
-    def _object(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
-        fields = read(_decode_object, value)
-        self._select(fields, node, withheld)
-        return Raw(_encode(fields))
-
     def _select(self, fields: dict[str, Raw], node: Node, withheld: list[str]) -> None:
         """Remove and hash fields of an object in place."""
         for name in list(fields):
@@ -135,7 +130,9 @@ class RecordFilter:
     def _filter_nested(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
         first = memoryview(value)[0]
         if first == _OBJECT:
-            return self._object(value, node, withheld)
+            fields = read(_decode_object, value)
+            self._select(fields, node, withheld)
+            return Raw(_encode(fields))
         if first == _ARRAY:
             items = [
                 self._filter_nested(item, node, withheld) for item in read(_decode_array, value)
