@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,16 +20,12 @@ _COLUMN_KEYS = ("format", "airbyte_type", "contentEncoding", "$ref")
 
 @dataclass(frozen=True)
 class Change:
-    """One difference between two catalogs.
-
-    `field`: dotted path of the field, if `kind` is `column` or `type`. `before` and `after`: readable texts;
-    None if there was or is no value.
-    """
+    """One difference between two catalogs."""
 
     stream: StreamId
     kind: Kind
-    field: str | None
-    before: str | None
+    field: str | None  # dotted path of the field, if `kind` is `column` or `type`
+    before: str | None  # readable text, as `after`; None if there was or is no value
     after: str | None
 
     @property
@@ -104,15 +100,9 @@ def _type(schema: Any) -> str:
     return f"{text} ({', '.join(beside)})" if beside else text
 
 
-def _modes(stream: AirbyteStream) -> str:
-    return ", ".join(sorted(stream.sync_modes))
-
-
 def _key(stream: AirbyteStream) -> str | None:
-    return (
-        ", ".join(sorted(join_path(tuple(p)) for p in stream.source_defined_primary_key or []))
-        or None
-    )
+    paths = stream.source_defined_primary_key or []
+    return ", ".join(sorted(join_path(tuple(path)) for path in paths)) or None
 
 
 def _cursor(stream: AirbyteStream) -> str | None:
@@ -121,13 +111,9 @@ def _cursor(stream: AirbyteStream) -> str | None:
     return " ".join(filter(None, [path, f"({own})" if own else ""])) or None
 
 
-def _files(stream: AirbyteStream) -> str | None:
-    return "true" if stream.is_file_based else None
-
-
-_READ: Mapping[Kind, Any] = {
-    "sync_modes": _modes,
+_READ: Mapping[Kind, Callable[[AirbyteStream], str | None]] = {
+    "sync_modes": lambda stream: ", ".join(sorted(stream.sync_modes)),
     "primary_key": _key,
     "cursor_field": _cursor,
-    "is_file_based": _files,
+    "is_file_based": lambda stream: "true" if stream.is_file_based else None,
 }

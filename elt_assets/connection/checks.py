@@ -45,13 +45,10 @@ class Share(Check):
 _BOOLEAN = OtherForm(type="boolean")
 
 
-def _from_bool(value: Any) -> Any:
-    """Convert `true` or `false` to the mapping that enables or disables a check."""
-    return {"enabled": value} if isinstance(value, bool) else value
-
-
-_Check = Annotated[Check, BeforeValidator(_from_bool), _BOOLEAN]
-_Share = Annotated[Share, BeforeValidator(_from_bool), _BOOLEAN]
+# `true` and `false` enable and disable a check
+_FROM_BOOL = BeforeValidator(lambda value: {"enabled": value} if isinstance(value, bool) else value)
+_Check = Annotated[Check, _FROM_BOOL, _BOOLEAN]
+_Share = Annotated[Share, _FROM_BOOL, _BOOLEAN]
 
 
 class Checks(ConfigModel):

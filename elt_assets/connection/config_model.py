@@ -9,7 +9,7 @@ import functools
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -154,6 +154,18 @@ def _read_field_texts(module: str) -> Mapping[tuple[str, str], str]:
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
         if isinstance(below.value.value, str)
     }
+
+
+def refuse(model: type[BaseModel], texts: Iterable[str]) -> None:
+    """Raise the problems of a model, if there are any.
+
+    Raises:
+        ValidationError: has an error for each of them.
+    """
+    problems = [PydanticCustomError("keys", "{message}", {"message": text}) for text in texts]
+    if problems:
+        errors = [InitErrorDetails(type=problem, loc=(), input=None) for problem in problems]
+        raise ValidationError.from_exception_data(model.__name__, errors, hide_input=True)
 
 
 def _again(error: ErrorDetails) -> InitErrorDetails:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
@@ -16,18 +18,22 @@ from elt_assets.connection.automation import (
     Duration,
     Freshness,
     NewData,
+    OnCron,
     Retry,
 )
 from elt_assets.connection.checks import Checks
-from elt_assets.connection.config_model import ConfigModel, FieldName
+from elt_assets.connection.config_model import ConfigModel, FieldName, refuse
 from elt_assets.connection.connector_model import Destination, Source
 from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.connection.rows import Conditions, Renaming
 from elt_assets.connection.stream_model import DeadLetter, PartitionColumns, Stream
 from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.airbyte.sync_modes import find_modes
 from elt_assets.runner.kinds.registry import KINDS
 
+_OF_THE_OP = ("pool", "op_tags", "run_tags", "full_refresh")
+"""Controls that streams which are read together have in common, since one op reads them in one run."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
@@ -136,41 +142,9 @@ class Connection(RunControls):
     """When a commit is due: at the first state after one of the limits."""
 
     @model_validator(mode="after")
-    def _check_new_data(self) -> Connection:
-        if self.new_data is None:
-            return self
-        if not (KINDS[self.source.kind].reports_new_data or self.new_data.read):
-            raise ValueError(
-                "new_data: only a built-in connector (`source.connector`) can be asked for new data; "
-                f"`source.{self.source.kind}` cannot; write `read: true`, or a `schedule` instead"
-            )
-        if self.new_data.read and self.read_together:
-            raise ValueError(
-                "new_data: `read` starts a separate read of each stream, and the streams of this connection "
-                "are read together; leave out `read`, or write a `schedule` instead"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_dead_letter(self) -> Connection:
-        asked = [self.dead_letter, *(stream.dead_letter for stream in self.streams)]
-        if self.destination is not None and "asset" in asked:
-            raise ValueError(
-                "dead_letter: with another `destination` there is no dead letter; leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_source_partitions(self) -> Connection:
-        listed = [
-            stream for stream in self.streams if isinstance(stream.partitions, SourcePartitions)
-        ]
-        if listed and not KINDS[self.source.kind].lists_partitions:
-            raise ValueError(
-                f"stream {str(listed[0].id)!r}: partitions: `source.{self.source.kind}` cannot list its "
-                "partitions; write `type: static` or `type: dynamic`, or use an Airbyte connector that "
-                "has the command `partitions`"
-            )
+    def _check_keys_together(self) -> Connection:
+        """Refuse keys that do not go with others. What they need of the catalog is checked with it."""
+        refuse(type(self), _find_problems(self))
         return self
 
     @cached_property
@@ -202,3 +176,124 @@ class Connection(RunControls):
     def lake_namespace(self) -> str:
         """First level of the table paths under the lake's root."""
         return self.namespace or self.name
+
+
+def can_refresh(connection: Connection, stream: Stream) -> bool:
+    """Return whether a stream can have a refresh on a schedule, and is not replaced by each sync anyway.
+
+    Streams that are read together are refreshed together.
+    """
+    if connection.read_together:
+        return any(not _is_replaced(other) for other in connection.streams)
+    return stream.partitions is None and not _is_replaced(stream)
+
+
+def _find_problems(connection: Connection) -> Iterator[str]:
+    """Yield the keys of a connection that do not go with others."""
+    new_data, kind = connection.new_data, KINDS[connection.source.kind]
+    if new_data is not None and not (kind.reports_new_data or new_data.read):
+        yield (
+            "new_data: only a built-in connector (`source.connector`) can be asked for new data; "
+            f"`source.{kind.key}` cannot; write `read: true`, or a `schedule` instead"
+        )
+    elif new_data is not None and new_data.read and connection.read_together:
+        yield (
+            "new_data: `read` starts a separate read of each stream, and the streams of this connection "
+            "are read together; leave out `read`, or write a `schedule` instead"
+        )
+    asked = [connection.dead_letter, *(stream.dead_letter for stream in connection.streams)]
+    if connection.destination is not None and "asset" in asked:
+        yield "dead_letter: with another `destination` there is no dead letter; leave it out"
+    count = Counter(stream.id for stream in connection.streams)
+    for stream_id, number in count.items():
+        if number > 1:
+            yield f"stream {str(stream_id)!r} is configured twice; remove one"
+    for stream in connection.streams:
+        texts = chain(
+            _find_unsupported(connection, stream), _find_control_problems(connection, stream)
+        )
+        yield from (f"stream {str(stream.id)!r}: {text}" for text in texts)
+    is_refreshed = connection.full_refresh is not None
+    if is_refreshed and not any(can_refresh(connection, stream) for stream in connection.streams):
+        yield (
+            "full_refresh: no stream of the connection needs it: each has `partitions`, or is replaced by "
+            "every sync; leave it out"
+        )
+
+
+def _find_unsupported(connection: Connection, stream: Stream) -> Iterator[str]:
+    """Yield the settings of a stream that its connection does not support."""
+    for key in ("partitions", "window") if connection.read_together else ():
+        if getattr(stream, key) is not None:
+            yield (
+                f"{key}: not supported for streams that are read together; leave it out, or move the stream "
+                "to a separate connection"
+            )
+    kind = KINDS[connection.source.kind]
+    if isinstance(stream.partitions, SourcePartitions) and not kind.lists_partitions:
+        yield (
+            f"partitions: `source.{kind.key}` cannot list its partitions; write `type: static` or `type: "
+            "dynamic`, or use an Airbyte connector that has the command `partitions`"
+        )
+    if stream.history and not stream.deduplicates:
+        yield (
+            "history: versions need a key; write `destination_sync_mode: append_dedup` or `overwrite_dedup`"
+        )
+    if connection.destination is None:
+        return
+    of_the_lake = {
+        "history": stream.history,
+        "partitions": stream.partitions,
+        "window": stream.window,
+        "cluster_by": stream.cluster_by,
+        "partition_by": connection.partition_fields(stream),
+        "on_undeclared": stream.on_undeclared == "keep",
+    }
+    for key, is_set in of_the_lake.items():
+        if is_set:
+            yield (
+                f"{key}: only tables of the lake support this, and the connection has another "
+                "`destination`; leave it out"
+            )
+
+
+def _find_control_problems(connection: Connection, stream: Stream) -> Iterator[str]:
+    """Yield the run controls of a stream that would have no effect, or that it cannot have."""
+    own = stream.model_fields_set
+    if connection.read_together:
+        for key in _OF_THE_OP:
+            if key in own:
+                yield (
+                    f"{key}: streams that are read together have it in common; write it at the connection"
+                )
+    elif stream.full_refresh is not None and stream.partitions is not None:
+        yield (
+            "full_refresh: a stream with `partitions` is read again by a backfill of its partitions; leave "
+            "it out"
+        )
+    elif stream.full_refresh is not None and _is_replaced(stream):
+        yield (
+            f"full_refresh: with `destination_sync_mode: {stream.destination_sync_mode}` every sync replaces "
+            "the rows; write a `schedule` instead"
+        )
+    if stream.timezone is not None and not _has_cron(connection, stream):
+        yield (
+            "timezone: the stream has no cron expression of its own; add a `schedule`, or write `timezone` "
+            "at the connection"
+        )
+
+
+def _is_replaced(stream: Stream) -> bool:
+    return find_modes()[stream.destination_sync_mode].overwrites
+
+
+def _has_cron(connection: Connection, stream: Stream) -> bool:
+    has_own = "automation" in stream.model_fields_set
+    automation = stream.automation if has_own else connection.automation
+    freshness = stream.freshness or connection.freshness
+    return (
+        stream.schedule is not None
+        or stream.full_refresh is not None
+        or isinstance(automation, OnCron)
+        or (freshness is not None and freshness.cron is not None)
+    )

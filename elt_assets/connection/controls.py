@@ -86,10 +86,6 @@ class FullRefresh(ConfigModel):
     """`truncate` replaces the rows of the table at the end, `retain` keeps them."""
 
 
-def _full_refresh(value: Any) -> Any:
-    return {"cron": value} if isinstance(value, str) else value
-
-
 class RunControls(ConfigModel):
     """Settings that a connection has for all its streams, and a stream for itself."""
 
@@ -105,7 +101,9 @@ class RunControls(ConfigModel):
     run_tags: RunTags = Field(default_factory=dict)
     """Tags of the runs that schedules and sensors request, and of the jobs of the connection."""
     full_refresh: Annotated[
-        FullRefresh | None, BeforeValidator(_full_refresh), OtherForm(type="string")
+        FullRefresh | None,
+        BeforeValidator(lambda value: {"cron": value} if isinstance(value, str) else value),
+        OtherForm(type="string"),
     ] = None
     """Cron schedule of refreshes, which read the stream from the beginning."""
 

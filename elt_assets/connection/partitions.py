@@ -118,13 +118,11 @@ class KeyBind(ConfigModel):
     """Type of the value."""
 
 
-def _key_bind(value: Any) -> Any:
-    """Convert a path alone to the binding of a string field."""
-    return {"field": value} if isinstance(value, str | list) else value
-
-
 BoundKey = Annotated[
-    KeyBind, BeforeValidator(_key_bind), OtherForm(type="string"), OtherForm(type="array")
+    KeyBind,  # a path alone is that of a string field
+    BeforeValidator(lambda value: {"field": value} if isinstance(value, str | list) else value),
+    OtherForm(type="string"),
+    OtherForm(type="array"),
 ]
 
 

@@ -39,21 +39,14 @@ _TYPE_LINE = re.compile(r"""^type:[ \t]*["']?([A-Za-z_.][\w.]*)""", re.MULTILINE
 
 @dataclass(frozen=True)
 class ConnectionPlace:
-    """Where a connection is defined.
-
-    Attributes:
-        file: the definition file.
-        name: the name of the connection; that of its folder if the file cannot be read or has no name.
-        document: the position among the YAML documents of the file.
-        kind: the `type` of the component, as the file has it.
-        is_alone: whether the file defines no other connection.
-    """
+    """Where a connection is defined."""
 
     file: Path
     name: str
-    document: int = 0
-    kind: str = COMPONENT
-    is_alone: bool = True
+    """The name of the connection; that of its folder if the file cannot be read or has no name."""
+    document: int = 0  # position among the YAML documents of the file
+    kind: str = COMPONENT  # the `type` of the component, as the file has it
+    is_alone: bool = True  # whether the file defines no other connection
 
     @property
     def folder(self) -> Path:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import yaml
 
 from elt_assets.connection.connection_model import Connection
-from elt_assets.connection.control_problems import find_control_problems, find_unused_refresh
 from elt_assets.connection.document_resolution import (
     drop_undeclared,
     find_document_problems,
@@ -75,7 +73,6 @@ def join_streams(
     """Return the streams of a connection that fit its catalog, and add what does not to `problems`."""
     catalog = attach_all_entries(catalog)
     ambiguous, by_id = catalog.repeated, catalog.index_streams()
-    count = Counter(settings.id for settings in connection.streams)
     configured: list[ConfiguredStream] = []
     for settings in connection.streams:
         stream, count_before = by_id.get(settings.id), len(problems)
@@ -86,13 +83,9 @@ def join_streams(
             problems.add([f"{name}: {_AMBIGUOUS}"])
         else:
             joined = _join(connection, settings, stream, problems)
-        if count[settings.id] > 1:
-            problems.add([f"{name} is configured twice; remove one"])
-            count[settings.id] = 0
         if len(problems) == count_before:
             configured.append(joined)
     problems.add(find_unused_settings(connection, catalog))
-    problems.add(find_unused_refresh(connection))
     return configured
 
 
@@ -115,37 +108,9 @@ def _join(
         _find_field_problems(settings, stream, fields),
         find_row_problems(connection, settings, stream, fields),
         find_document_problems(settings, stream, renames),
-        _find_unsupported(connection, settings),
-        find_control_problems(connection, settings),
     )
     problems.add(f"stream {str(settings.id)!r}: {text}" for text in texts)
     return configured
-
-
-def _find_unsupported(connection: Connection, settings: Stream) -> Iterator[str]:
-    """Yield the settings of a stream that its connection does not support."""
-    for key in ("partitions", "window") if connection.read_together else ():
-        if getattr(settings, key) is not None:
-            yield (
-                f"{key}: not supported for streams that are read together; leave it out, or move the stream "
-                "to a separate connection"
-            )
-    if connection.destination is None:
-        return
-    of_the_lake = {
-        "history": settings.history,
-        "partitions": settings.partitions,
-        "window": settings.window,
-        "cluster_by": settings.cluster_by,
-        "partition_by": connection.partition_fields(settings),
-        "on_undeclared": settings.on_undeclared == "keep",
-    }
-    for key, is_set in of_the_lake.items():
-        if is_set:
-            yield (
-                f"{key}: only tables of the lake support this, and the connection has another "
-                "`destination`; leave it out"
-            )
 
 
 def _configure(settings: Stream, stream: AirbyteStream) -> ConfiguredStream:
@@ -222,7 +187,7 @@ def _is_another_key(settings: Stream, stream: AirbyteStream) -> bool:
 
 
 def _find_mode_problems(settings: Stream, configured: ConfiguredStream) -> Iterator[str]:
-    """Yield the problems of sync modes, key, cursor and history with the stream."""
+    """Yield the problems of sync modes, key and cursor with the stream."""
     stream = configured.stream
     if _is_another_key(settings, stream) and not _explain_unused_key(settings, stream):
         own = yaml.safe_dump(
@@ -254,10 +219,6 @@ def _find_mode_problems(settings: Stream, configured: ConfiguredStream) -> Itera
         )
     yield from describe_unknown("cursor_field", [configured.cursor], stream)
     yield from describe_unknown("primary_key", configured.key, stream)
-    if settings.history and not configured.deduplicates:
-        yield (
-            "history: versions need a key; write `destination_sync_mode: append_dedup` or `overwrite_dedup`"
-        )
 
 
 def field_selection(connection: Connection, stream: ConfiguredStream) -> FieldSelection | None:

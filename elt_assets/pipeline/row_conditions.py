@@ -61,15 +61,10 @@ Test = Callable[[Raw | None], bool]
 
 @dataclass(frozen=True)
 class RowCondition:
-    """What a record must meet to be stored: all of the tests of its fields.
+    """What a record must meet to be stored: all of the tests of its fields."""
 
-    Attributes:
-        tests: each with the path of its field.
-        deletes: a record with a delete marker is stored, whatever its fields are.
-    """
-
-    tests: Sequence[tuple[Sequence[str], Test]]
-    deletes: bool
+    tests: Sequence[tuple[Sequence[str], Test]]  # each with the path of its field
+    deletes: bool  # a record with a delete marker is stored, whatever its fields are
 
     def __call__(self, fields: Mapping[str, Raw]) -> bool:
         if self.deletes and any(_is_set(fields.get(marker)) for marker in DELETE_MARKERS):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
+from elt_assets.connection.field_lookup import join_names
 from elt_assets.connection.rules import AcceptedValues, Range, Rule, Unique
 from elt_assets.connection.stream_model import Stream
 from elt_assets.errors import ConfigError
@@ -29,8 +30,6 @@ _TEXTS = frozenset({Scalar.TEXT, *TIMES})
 _INTEGERS = frozenset({Scalar.INTEGER, Scalar.INTEGER_TEXT, Scalar.BIG_INTEGER})
 _NUMBERS = frozenset({Scalar.NUMBER, Scalar.NUMBER_TEXT, Scalar.INTEGER_IN_DOUBLE})
 _DATES = frozenset({Scalar.DATE, Scalar.TIMESTAMP, Scalar.TIMESTAMP_NTZ})
-_MAX_NAMES = 20
-"""Maximum number of names that an error lists."""
 _SCALE = 9
 """Digits after the point of a decimal column."""
 
@@ -148,7 +147,8 @@ def describe_near_names(path: Sequence[str], columns: Sequence[Column]) -> str:
     if len(path) > 1 and (parent := column_at(columns, path[:-1])) is not None:
         names = [column.source for column in getattr(parent.kind, "fields", ())]
     near = difflib.get_close_matches(path[-1], names, n=1)
-    if near:
-        return f"did you mean {'.'.join([*path[:-1], *near])!r}?"
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"there are {', '.join(names[:_MAX_NAMES])}{more}"
+    return (
+        f"did you mean {'.'.join([*path[:-1], *near])!r}?"
+        if near
+        else f"there are {join_names(names)}"
+    )

@@ -60,6 +60,12 @@ def views(text: str) -> Iterator[View]:
         yield _undo_slashes(_decode(original, as_utf8=False), decodes_letters=False)
 
 
+def unify(text: str) -> str:
+    """Return a text in which a character that stands for another one, or may be lost where a text is written,
+    is as in each view: `+` is a space, and half of a pair is `?`."""
+    return _HALF_PAIR.sub("?", text.translate(_SAME))
+
+
 @dataclass
 class _Characters:
     """Characters of a view that is made from another one."""
@@ -134,8 +140,7 @@ def _add_bytes(characters: _Characters, start: int, end: int, *, as_utf8: bool) 
 def _undo_slashes(view: View, *, decodes_letters: bool) -> View:
     r"""Undo backslashes before letters and quotes; others are one backslash, or none if letters stay.
 
-    A character that stands for another one, or may be lost where a text is written, is the same in each text:
-    `+` is a space, half of a pair is `?`, and `\r\n` is `\n`.
+    The text is one of `unify`, and `\r\n` is `\n` in it.
     """
     text, characters, end = view.text, _Characters(view), 0
     for match in _SLASHES.finditer(text):
@@ -148,7 +153,7 @@ def _undo_slashes(view: View, *, decodes_letters: bool) -> View:
             end += not letter  # the next character begins at the backslashes
             characters.add(text[end - 1], start, end)
     characters.copy(end, len(text))
-    text = _HALF_PAIR.sub("?", "".join(characters.parts).translate(_SAME))
+    text = unify("".join(characters.parts))
     if "\r\n" not in text:
         return View(text, characters.starts, characters.ends)
     places = [n for n in range(len(text)) if text[n : n + 2] != "\r\n"]

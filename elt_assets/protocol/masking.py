@@ -13,7 +13,7 @@ from itertools import islice
 from urllib.parse import quote, quote_plus
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.escapes import views
+from elt_assets.protocol.escapes import unify, views
 from elt_assets.protocol.secret_parts import LINE_WIDTHS, parts
 
 MASK = "****"
@@ -71,7 +71,8 @@ class Masker:
             )
         codes = set(_base64_forms(part))
         for text in {part, *codes}:
-            for form in {view.text for view in views(text)}:
+            # A text in which each `%` is escaped too has no code that the secret seems to have.
+            for form in {unify(text), *(view.text for view in views(text))}:
                 if len(form) >= _MIN_LENGTH:
                     self._forms.setdefault(form[:_MIN_LENGTH], set()).add(form)
         for text in codes | _spellings(part):

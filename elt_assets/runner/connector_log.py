@@ -17,7 +17,6 @@ from elt_assets.protocol.airbyte.messages import (
     INCOMPLETE,
     RUNNING,
     STARTED,
-    ErrorTrace,
     Log,
     Message,
     Trace,
@@ -119,7 +118,12 @@ class ConnectorLog:
         self._clean(message)
         trace = message.trace
         if trace is not None and trace.error is not None:
-            self._count_error()
+            self._errors += 1
+            if self._errors > MAX_ERRORS:
+                raise SystemFailure(
+                    f"connector {self._name} sent more than {MAX_ERRORS:,} ERROR traces",
+                    guidance="the log contains the first of them",
+                )
         elif trace is not None and trace.stream_status is not None:
             if trace.stream_status.reasons and not self._limits[True].take():
                 trace.stream_status.reasons = None
@@ -159,14 +163,6 @@ class ConnectorLog:
             log = Log(level="WARN" if severe else "INFO", message=text)
             yield Message(type="LOG", log=log)
 
-    def _count_error(self) -> None:
-        self._errors += 1
-        if self._errors > MAX_ERRORS:
-            raise SystemFailure(
-                f"connector {self._name} sent more than {MAX_ERRORS:,} ERROR traces",
-                guidance="the log contains the first of them",
-            )
-
     def _clean(self, message: Message) -> None:
         if message.log is not None:
             message.log.level = _level(message.log.level)
@@ -186,15 +182,13 @@ class ConnectorLog:
         if trace.stream_status is not None:
             trace.stream_status.status = self._word(trace.stream_status.status, _STATUSES)
         if trace.error is not None:
-            self._clean_error(trace.error)
+            error = trace.error
+            error.message = self._optional(error.message)
+            error.internal_message = self._optional(error.internal_message)
+            error.stack_trace = self._optional(error.stack_trace, MAX_STACK_TRACE)
         if trace.analytics is not None:
             trace.analytics.type = self.text(trace.analytics.type)
             trace.analytics.value = self._optional(trace.analytics.value)
-
-    def _clean_error(self, error: ErrorTrace) -> None:
-        error.message = self._optional(error.message)
-        error.internal_message = self._optional(error.internal_message)
-        error.stack_trace = self._optional(error.stack_trace, MAX_STACK_TRACE)
 
     def _word(self, word: str, words: Collection[str]) -> str:
         """Return a word of the protocol as it is, and any other text, which may be shown, filtered."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
 
-from elt_assets.errors import ConfigError, TransientError
+from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.runner.process.child import DeadlineError
 from elt_assets.runner.process.locks import exclusive
 from elt_assets.runner.uv import UvResult, installation_failure, run_uv
@@ -186,11 +186,14 @@ def _create_environment(environment: Path, requirement: str, options: Installati
         raise installation_failure(requirement, result)
 
 
-def _python_failure(python: str | None, result: UvResult) -> ConfigError:
+def _python_failure(python: str | None, result: UvResult) -> EltError:
     """Return the error for an environment that cannot be created with a Python."""
     if python is None or python in _OWN_PYTHON:
-        return ConfigError(
-            f"uv cannot create an environment with {sys.executable}", detail=result.detail
+        return TransientError(
+            f"uv cannot create an environment with {sys.executable}",
+            guidance="check the space on the disk, and whether this user may write to the folder `packages` "
+            "of DAGSTER_HOME",
+            detail=result.detail,
         )
     if "/" in python:
         return ConfigError(

@@ -127,8 +127,12 @@ class SingerTap(Connector):
             ConfigError: the catalog is not a tap's; or the tap sent a BATCH that may not be read.
         """
         config = self.config
-        chosen = dict.fromkeys(self._catalog_options, selection(catalog.streams))
-        files: dict[str, Any] = {"config": config, **chosen}
+        # `--about` is of the Singer SDK, whose taps have `--catalog`; the help of others names the option.
+        options = ["catalog"] if self._about else catalog_options(self._help)
+        files: dict[str, Any] = {
+            "config": config,
+            **dict.fromkeys(options, selection(catalog.streams)),
+        }
         state = state_value(states)
         if state is not None:
             files["state"] = state
@@ -138,11 +142,6 @@ class SingerTap(Connector):
         reading = _Reading(catalog.streams, batches, self.mask, whole=whole, runs=runs)
         yield from self._messages("read", files, withhold=withhold, decoder=reading.messages)
         yield from reading.statuses()
-
-    @cached_property
-    def _catalog_options(self) -> Sequence[str]:
-        """The options that pass the catalog to the tap."""
-        return ["catalog"] if self._about else catalog_options(self._help)
 
     @property
     def is_tap(self) -> bool:
@@ -228,7 +227,7 @@ class SingerTap(Connector):
             self._start(verb, arguments) as running,
         ):
             try:
-                text = b"\n".join(_limit_bookmarks(running.lines()))
+                text = b"\n".join(_limit_output(running.lines()))
                 running.wait()
             except SystemFailure as failed:
                 raise log.failure(failed) from None
@@ -320,7 +319,7 @@ def _batch_files(config: Mapping[str, Any]) -> ReadFile | None:
     return None if root is None else BatchFiles([root], MAX_LINE)
 
 
-def _limit_bookmarks(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _limit_output(lines: Iterable[bytes]) -> Iterator[bytes]:
     size = 0
     for line in lines:
         size += len(line)

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any
 
-from elt_assets.errors import ConfigError, EltError, TransientError
+from elt_assets.errors import ConfigError, TransientError
 
 _TIMEOUT = 30
 """Limit of each request, in seconds."""
@@ -55,7 +55,12 @@ def _fetch(secret: str) -> str | None:
         code = str(error.response.get("Error", {}).get("Code"))
         if code == "ResourceNotFoundException":
             return None
-        raise _refusal(code) from None
+        if code in _BUSY:
+            raise TransientError(f"AWS Secrets Manager is busy: {code}") from None
+        raise ConfigError(
+            f"AWS Secrets Manager refused the request: {code}",
+            guidance="allow secretsmanager:GetSecretValue (and kms:Decrypt of its key) for this secret",
+        ) from None
     except (failures.ConnectionError, failures.HTTPClientError) as error:
         raise TransientError(
             f"AWS Secrets Manager cannot be reached: {type(error).__name__}",
@@ -85,15 +90,6 @@ def _client(secret: str) -> Any:
     # boto3 itself reads only AWS_DEFAULT_REGION.
     region = in_arn or os.environ.get("AWS_REGION") or None
     return boto3.session.Session().client("secretsmanager", region_name=region, config=limits)
-
-
-def _refusal(code: str) -> EltError:
-    if code in _BUSY:
-        return TransientError(f"AWS Secrets Manager is busy: {code}")
-    return ConfigError(
-        f"AWS Secrets Manager refused the request: {code}",
-        guidance="allow secretsmanager:GetSecretValue (and kms:Decrypt of its key) for this secret",
-    )
 
 
 def _text_of(answer: dict[str, Any]) -> str:

@@ -103,7 +103,6 @@ def test_all_attributes_of_a_connection_are_read(tmp_path: Path) -> None:
             checks={"rejected": {"max": 0.5}, "counts": False},
             freshness={"fail_after": "1d"},
             drift={"policy": "update", "every": "6h"},
-            read_together=True,
             namespace="raw",
             checkpoint={"rows": 10, "megabytes": 1, "seconds": 0.5},
         ),
@@ -113,6 +112,7 @@ def test_all_attributes_of_a_connection_are_read(tmp_path: Path) -> None:
     assert connection.streams[0].model_dump(exclude_unset=True) == stream
     assert (connection.automation, connection.checks.counts.enabled) == ("eager", False)
     assert connection.checkpoint.seconds == 0.5
+    assert load(tmp_path, declare(read_together=True)).read_together
 
 
 @pytest.mark.spec("protocol.65")
@@ -217,6 +217,30 @@ def test_all_errors_are_reported_together(tmp_path: Path) -> None:
     streams = [{"name": "a", "sync_mode": 1}, {"name": "b", "primary_key": 1}]
     text = refusal(tmp_path, declare(streams=streams, name="a b", checkpoint={"seconds": -1}))
     for part in ("\n  - name: ", "stream 'a': sync", "stream 'b': prim", "checkpoint.seconds"):
+        assert part in text
+
+
+def test_keys_that_do_not_go_together_are_refused_at_once_when_they_are_loaded(
+    tmp_path: Path,
+) -> None:
+    streams = [
+        {"name": "users", "window": {"bind": {"start": "from"}}, "pool": "mine"},
+        {"name": "users", "history": True, "dead_letter": "asset"},
+        {"name": "new", **DEDUP, "timezone": "UTC"},
+    ]
+    other = {"destination": {"command": ["d"]}, "read_together": True, "new_data": {"read": True}}
+    full = {"source": {"command": ["x"]}, "full_refresh": "0 3 * * 0"}
+    text = refusal(tmp_path, declare(streams=streams, **other, **full))
+    for part in (
+        "\n  - new_data: `read` starts a separate read",
+        "\n  - dead_letter: with another `destination`",
+        "\n  - stream 'users' is configured twice; remove one",
+        "\n  - stream 'users': window: not supported for streams that are read together",
+        "\n  - stream 'users': pool: streams that are read together have it in common",
+        "\n  - stream 'users': history: versions need a key",
+        "\n  - stream 'users': history: only tables of the lake support this",
+        "\n  - stream 'new': timezone: the stream has no cron expression of its own",
+    ):
         assert part in text
 
 

@@ -47,9 +47,10 @@ def test_mappings_are_merged_by_key_and_streams_by_name(
     defs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = {"count": 5, "login": {"literal": "me"}, "options": {"b": [3]}}
+    keyed = {"destination_sync_mode": "append_dedup"}
     streams = [
         {"name": "users", "tags": {"b": "2"}},
-        {"name": "users", "namespace": "eu", "history": True},
+        {"name": "users", "namespace": "eu", "history": True, **keyed},
         {"name": "orders"},
     ]
     prod = {

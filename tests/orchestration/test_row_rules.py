@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import dagster as dg
@@ -280,3 +281,15 @@ def test_rules_of_a_connection_apply_to_the_streams_that_have_the_column(own: Pr
 def test_a_rule_that_cannot_be_checked_is_refused(own: Project, checks: Any, message: str) -> None:
     things(own, [], checks)
     assert message in refuse(own)
+
+
+def test_what_is_not_valid_is_reported_together_with_lines(own: Project) -> None:
+    things(own, [], {"not_null": "emial"}, contract={"columns": {"id": "text"}})
+    own.amend("scripted", schedule="never")
+    text = refuse(own)
+    for problem in (
+        "stream 'things': checks: not_null: there is no column 'emial'",
+        "stream 'things': contract: in the catalog: the column 'id' is bigint, not string",
+        "schedule: 'never' is not a valid cron expression",
+    ):
+        assert re.search(rf"\n  - {re.escape(problem)}.* \(line \d+\)", text)

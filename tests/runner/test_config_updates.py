@@ -17,8 +17,14 @@ from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.airbyte.messages import Message
-from elt_assets.runner.config.updates import ConfigStore, apply_changes, differences, merge_values
-from elt_assets.runner.config.updates import change as stored_change
+from elt_assets.runner.config.updates import (
+    ABSENT,
+    Change,
+    ConfigStore,
+    apply_changes,
+    differences,
+    merge_values,
+)
 from elt_assets.runner.connector import Connector
 from tests.programs.hostile_source import gone, hostile_source
 from tests.support.source import read_source
@@ -345,7 +351,10 @@ configs = st.dictionaries(st.sampled_from("abc"), values)
 @given(configs, configs)
 def test_a_changed_config_can_be_rebuilt_from_its_differences(old: Any, update: Any) -> None:
     new = merge_values(old, update)
-    changes = [stored_change(place, value, "") for place, value in differences(old, new)]
+    changes = [
+        Change(place, None if value is ABSENT else value, "", value is ABSENT)
+        for place, value in differences(old, new)
+    ]
     rebuilt = apply_changes(old, changes)
     assert json.dumps(rebuilt, sort_keys=True) == json.dumps(new, sort_keys=True)
     assert not list(differences(new, new))

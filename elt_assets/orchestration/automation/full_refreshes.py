@@ -12,7 +12,7 @@ from functools import partial
 import dagster as dg
 
 from elt_assets.connection import Connection
-from elt_assets.connection.control_problems import can_refresh
+from elt_assets.connection.connection_model import can_refresh
 from elt_assets.connection.controls import FullRefresh
 from elt_assets.errors import Problems
 from elt_assets.orchestration.automation.cron_schedules import Cron, Requests, make_schedule

@@ -36,17 +36,11 @@ _NULL = b"null"
 
 
 class FileReference(msgspec.Struct):
-    """The reference of a RECORD to its document.
+    """The reference of a RECORD to its document."""
 
-    Attributes:
-        staging_file_url: the absolute path of the document in the staging folder.
-        source_file_relative_path: its path in the source.
-        file_size_bytes: its size, if the source knows it.
-    """
-
-    staging_file_url: str
-    source_file_relative_path: str | None = None
-    file_size_bytes: int | float | None = None
+    staging_file_url: str  # the absolute path of the document in the staging folder
+    source_file_relative_path: str | None = None  # its path in the source
+    file_size_bytes: int | float | None = None  # its size, if the source knows it
 
 
 class _StoredReference(msgspec.Struct):

@@ -70,10 +70,9 @@ _decode_type = msgspec.json.Decoder(_Typed).decode
 class Body(NamedTuple):
     """The body of a message type."""
 
-    names: Sequence[str]
-    """Its properties in the message, besides `type`."""
+    names: Sequence[str]  # its properties in the message, besides `type`
+    # The pattern of its beginning, if a part of a message without its type must be recognized.
     opening: bytes | None = None
-    """The pattern of its beginning, if a part of a message without its type must be recognized."""
 
 
 class LineProtocol:

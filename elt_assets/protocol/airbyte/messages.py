@@ -30,8 +30,8 @@ Number = int | float
 class RawRecord(msgspec.Struct, gc=False):
     """A RECORD for fast processing: it is routed by name, and its data is never decoded.
 
-    It is not a `Wire`: collecting unknown properties would cost more than all other processing of a
-    record. `Message.from_json` returns the lossless `Record`. `file_reference`: see `file_references`.
+    It is not a `Wire`: collecting unknown properties would cost more than all other processing of a record.
+    `Message.from_json` returns the lossless `Record`.
     """
 
     stream: str
@@ -39,7 +39,7 @@ class RawRecord(msgspec.Struct, gc=False):
     emitted_at: Number | None = None
     namespace: str | None = None
     meta: Raw = NULL
-    file_reference: Raw = NULL
+    file_reference: Raw = NULL  # see `file_references`
 
 
 class Form(Enum):
@@ -55,30 +55,23 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordLines:
-    """Consecutive RECORD lines of one stream as received. Their content is not decoded, and not checked.
+    """Consecutive RECORD lines of one stream as received. Their content is not decoded, and not checked."""
 
-    Attributes:
-        form: AIRBYTE or SINGER.
-        stream, namespace: the stream that they belong to, as in a `RawRecord`.
-        sent_name: the name of the stream in the lines; a Singer tap may use another one.
-        lines: whole lines; each ends with a newline.
-        count: the number of lines.
-    """
-
-    form: Form
+    form: Form  # AIRBYTE or SINGER
+    # `stream`, `namespace`: the stream that they belong to, as in a `RawRecord`.
     stream: str
     namespace: str | None
-    sent_name: str
-    lines: bytes
-    count: int
+    sent_name: str  # the name of the stream in the lines; a Singer tap may use another one
+    lines: bytes  # whole lines; each ends with a newline
+    count: int  # the number of lines
 
 
 class Record(Wire):
-    """A RECORD with all its properties. `emitted_at`: milliseconds since the epoch."""
+    """A RECORD with all its properties."""
 
     stream: str
     data: Raw
-    emitted_at: Number | None = None
+    emitted_at: Number | None = None  # milliseconds since the epoch
     namespace: str | None = None
     meta: Raw | None = None
     file_reference: Raw | None = None
@@ -101,15 +94,12 @@ class StreamState(Wire):
 
 
 class GlobalState(Wire):
-    """The states of streams, and what they share.
-
-    Attributes:
-        independent: each entry of `stream_states` holds for its stream alone, and entries of different states
-            can be combined, since the shared state stays the same. This project's connectors send it.
-    """
+    """The states of streams, and what they share."""
 
     stream_states: list[StreamState]
     shared_state: Raw | None = None
+    # Each entry of `stream_states` holds for its stream alone, and entries of different states can be
+    # combined, since the shared state stays the same. This project's connectors send it.
     independent: bool | None = None
 
 
@@ -259,13 +249,10 @@ class DestinationCatalog(Wire):
 
 
 class StreamNews(Wire):
-    """The answer of the verb `probe` for one stream.
-
-    `has_news`: whether the source has new data after the state of the stream; None if the source cannot
-    determine this.
-    """
+    """The answer of the verb `probe` for one stream."""
 
     stream_descriptor: StreamDescriptor
+    # Whether the source has new data after the state of the stream; None if the source cannot determine this.
     has_news: bool | None = None
 
 
@@ -279,13 +266,13 @@ class Partition(Wire):
     """A partition of a stream, in the answer of the verb `partitions`.
 
     This project's connectors have that verb in addition to the protocol's. It sends one such message for each
-    partition of each configured stream. `key`: the name of the partition, unique in its stream and the same
-    in every answer. `context`: a JSON object, kept byte for byte. `read` returns the records of this
-    partition alone if the configured stream has `"partitions": [context]`.
+    partition of each configured stream.
     """
 
     stream_descriptor: StreamDescriptor
-    key: str
+    key: str  # the name of the partition, unique in its stream and the same in every answer
+    # A JSON object, kept byte for byte. `read` returns the records of this partition alone if the configured
+    # stream has `"partitions": [context]`.
     context: Raw
 
 
@@ -297,21 +284,16 @@ class Slice(Wire):
 
     It is data: it names no code that reads it, and no place of a file. The reader knows the program of the
     source, and gives it the folder of its files (`SLICES_FOLDER`).
-
-    Attributes:
-        key: what names the slice in logs and errors.
-        data: a JSON object that the source has made for itself.
-        row_estimate: about how many rows it has; None if that is unknown.
-        file: the path, below `SLICES_FOLDER`, of an Arrow stream with the rows, which tasks read and not the
-            source; None for the rows that the source gives for `data`.
-        file_has_changes: whether the last column of the file has the changes of the rows, and is no field.
     """
 
     stream_descriptor: StreamDescriptor
-    key: str
-    data: Raw
-    row_estimate: Number | None = None
+    key: str  # what names the slice in logs and errors
+    data: Raw  # a JSON object that the source has made for itself
+    row_estimate: Number | None = None  # about how many rows it has; None if that is unknown
+    # The path, below `SLICES_FOLDER`, of an Arrow stream with the rows, which tasks read and not the source;
+    # None for the rows that the source gives for `data`.
     file: str | None = None
+    # Whether the last column of the file has the changes of the rows, and is no field.
     file_has_changes: bool | None = None
 
 
@@ -349,13 +331,12 @@ INVALID = "SOURCE_SERIALIZATION_ERROR"
 class StreamGeneration(Wire):
     """The start or the end of a generation of a stream, made from the version that a Singer tap sends.
 
-    It is used only inside this project. `generation_id`: the version; the following records of the stream
-    belong to this generation. `complete`: the generation has ended; records of older generations are removed.
+    It is used only inside this project.
     """
 
     stream_descriptor: StreamDescriptor
-    generation_id: int
-    complete: bool
+    generation_id: int  # the version; the following records of the stream belong to this generation
+    complete: bool  # the generation has ended; records of older generations are removed
 
 
 class Message(Wire):

@@ -28,22 +28,18 @@ GROUP = "elt_assets.sync_modes"
 
 @dataclass(frozen=True)
 class SyncMode:
-    """The properties of a destination sync mode.
-
-    `deduplicates`: the table keeps one row per primary key, so the stream needs one. `overwrites`: each
-    full refresh replaces all rows. `is_standard`: the mode is a member of the protocol's enumeration.
-    `partition_mode`: the mode used instead for a partition whose rows each sync replaces. `source_mode`: the
-    mode that a source gets instead, since many sources refuse modes that were added later.
-    `generation_mode`: the mode that, with a new generation, has the same effect in a destination that does
-    not support this one.
-    """
+    """The properties of a destination sync mode."""
 
     name: str
-    deduplicates: bool = False
-    overwrites: bool = False
-    is_standard: bool = True
+    deduplicates: bool = False  # the table keeps one row per primary key, so the stream needs one
+    overwrites: bool = False  # each full refresh replaces all rows
+    is_standard: bool = True  # the mode is a member of the protocol's enumeration
+    # The mode used instead for a partition whose rows each sync replaces.
     partition_mode: str = OVERWRITE
+    # The mode that a source gets instead, since many sources refuse modes that were added later.
     source_mode: str | None = None
+    # The mode that, with a new generation, has the same effect in a destination that does not support this
+    # one.
     generation_mode: str | None = None
 
 

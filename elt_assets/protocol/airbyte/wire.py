@@ -83,7 +83,7 @@ class Wire(msgspec.Struct, kw_only=True):
         return properties
 
 
-def _text(raw: Raw) -> str:
+def _decode_text(raw: Raw) -> str:
     """Return a string, without what exceeds `MAX_TEXT` bytes of its JSON: the text of a log or an error."""
     data = memoryview(raw)
     if len(data) <= MAX_TEXT:
@@ -129,5 +129,5 @@ def _reader(hint: Any) -> Reader:
     if hint is Raw:
         return Raw.copy
     if hint is str:
-        return _text
+        return _decode_text
     return msgspec.json.Decoder(hint).decode

@@ -29,27 +29,20 @@ _MAX_SIZE = 4_000
 
 @dataclass(frozen=True)
 class Shape:
-    """The form of the RECORD lines of a protocol that are routed without decoding.
-
-    Attributes:
-        key: the name of the data, with the colon. Lines are grouped by what is before it.
-        head: matches the head up to the data's `{`; its group `stream` is the stream's name, and its group
-            `decisive` matches if `decisive` is in the head.
-        decisive: the name of a property that decides, besides the stream's name, how the line is
-            processed. Usually it is behind the data.
-        varying: matches, behind the data, a property that differs from record to record; its group 1 is the
-            value.
-        value: the pattern of such values.
-        closing: the end of a line.
-    """
+    """The form of the RECORD lines of a protocol that are routed without decoding."""
 
     form: Form
-    key: bytes
+    key: bytes  # the name of the data, with the colon. Lines are grouped by what is before it.
+    # Matches the head up to the data's `{`; its group `stream` is the stream's name, and its group `decisive`
+    # matches if `decisive` is in the head.
     head: re.Pattern[bytes]
+    # The name of a property that decides, besides the stream's name, how the line is processed. Usually it is
+    # behind the data.
     decisive: bytes
+    # Matches, behind the data, a property that differs from record to record; its group 1 is the value.
     varying: re.Pattern[bytes]
-    value: bytes
-    closing: bytes
+    value: bytes  # the pattern of such values
+    closing: bytes  # the end of a line
 
     def learn_head(self, line: bytes, record: RawRecord) -> Head | None:
         """Return the head of a line that was decoded as a record; None if others like it are not to be
@@ -91,27 +84,21 @@ def pattern(text: bytes) -> re.Pattern[bytes]:
 
 @dataclass(frozen=True)
 class Head:
-    """The common parts of the lines of one stream.
-
-    Attributes:
-        key: what is before the name of the data.
-        prefix: the line up to the data's `{`.
-        ending: the end of the line, with its newline.
-        tail: matches the end of a line from the data's `}`, if the decisive property is there as it is in the
-            line from which the head was learned: it has the same value, or is absent. None if the prefix has
-            this property.
-        absent: the name of the decisive property, if it was absent. A line without these bytes need not be
-            compared with `tail`.
-    """
+    """The common parts of the lines of one stream."""
 
     form: Form
     stream: str
     namespace: str | None
     sent_name: str
-    key: bytes
-    prefix: bytes
-    ending: bytes
+    key: bytes  # what is before the name of the data
+    prefix: bytes  # the line up to the data's `{`
+    ending: bytes  # the end of the line, with its newline
+    # Matches the end of a line from the data's `}`, if the decisive property is there as it is in the line
+    # from which the head was learned: it has the same value, or is absent. None if the prefix has this
+    # property.
     tail: re.Pattern[bytes] | None
+    # The name of the decisive property, if it was absent. A line without these bytes need not be compared
+    # with `tail`.
     absent: bytes | None
 
     def fits(self, block: bytes, count: int) -> bool:

@@ -113,9 +113,6 @@ class Translator:
         streams: the streams that are read. The states of these contain the bookmarks of all other streams.
             None: every stream that has a bookmark is read.
         whole_states: every STATE becomes a LEGACY state, whatever its form: a target returns it unchanged.
-
-    Attributes:
-        names: as the argument.
     """
 
     def __init__(

@@ -48,17 +48,15 @@ class Environment:
     """The environment variables of one kind of connector: the base set, and those that are listed.
 
     No list can have the names of all secrets, so what is not listed is not passed on.
-
-    Args:
-        declared: the variables that the connection declares; None if it declares none.
-        needs: matches the names of variables that this kind needs beside the base set.
-        of_container: whether these are the variables of the program that starts a container, to which it
-            passes on those that are declared.
     """
 
     declared: Declared | None = None
+    """The variables that the connection declares; None if it declares none."""
     needs: re.Pattern[str] = _NOTHING
+    """Matches the names of variables that this kind needs beside the base set."""
     of_container: bool = False
+    """Whether these are the variables of the program that starts a container, to which it passes on those
+    that are declared."""
 
     @property
     def names(self) -> list[str]:

@@ -41,15 +41,12 @@ _UNREFERENCED = "write {literal: …} around the object if the connector gets it
 
 @dataclass(frozen=True)
 class Reference:
-    """A reference to a value outside of the config.
-
-    Attributes:
-        scheme: the key: `env`, `file` or `secret`; or `template`.
-        name: the name of the variable or of the secret, the path of the file, or the text with templates.
-    """
+    """A reference to a value outside of the config."""
 
     scheme: str
+    """The key: `env`, `file` or `secret`; or `template`."""
     name: str
+    """The name of the variable or of the secret, the path of the file, or the text with templates."""
 
     @classmethod
     def parse(cls, value: Any) -> Reference | None:
@@ -264,4 +261,3 @@ _SCHEMES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "secret": ("secret", _read_secret),
 }
 """What a reference of each scheme names, and how its value is read."""
-SCHEMES = tuple(_SCHEMES)

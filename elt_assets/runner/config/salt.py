@@ -6,7 +6,7 @@ import os
 import secrets
 
 from elt_assets import paths
-from elt_assets.runner.config.vault import VaultEntry, open_vault
+from elt_assets.runner.config.vault import open_vault
 
 _salts: dict[str, bytes] = {}
 """The salts that this process has read from vaults: a salt never changes."""
@@ -24,14 +24,10 @@ def hash_salt() -> bytes:
         return paths.hash_salt()
     entry = vault.entry(paths.SALT_FILE)
     if str(entry) not in _salts:
-        _salts[str(entry)] = _read_or_create(entry)
+        salt = entry.read()
+        if salt is None:
+            has_file = (paths.home() / paths.SALT_FILE).is_file()
+            new = paths.hash_salt() if has_file else secrets.token_hex(32).encode()
+            salt = entry.change(lambda content: new if content is None else content)
+        _salts[str(entry)] = salt
     return _salts[str(entry)]
-
-
-def _read_or_create(entry: VaultEntry) -> bytes:
-    stored = entry.read()
-    if stored is not None:
-        return stored
-    has_file = (paths.home() / paths.SALT_FILE).is_file()
-    new = paths.hash_salt() if has_file else secrets.token_hex(32).encode()
-    return entry.change(lambda content: new if content is None else content)

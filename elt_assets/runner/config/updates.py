@@ -28,17 +28,14 @@ ABSENT = object()
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change at one place of a config.
-
-    Args:
-        was: keyed hash of the value that was written at the place.
-        removed: whether the change removes the value; `value` is None then.
-    """
+    """A change at one place of a config."""
 
     place: Place
     value: Any
     was: str
+    """Keyed hash of the value that was written at the place: the change applies as long as that stays."""
     removed: bool = False
+    """Whether the change removes the value; `value` is None then."""
 
 
 class _Stored(msgspec.Struct):
@@ -97,10 +94,12 @@ class ConfigStore:
             remaining = [
                 earlier
                 for earlier in stored.applicable(config)
-                if not any(_is_within(earlier.place, new) for new in changed)
+                if not any(earlier.place[: len(new)] == new for new in changed)
             ]
             for place, value in changed.items():
-                remaining.append(change(place, value, stored.hash(_value_at(config, place))))
+                removed = value is ABSENT
+                was = stored.hash(_value_at(config, place))
+                remaining.append(Change(place, None if removed else value, was, removed))
             stored.changes = remaining
             return msgspec.json.encode(stored)
 
@@ -113,12 +112,6 @@ class ConfigStore:
             return msgspec.json.decode(content, type=_Stored)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise unreadable(self._file, str(error)) from None
-
-
-def change(place: Place, value: Any, was: str) -> Change:
-    """Return the change to a value; for `ABSENT`, the removal of the place."""
-    removed = value is ABSENT
-    return Change(place, None if removed else value, was, removed)
 
 
 def apply_changes(config: Mapping[str, Any], changes: list[Change]) -> dict[str, Any]:
@@ -179,10 +172,6 @@ def _value_at(config: Any, place: Place) -> Any:
             return ABSENT
         config = config[step]
     return config
-
-
-def _is_within(place: Place, outer: Place) -> bool:
-    return place[: len(outer)] == outer
 
 
 def _canonical(value: Any) -> str:

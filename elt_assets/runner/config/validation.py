@@ -41,17 +41,14 @@ _UNBOUNDED = re.compile(
 
 
 class Validation(msgspec.Struct):
-    """The result of a validation.
-
-    Args:
-        violations: one line for each violation, without any part of the config.
-        flaw: why the specification is not valid, so that nothing was checked; None if it is.
-        secrets: the secret values of the config, each with its place.
-    """
+    """The result of a validation."""
 
     violations: list[str]
+    """One line for each violation, without any part of the config."""
     flaw: str | None
+    """Why the specification is not valid, so that nothing was checked; None if it is."""
     secrets: list[tuple[Place, Any]]
+    """The secret values of the config, each with its place."""
 
 
 def validate(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> Validation:

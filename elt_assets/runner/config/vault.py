@@ -31,17 +31,14 @@ _NEW_KEY = (
 
 @dataclass(frozen=True)
 class Vault:
-    """A vault that is open.
-
-    Attributes:
-        place: the location of its folder.
-        cipher: encrypts with the current key, and decrypts with any of the keys.
-        current: encrypts and decrypts with the current key.
-    """
+    """A vault that is open."""
 
     place: Location
+    """The location of its folder."""
     cipher: Any
+    """Encrypts with the current key, and decrypts with any of the keys."""
     current: Any
+    """Encrypts and decrypts with the current key."""
 
     def entry(self, *names: str) -> VaultEntry:
         """Return an entry, which need not exist; `names` has one name per level."""
@@ -124,8 +121,7 @@ class VaultEntry:
         return True
 
     def _encrypt(self, content: bytes) -> bytes:
-        token: bytes = self.vault.cipher.encrypt(self._label + content)
-        return token
+        return bytes(self.vault.cipher.encrypt(self._label + content))
 
     def _decrypt(self, stored: bytes) -> bytes:
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - only a vault needs it

@@ -61,7 +61,8 @@ def connector_modules() -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def _find_modules(search_path: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG001 - the cache's
-    own = {name: f"{_PACKAGE}.{name}" for name in _own_connectors()}
+    packages = {module.name for module in iter_modules([str(PACKAGES / _PACKAGE)])}
+    own = {name: f"{_PACKAGE}.{name}" for name in packages.difference(NOT_CONNECTORS)}
     modules = dict(own)
     for entry in entry_points(group=GROUP):
         other = modules.setdefault(entry.name, entry.module)
@@ -71,8 +72,3 @@ def _find_modules(search_path: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG0
                 guidance=f"rename one of them in its entry-point group {GROUP!r}",
             )
     return modules
-
-
-def _own_connectors() -> list[str]:
-    modules = iter_modules([str(PACKAGES / _PACKAGE)])
-    return [module.name for module in modules if module.name not in NOT_CONNECTORS]

@@ -221,14 +221,18 @@ class Process:
             if count is not None:
                 return count
             if self._heartbeat is not None and self._silent_seconds(since) >= self._heartbeat:
-                raise _heartbeat_error(self._heartbeat)
+                raise TransientError(
+                    f"the connector sent no output for {self._heartbeat:g} seconds and was stopped",
+                    guidance="if it may be silent for longer, set a longer `heartbeat` in the connection's "
+                    "YAML",
+                )
 
     def _raise_if_stopped(self) -> None:
         """Raise an error if the deadline has passed, or the process was cancelled."""
         if self._watchdog.poll() is not None:
             raise _watchdog_error()
-        if self._compute_remaining() == 0:
-            raise _deadline_error()
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise DeadlineError("the connector exceeded its time limit and was stopped")
         if self._cancelled.is_set():
             raise TransientError(
                 "the connector was stopped: its output is no longer needed",
@@ -256,7 +260,11 @@ class Process:
         while (code := self._child.poll()) is None:
             self._raise_if_stopped()
             if self._silent_seconds(since) >= limit:
-                raise _exit_error(limit)
+                raise TransientError(
+                    f"the connector closed its output, but did not end within {limit:g} seconds, and was "
+                    "stopped",
+                    guidance="this is a defect of the connector; report it to its maintainer",
+                )
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._child.wait(min(_IDLE_MS / 1000, limit))
         self._ended = self._ended or time.monotonic()
@@ -324,10 +332,6 @@ class Process:
             self._on_left(
                 f"what it started may still run: `{command}` failed: {reason}; run it again"
             )
-
-    def _compute_remaining(self) -> float | None:
-        """Return the seconds until the deadline; None without a deadline."""
-        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def _signal(self, number: int) -> bool:
         """Send a signal to the process group, and return whether it still has processes."""
@@ -443,24 +447,6 @@ def _watchdog_error() -> TransientError:
         guidance="check that `sh` on the PATH of Dagster is a POSIX shell, and whether the system killed it "
         "for its memory (see the log of the kernel)",
     )
-
-
-def _exit_error(seconds: float) -> TransientError:
-    return TransientError(
-        f"the connector closed its output, but did not end within {seconds:g} seconds, and was stopped",
-        guidance="this is a defect of the connector; report it to its maintainer",
-    )
-
-
-def _heartbeat_error(seconds: float) -> TransientError:
-    return TransientError(
-        f"the connector sent no output for {seconds:g} seconds and was stopped",
-        guidance="if it may be silent for longer, set a longer `heartbeat` in the connection's YAML",
-    )
-
-
-def _deadline_error() -> DeadlineError:
-    return DeadlineError("the connector exceeded its time limit and was stopped")
 
 
 def deny_inspection() -> None:

@@ -69,7 +69,9 @@ class BatchFiles:
             )
         with self._open(_path(url)) as file:
             read = (
-                _expand(file, url) if encoding.compression == "gzip" else _report_read_errors(file)
+                _expand(file, url)
+                if encoding.compression == "gzip"
+                else lambda buffer, _: os.readv(file.fileno(), [buffer])
             )
             yield from split(blocks(read, self._max_line, f"the batch file {url}"))
 
@@ -118,10 +120,6 @@ def _path(url: str) -> Path:
             guidance="set `batch_config.storage.root` in the tap's config to a local folder's file:// URL",
         )
     return Path(path)
-
-
-def _report_read_errors(file: IO[bytes]) -> ReadInto:
-    return lambda buffer, _: os.readv(file.fileno(), [buffer])
 
 
 def _expand(file: IO[bytes], url: str) -> ReadInto:
