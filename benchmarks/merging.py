@@ -110,10 +110,10 @@ class Users:
         merged, merging = timed(lambda: self._merged(batch))
         extra = FREE
         if self.history is not None:
-            self.table.discard_files([*merged.change.add, *merged.tombstones])
+            self.table.storage.discard([*merged.change.add, *merged.tombstones])
             merged, extra = self._both(self.history, batch)
         committing = timed(lambda: _commit(self.table, merged, batch))[1]
-        self.table.discard_files(batch.files)
+        self.table.storage.discard(batch.files)
         besides = None if self.history is None else extra - merging
         return Took(merging + committing, besides, len(merged.change.remove))
 

@@ -9,6 +9,7 @@ import yaml
 
 from elt_assets.connection.overlays import overlay_file, read_overlay
 from elt_assets.connection.places import ConnectionPlace
+from elt_assets.connection.problems import children_of
 from elt_assets.errors import ConfigError
 
 
@@ -31,7 +32,7 @@ def replace_package(place: ConnectionPlace, kind: str, old: str, new: str) -> st
     documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
     node: yaml.Node | None = documents[place.document]
     for key in ("attributes", "source", kind):
-        node = _find_value(node, key)
+        _, node = children_of(node).get(key, (None, None))
     if not isinstance(node, yaml.ScalarNode) or node.value != old:
         raise ConfigError(
             f"{place.file} does not have `{kind}: {old}` in its `source`",
@@ -44,8 +45,3 @@ def replace_package(place: ConnectionPlace, kind: str, old: str, new: str) -> st
 def _has_kind(overlay: Mapping[str, Any], kind: str) -> bool:
     source = overlay.get("source")
     return isinstance(source, Mapping) and kind in source
-
-
-def _find_value(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    pairs = node.value if isinstance(node, yaml.MappingNode) else []
-    return next((value for name, value in pairs if name.value == key), None)

@@ -14,11 +14,10 @@ import yaml
 
 from elt_assets.connection.overlays import overlay_file
 from elt_assets.connection.yaml_files import YAML_ERRORS
+from elt_assets.connection.yaml_limits import FAST_LOADER
 from elt_assets.errors import Problems
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.airbyte.catalog import StreamId
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def collect_problems(connection: str, definition: Path | None = None) -> Problems:
@@ -53,7 +52,7 @@ def locate(problem: str, connection: str, definition: Path) -> str:
 def _read_attributes(file: Path, connection: str) -> list[yaml.Node]:
     """Return the attributes of a connection in a file, as nodes of YAML; none if it is not YAML."""
     with contextlib.suppress(OSError, *YAML_ERRORS), file.open(encoding="utf-8") as text:
-        documents = map(_children, yaml.compose_all(text, _LOADER))
+        documents = map(children_of, yaml.compose_all(text, FAST_LOADER))
         attributes = [keys["attributes"][1] for keys in documents if "attributes" in keys]
         return [node for node in attributes if _read_text(node, "name") in (None, connection)]
     return []
@@ -62,22 +61,22 @@ def _read_attributes(file: Path, connection: str) -> list[yaml.Node]:
 def _find_line(problem: str, node: yaml.Node) -> tuple[int | None, bool]:
     """Return the line of the last key of a place that the YAML has, and whether it has all keys."""
     line = None
-    _, streams = _children(node).get("streams", (None, None))
-    for key, stream in _children(streams).values():
+    _, streams = children_of(node).get("streams", (None, None))
+    for key, stream in children_of(streams).values():
         stream_id = StreamId(_read_text(stream, "name") or "", _read_text(stream, "namespace"))
         prefix = f"stream {str(stream_id)!r}: "
         if problem.startswith(prefix):
             problem, node, line = problem.removeprefix(prefix), stream, key.start_mark.line + 1
             break
     for name in problem.partition(": ")[0].split("."):
-        child, value = _children(node).get(name, (None, None))
+        child, value = children_of(node).get(name, (None, None))
         if child is None or value is None:
             return line, False
         line, node = child.start_mark.line + 1, value
     return line, True
 
 
-def _children(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+def children_of(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
     """Return the keys of a mapping or the numbers of a list, each with the node of its line and its value."""
     if isinstance(node, yaml.MappingNode):
         return {str(key.value): (key, value) for key, value in node.value}
@@ -86,5 +85,5 @@ def _children(node: yaml.Node | None) -> dict[str, tuple[yaml.Node, yaml.Node]]:
 
 
 def _read_text(node: yaml.Node, key: str) -> str | None:
-    _, value = _children(node).get(key, (None, None))
+    _, value = children_of(node).get(key, (None, None))
     return str(value.value) if isinstance(value, yaml.ScalarNode) else None

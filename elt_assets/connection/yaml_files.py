@@ -9,12 +9,7 @@ from typing import IO, Any
 
 import yaml
 
-try:  # several times faster, where PyYAML has it
-    from yaml import CSafeLoader as _FastLoader
-except ImportError:
-    from yaml import SafeLoader as _FastLoader  # type: ignore[assignment]
-
-from elt_assets.connection.yaml_limits import check_limits
+from elt_assets.connection.yaml_limits import FAST_LOADER, check_limits
 from elt_assets.errors import ConfigError
 
 YAML_ERRORS = (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError)
@@ -105,7 +100,7 @@ def _explain_tag(error: str) -> str:
     return '; write an operator in quotes, as operator: "="' if is_operator else ""
 
 
-class _Loader(_FastLoader):
+class _Loader(FAST_LOADER):  # type: ignore[misc]
     """YAML loader that, like Dagster's, reads a date as text."""
 
 

@@ -1,16 +1,23 @@
-"""The partition columns of a stream's table: the fields of `partition_by`, checked against the catalog."""
+"""The columns that `partition_by` and `cluster_by` of a stream name, checked against the catalog."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 
 from elt_assets.connection import Connection, Stream
+from elt_assets.connection.field_lookup import join_names
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import from_json_schema
-from elt_assets.lake.schema.logical_types import Column, Scalar, column_type, describe_type
-from elt_assets.lake.write.write_spec import column_at
-from elt_assets.pipeline.rule_columns import describe_near_names
+from elt_assets.lake.schema.logical_types import (
+    JSONS,
+    Column,
+    Scalar,
+    column_type,
+    describe_type,
+)
+from elt_assets.lake.write.write_spec import column_at, column_path
 from elt_assets.protocol.airbyte.catalog import ConfiguredStream
 
 _KINDS = frozenset(
@@ -96,3 +103,40 @@ def _find_problems(path: Sequence[str], columns: Sequence[Column]) -> Iterator[s
         yield f"{name!r} is in an object; only top-level fields can be partition columns"
     elif column.kind not in _KINDS:
         yield f"{name!r}: its values ({describe_type(column.kind)}) cannot be those of a partition column"
+
+
+def cluster_columns(settings: Stream, landed: ConfiguredStream) -> list[list[str]]:
+    """Return the columns that maintenance sorts the table of a stream by.
+
+    Args:
+        landed: the stream as its table stores it.
+
+    Raises:
+        ConfigError: there is no such column, or its values have no order.
+    """
+    columns, problems = from_json_schema.columns(landed.stream.json_schema), list[str]()
+    paths = settings.cluster_by or []
+    for path in paths:
+        name, column = ".".join(path), column_at(columns, path)
+        if column is None:
+            problems.append(f"there is no column {name!r}; {describe_near_names(path, columns)}")
+        elif not isinstance(column.kind, Scalar) or column.kind in (*JSONS, Scalar.BINARY):
+            problems.append(f"{name!r}: its values ({describe_type(column.kind)}) cannot be sorted")
+    if problems:
+        raise ConfigError(
+            "\n".join(f"stream {str(landed.id)!r}: cluster_by: {text}" for text in problems),
+            guidance="name columns of the stream with plain values",
+        )
+    return [column_path(columns, path) or [] for path in paths]
+
+
+def describe_near_names(path: Sequence[str], columns: Sequence[Column]) -> str:
+    names = [column.source for column in columns]
+    if len(path) > 1 and (parent := column_at(columns, path[:-1])) is not None:
+        names = [column.source for column in getattr(parent.kind, "fields", ())]
+    near = difflib.get_close_matches(path[-1], names, n=1)
+    return (
+        f"did you mean {'.'.join([*path[:-1], *near])!r}?"
+        if near
+        else f"there are {join_names(names)}"
+    )

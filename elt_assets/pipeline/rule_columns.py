@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
-from elt_assets.connection.field_lookup import join_names
 from elt_assets.connection.rules import AcceptedValues, Range, Rule, Unique
-from elt_assets.connection.stream_model import Stream
-from elt_assets.errors import ConfigError
-from elt_assets.lake.schema import from_json_schema
 from elt_assets.lake.schema.logical_types import (
     JSONS,
     TIMES,
@@ -23,8 +18,8 @@ from elt_assets.lake.schema.logical_types import (
     Unread,
     describe_type,
 )
-from elt_assets.lake.write.write_spec import column_at, column_path
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.lake.write.write_spec import column_at
+from elt_assets.pipeline.partition_columns import describe_near_names
 
 _TEXTS = frozenset({Scalar.TEXT, *TIMES})
 _INTEGERS = frozenset({Scalar.INTEGER, Scalar.INTEGER_TEXT, Scalar.BIG_INTEGER})
@@ -54,31 +49,6 @@ def find_column_problems(rule: Rule, columns: Sequence[Column]) -> Iterator[str]
 def has_columns(rule: Rule, columns: Sequence[Column]) -> bool:
     """Return whether a stream has all columns that a rule is about."""
     return all(column_at(columns, path) is not None for path in rule.paths)
-
-
-def cluster_columns(settings: Stream, landed: ConfiguredStream) -> list[list[str]]:
-    """Return the columns that maintenance sorts the table of a stream by.
-
-    Args:
-        landed: the stream as its table stores it.
-
-    Raises:
-        ConfigError: there is no such column, or its values have no order.
-    """
-    columns, problems = from_json_schema.columns(landed.stream.json_schema), list[str]()
-    paths = settings.cluster_by or []
-    for path in paths:
-        name, column = ".".join(path), column_at(columns, path)
-        if column is None:
-            problems.append(f"there is no column {name!r}; {describe_near_names(path, columns)}")
-        elif not isinstance(column.kind, Scalar) or column.kind in (*JSONS, Scalar.BINARY):
-            problems.append(f"{name!r}: its values ({describe_type(column.kind)}) cannot be sorted")
-    if problems:
-        raise ConfigError(
-            "\n".join(f"stream {str(landed.id)!r}: cluster_by: {text}" for text in problems),
-            guidance="name columns of the stream with plain values",
-        )
-    return [column_path(columns, path) or [] for path in paths]
 
 
 def quote_value(value: Any, kind: LogicalType) -> str:
@@ -140,15 +110,3 @@ def _convert_moment(value: Any, kind: LogicalType) -> str | None:
     if kind is Scalar.TIMESTAMP_NTZ:
         return moment.isoformat() if moment.tzinfo is None else None
     return (moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).isoformat()
-
-
-def describe_near_names(path: Sequence[str], columns: Sequence[Column]) -> str:
-    names = [column.source for column in columns]
-    if len(path) > 1 and (parent := column_at(columns, path[:-1])) is not None:
-        names = [column.source for column in getattr(parent.kind, "fields", ())]
-    near = difflib.get_close_matches(path[-1], names, n=1)
-    return (
-        f"did you mean {'.'.join([*path[:-1], *near])!r}?"
-        if near
-        else f"there are {join_names(names)}"
-    )

@@ -180,7 +180,7 @@ def test_a_retry_rolls_back_only_the_rejections_of_its_partition(uri: str) -> No
     reject(open_partition(uri, "p2"), PARTED, rows("p2", 3))
     reject(open_partition(uri, "p1"), PARTED, rows("p1", 10), dies=True)
     former = compacted(uri, "p2")
-    StreamTables(uri, "elt:orders|p2").dead_letter.discard_files(former)  # vacuum, long after
+    StreamTables(uri, "elt:orders|p2").dead_letter.storage.discard(former)  # vacuum, long after
     reject(open_partition(uri, "p2"), PARTED, rows("p2", 4))
     reject(open_partition(uri, "p1"), PARTED, rows("p1", 10))
     assert values(f"{uri}_dead_letter") == [1, 2, 3, 4, 10]

@@ -118,8 +118,8 @@ def test_uncommitted_files_are_not_read(spark: SparkSession, table: Table) -> No
     before = data_files(table.uri)
     files = write(spark, table, 2)
     assert ids(spark, reopened(table)) == [1]
-    table.discard_files(files)
-    table.discard_files(files)
+    table.storage.discard(files)
+    table.storage.discard(files)
     assert data_files(table.uri) == before
 
 
@@ -138,7 +138,7 @@ def test_a_table_may_have_a_relative_path(
     append(spark, Table(str(tmp_path / "lake"), APP), 1)
     monkeypatch.chdir(tmp_path)
     table = Table("lake", APP)
-    table.discard_files(table.files)
+    table.storage.discard(table.files)
     assert data_files(str(tmp_path / "lake")) == []
 
 

@@ -27,16 +27,11 @@ _ID = t.StructType([t.StructField(RAW_ID, t.StringType())])
 
 @dataclass(frozen=True)
 class ChangeReader:
-    """Reads the rows of a table's changes.
-
-    Attributes:
-        columns: the columns to return.
-        key: the columns of the key; empty if the rows have none.
-    """
+    """Reads the rows of a table's changes."""
 
     changes: TableChanges
-    columns: t.StructType
-    key: Key
+    columns: t.StructType  # the columns to return
+    key: Key  # the columns of the key; empty if the rows have none
 
     @classmethod
     def create(

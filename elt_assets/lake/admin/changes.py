@@ -41,38 +41,26 @@ class Position:
 
 @dataclass(frozen=True)
 class RowSelection:
-    """Rows of files of a table.
-
-    Attributes:
-        partitions: those whose rows are selected; None for all.
-        other_partitions: those whose rows are left out.
-        excluded: files whose rows are left out, by their ids.
-    """
+    """Rows of files of a table."""
 
     table: Table
     files: Sequence[DataFile]
-    partitions: Collection[str] | None = None
-    other_partitions: Collection[str] = ()
-    excluded: Sequence[DataFile] = ()
+    partitions: Collection[str] | None = None  # those whose rows are selected; None for all
+    other_partitions: Collection[str] = ()  # those whose rows are left out
+    excluded: Sequence[DataFile] = ()  # files whose rows are left out, by their ids
 
 
 @dataclass(frozen=True)
 class TableChanges:
-    """The changes of a table since a position.
-
-    Attributes:
-        position: the position of the next read.
-        rows: the new and updated rows; all rows in a reload.
-        removed: the former rows that were updated or deleted; none of what is reloaded.
-        reload: why all rows are read; None if only those that changed are.
-        reloaded_partitions: partitions of which all rows are read, because they were replaced.
-    """
+    """The changes of a table since a position."""
 
     table: Table
-    position: Position
-    rows: Sequence[RowSelection]
+    position: Position  # the position of the next read
+    rows: Sequence[RowSelection]  # the new and updated rows; all rows in a reload
+    # The former rows that were updated or deleted; none of what is reloaded.
     removed: Sequence[RowSelection] = ()
-    reload: str | None = None
+    reload: str | None = None  # why all rows are read; None if only those that changed are
+    # Partitions of which all rows are read, because they were replaced.
     reloaded_partitions: frozenset[str] = frozenset()
 
 

@@ -34,7 +34,11 @@ def texts_of(table: Table, columns: Sequence[Column], field: Sequence[str]) -> l
         path = f"{table.storage.root}/{file.path}"
         (values,) = read_keys(table.storage.system, path, [column], table.arrow_schema())
         distinct.update(pc.unique(values).to_pylist())
-    return sorted(_text(value) for value in distinct if value is not None)
+    return sorted(
+        (value.isoformat() if isinstance(value, dt.date) else str(value))
+        for value in distinct
+        if value is not None
+    )
 
 
 def plain_column(columns: Sequence[Column], field: Sequence[str]) -> list[str]:
@@ -56,7 +60,3 @@ def plain_column(columns: Sequence[Column], field: Sequence[str]) -> list[str]:
             guidance=f"name a field of one of the types {', '.join(KEY_TYPES)}",
         )
     return path
-
-
-def _text(value: object) -> str:
-    return value.isoformat() if isinstance(value, dt.date) else str(value)

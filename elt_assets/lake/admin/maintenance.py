@@ -50,22 +50,15 @@ _CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.[0-9.a-f-]+)?\.parquet")
 
 @dataclass(frozen=True)
 class MaintenanceResult:
-    """The result of the maintenance of one table.
-
-    Attributes:
-        removed: the number of files that vacuum removed.
-        expired: the number of rejected records that were removed, because they were too old.
-        clustered: the number of files that sorted ones have replaced.
-        documents: the number of documents that were removed, because no row names them.
-    """
+    """The result of the maintenance of one table."""
 
     table: str
     files_before: int
     files_after: int
-    removed: int
-    expired: int = 0
-    clustered: int = 0
-    documents: int = 0
+    removed: int  # the number of files that vacuum removed
+    expired: int = 0  # the number of rejected records that were removed, because they were too old
+    clustered: int = 0  # the number of files that sorted ones have replaced
+    documents: int = 0  # the number of documents that were removed, because no row names them
 
 
 def maintain(
@@ -162,7 +155,7 @@ def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
         checkpoints = [name for name in old if _CHECKPOINT.fullmatch(name)]
         newest = max(checkpoints, default="").partition(".")[0]
         names += [name for name in checkpoints if name.partition(".")[0] != newest]
-    return table.discard_files(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
+    return table.storage.discard(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
 
 
 def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> int:
@@ -198,7 +191,7 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
     old = {*table.find_unreferenced(retention), *_hidden(table.storage, retention)}
     paths = old - table.find_needed(dt.datetime.now(dt.timezone.utc) - retention) if old else old
     reach(Failpoint.VACUUM_PLANNED)
-    return table.discard_files(DataFile(path, 0, 0) for path in paths)
+    return table.storage.discard(DataFile(path, 0, 0) for path in paths)
 
 
 def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:

@@ -141,7 +141,9 @@ def _change_writers(place: Location, move: Move, convert: ConvertState) -> None:
     """Let new writers continue the commits of all former ones, in the stream's table and its companions."""
     for writer in Table(place, move.former).writers:
         if _is_of(writer, move.former):
-            StreamTables(place, writer, history=_has_history(place)).roll_back_companions(None)
+            StreamTables(
+                place, writer, history=is_table(place.add_suffix(SUFFIXES[HISTORY]))
+            ).roll_back_companions(None)
     # Companions first: the table names commits by their names, which stay.
     for suffix in (*SUFFIXES.values(), ""):
         part = place.add_suffix(suffix)
@@ -151,10 +153,6 @@ def _change_writers(place: Location, move: Move, convert: ConvertState) -> None:
                 successor = Table(part, move.writer + writer.removeprefix(move.former))
                 successor.take_over(former, _convert(former.metadata, convert))
                 reach(Failpoint.WRITER_CHANGED)
-
-
-def _has_history(place: Location) -> bool:
-    return is_table(place.add_suffix(SUFFIXES[HISTORY]))
 
 
 def _convert(metadata: CommitMetadata, convert: ConvertState) -> CommitMetadata:
@@ -181,16 +179,13 @@ def _move_folder(source: Location, target: Location) -> None:
         for name, size in sorted(_list(source), key=_log_last)
         if copied.get(name) != size
     ]
-    _copy_all(system, root, end, [part for part in missing if not _is_of_log(part)])
+    parts = [part for part in missing if not _is_of_log(part)]
+    with ThreadPoolExecutor(_COPIES) as pool:
+        list(pool.map(lambda part: _copy(system, root, end, part), parts))
     for part in filter(_is_of_log, missing):  # one after the other: see the order
         _copy(system, root, end, part)
     reach(Failpoint.TABLE_COPIED)
     _remove_all(source)
-
-
-def _copy_all(system: Any, root: str, end: str, parts: list[tuple[str, int]]) -> None:
-    with ThreadPoolExecutor(_COPIES) as pool:
-        list(pool.map(lambda part: _copy(system, root, end, part), parts))
 
 
 def _copy(system: Any, root: str, end: str, part: tuple[str, int]) -> None:

@@ -54,7 +54,9 @@ def detach(
     attached = {
         key: _attachment(storage, value, previous.get(key))
         for key, value in metadata.items()
-        if key in LIMITS and len(value.encode()) > _limit(key, is_same=before.get(key) == value)
+        if key in LIMITS
+        and len(value.encode())
+        > (min(LIMITS[key], REPEATED) if before.get(key) == value else LIMITS[key])
     }
     small = {key: value for key, value in metadata.items() if key not in attached}
     return {
@@ -79,10 +81,6 @@ def read(storage: TableStorage, entry: Mapping[str, Any]) -> dict[str, Attachmen
         for key in LIMITS
         if key + SUFFIX in entry
     }
-
-
-def _limit(key: str, *, is_same: bool) -> int:
-    return min(LIMITS[key], REPEATED) if is_same else LIMITS[key]
 
 
 def _attachment(storage: TableStorage, value: str, previous: Attachment | None) -> Attachment:

@@ -59,20 +59,13 @@ class DamagedCheckpoint(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint without its files.
-
-    Attributes:
-        size: bytes of its file.
-        protocol: the action `protocol`.
-        metadata: four values of the action `metaData`, as in the log.
-        transactions: the columns `appId` and `version`.
-    """
+    """A checkpoint without its files."""
 
     version: int
-    size: int
-    protocol: Mapping[str, Any]
-    metadata: Mapping[str, Any]
-    transactions: pa.StructArray
+    size: int  # bytes of its file
+    protocol: Mapping[str, Any]  # the action `protocol`
+    metadata: Mapping[str, Any]  # four values of the action `metaData`, as in the log
+    transactions: pa.StructArray  # the columns `appId` and `version`
 
     def sequence(self, app_id: str) -> int | None:
         """Return the transaction version of an application; None if there is none."""

@@ -63,37 +63,34 @@ class Refresh:
 
 @dataclass(frozen=True)
 class CommitMetadata:
-    """The metadata of a commit; usually that of a writer's newest commit.
+    """The metadata of a commit; usually that of a writer's newest commit."""
 
-    `sequence`: increases by one with each commit of a writer. `state`: JSON as received; None if there is no
-    state. `commit`: the name of the commit. `same_as`: the name of an earlier commit with the same contents,
-    if this one is a rollback to it or rewrites its rows; "" if there is no such commit; None if the contents
-    are new. `tombstones`: files of deleted keys, invisible to readers. `companions`: the commit of each
-    companion table (history, dead letter) that belongs to this one; None if it was never recorded. `sync_id`:
-    orders the sync among the table's syncs (see `WriteSpec.began`). `salt`: the fingerprint of the salt that
-    values were hashed with. `intent`: identifies the run that last started a refresh or set a state (see
-    `WriteSpec.intent`). `restored`: whether the table was restored to this commit and nothing was committed
-    since. `requested_generation`: the `generation_id` that a platform gave to the newest generation, complete
-    or not; None if it is `generation`. `columns_at`: the version of the table whose columns the `hidden`
-    files have; None in a commit that replaces the columns: its own version. `attachments`: the files of large
-    values.
-    """
-
-    sequence: int
+    sequence: int  # increases by one with each commit of a writer
     generation: int
-    state: str | None
+    state: str | None  # JSON as received; None if there is no state
     run_id: str | None = None
-    commit: str | None = None
+    commit: str | None = None  # the name of the commit
+    # The name of an earlier commit with the same contents, if this one is a rollback to it or rewrites its
+    # rows; "" if there is no such commit; None if the contents are new.
     same_as: str | None = None
-    sync_id: int = 0
-    tombstones: tuple[DataFile, ...] = ()
+    sync_id: int = 0  # orders the sync among the table's syncs (see `WriteSpec.began`)
+    tombstones: tuple[DataFile, ...] = ()  # files of deleted keys, invisible to readers
     refresh: Refresh | None = None
+    # The commit of each companion table (history, dead letter) that belongs to this one; None if it was never
+    # recorded.
     companions: Mapping[str, str | None] | None = None
-    salt: str | None = None
+    salt: str | None = None  # the fingerprint of the salt that values were hashed with
+    # Identifies the run that last started a refresh or set a state (see `WriteSpec.intent`).
     intent: str | None = None
+    # Whether the table was restored to this commit and nothing was committed since.
     restored: bool = False
+    # The `generation_id` that a platform gave to the newest generation, complete or not; None if it is
+    # `generation`.
     requested_generation: int | None = None
+    # The version of the table whose columns the `hidden` files have; None in a commit that replaces the
+    # columns: its own version.
     columns_at: int | None = None
+    # The files of large values.
     attachments: Mapping[str, Attachment] = field(default_factory=dict, compare=False, repr=False)
 
     @property

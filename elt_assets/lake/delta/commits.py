@@ -58,33 +58,26 @@ PARTITION_PREFIX = "partition."
 
 @dataclass(frozen=True)
 class Basis:
-    """The basis of a commit.
+    """The basis of a commit."""
 
-    `version`: the version of the table from which the commit was prepared. `schema`: the columns of the new
-    files that the commit adds. `last_restore`: as in `log`; None if it was not read yet.
-    """
-
-    version: int
-    schema: t.StructType
-    last_restore: int | None = None
+    version: int  # the version of the table from which the commit was prepared
+    schema: t.StructType  # the columns of the new files that the commit adds
+    last_restore: int | None = None  # as in `log`; None if it was not read yet
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit to publish.
-
-    `before`: the metadata of the writer's previous commit. If `schema` is given, it replaces the table's
-    schema; the files that `change` removes must then be all files of the table. `former`: the writer whose
-    commits this writer continues from this one on, while the table is moved.
-    """
+    """A commit to publish."""
 
     app_id: str
     change: TableChange
     metadata: CommitMetadata
     records: int
     basis: Basis
-    before: CommitMetadata
+    before: CommitMetadata  # the metadata of the writer's previous commit
+    # Replaces the table's schema; the files that `change` removes must then be all files of the table.
     schema: t.StructType | None = None
+    # The writer whose commits this writer continues from this one on, while the table is moved.
     former: str | None = None
 
 
@@ -127,7 +120,13 @@ def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> Published
     # A restore since the basis refuses the commit, so the last one is that of the basis.
     restored = commit.basis.last_restore
     restored = log.last_restore(delta) if restored is None else restored
-    values = {**values, **_more_values(commit, restored)}
+    values = {
+        **values,
+        "elt.records": str(commit.records),
+        "elt.app": commit.app_id,
+        log.RESTORED_AT: str(restored),
+        **({} if commit.former is None else {FORMER_WRITER: commit.former}),
+    }
 
     def write() -> None:
         is_move = commit.former is not None
@@ -273,19 +272,6 @@ def _verify_partitions(delta: Snapshot, change: TableChange) -> None:
                 f"{sorted(file.partition)}, but the partition columns of the table are {sorted(names)}",
                 guidance="nothing was committed; report it with this message",
             )
-
-
-def _more_values(commit: Commit, restored: int) -> dict[str, str]:
-    """Return the values of a commit's custom metadata that `CommitMetadata` does not contain.
-
-    They are the number of records, the writer's `app_id`, and the version of the newest RESTORE.
-    """
-    return {
-        "elt.records": str(commit.records),
-        "elt.app": commit.app_id,
-        log.RESTORED_AT: str(restored),
-        **({} if commit.former is None else {FORMER_WRITER: commit.former}),
-    }
 
 
 def _write(

@@ -75,10 +75,10 @@ class UnsupportedTable(ConfigError):
 
 @dataclass(frozen=True, order=True)
 class Rule:
-    """A feature in use. `name`: as a message shows it. `remedy`: the action that ends it."""
+    """A feature in use."""
 
-    name: str
-    remedy: str
+    name: str  # as a message shows it
+    remedy: str  # the action that ends it
 
 
 def refuse_unreadable(delta: Snapshot) -> None:

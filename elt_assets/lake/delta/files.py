@@ -53,17 +53,14 @@ _MAX_REFUSED = 3
 
 @dataclass(frozen=True)
 class DataFile:
-    """A Parquet file of a table: `path` is relative to the table's root, `size` is in bytes.
-
-    `records`: the number of rows; 0 in a snapshot whose log has no count. `stats`: Delta's statistics of the
-    file, as JSON; empty if the file comes from a snapshot. `partition`: the values of the table's partition
-    columns in all rows, as Delta's log has them.
-    """
+    """A Parquet file of a table: `path` is relative to the table's root, `size` is in bytes."""
 
     path: str
     size: int
-    records: int
+    records: int  # the number of rows; 0 in a snapshot whose log has no count
+    # Delta's statistics of the file, as JSON; empty if the file comes from a snapshot.
     stats: str = field(default="", compare=False)
+    # The values of the table's partition columns in all rows, as Delta's log has them.
     partition: Mapping[str, str | None] = field(default_factory=dict, compare=False)
 
     @property
@@ -159,10 +156,6 @@ class TableStorage:
                 "the stream, after you have moved its history and its dead letter away",
             )
 
-    def open(self, file: DataFile) -> Any:
-        """Open a file for reading, as a pyarrow file, which is a context manager."""
-        return self.open_path(file.path)
-
     def read_text(self, path: str) -> str | None:
         """Return the text of a file by its path under the root; None if there is no such file."""
         try:
@@ -254,7 +247,10 @@ class TableStorage:
                 gone, refused = gone + 1, refused - 1
         if not self.location.is_object_store:
             for folder in folders:
-                self._discard_if_empty(folder)
+                selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
+                with clean_up(f"{self.uri}/{folder}"):
+                    if not self.system.get_file_info(selector):
+                        self.discard_folder(folder)
         return gone
 
     def discard_folder(self, folder: str) -> None:
@@ -289,12 +285,6 @@ class TableStorage:
                 self._remover.delete_file(path)
             else:
                 self.system.delete_file(f"{self.root}/{path}")
-
-    def _discard_if_empty(self, folder: str) -> None:
-        selector = pafs.FileSelector(f"{self.root}/{folder}", allow_not_found=True)
-        with clean_up(f"{self.uri}/{folder}"):
-            if not self.system.get_file_info(selector):
-                self.discard_folder(folder)
 
 
 def _now() -> int:

@@ -39,7 +39,12 @@ class FooterStatistics:
             column: the column, whose bounds are taken from footers only if they are texts or integers.
         """
         paths = _list_bare(actions)
-        if not paths or not _is_exact(logged.type):
+        if not paths or not bool(
+            pa.types.is_null(logged.type)
+            or pa.types.is_integer(logged.type)
+            or pa.types.is_string(logged.type)
+            or pa.types.is_large_string(logged.type)
+        ):
             return logged
         self._read([path for path in paths if path not in self._statistics])
         from_footers = {
@@ -65,15 +70,6 @@ def _list_bare(actions: pa.Table) -> list[str]:
         has_counts = reduce(pc.or_, (pc.is_valid(actions.column(name)) for name in names))
         paths = paths.filter(pc.invert(has_counts))
     return [path for path in paths.to_pylist() if DataFile(path, 0, 0).is_own]
-
-
-def _is_exact(type_: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_null(type_)
-        or pa.types.is_integer(type_)
-        or pa.types.is_string(type_)
-        or pa.types.is_large_string(type_)
-    )
 
 
 def _find(statistics: Any, path: Sequence[str]) -> Any:

@@ -27,21 +27,16 @@ class Described(Protocol):
 
 @dataclass(frozen=True)
 class Move:
-    """A move of a stream's tables.
+    """A move of a stream's tables."""
 
-    Attributes:
-        source, target: the levels of the table below the root of the lake, with slashes between them.
-        former, writer: ids of the table's writer in transactions, before and after.
-        command: what a user runs to make or to finish the move.
-        has_new_writer: the writers are those after the move already.
-    """
-
+    # `source`, `target`: the levels of the table below the root of the lake, with slashes between them.
     source: str
     target: str
+    # `former`, `writer`: ids of the table's writer in transactions, before and after.
     former: str
     writer: str
-    command: str
-    has_new_writer: bool = False
+    command: str  # what a user runs to make or to finish the move
+    has_new_writer: bool = False  # the writers are those after the move already
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

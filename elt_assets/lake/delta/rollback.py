@@ -26,16 +26,12 @@ from elt_assets.lake.delta.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Rollback:
-    """A change that undoes commits.
+    """A change that undoes commits."""
 
-    `add`: paths of files to add; `remove`: files to remove; `schema`: the schema to return to, if one of the
-    commits replaced it; `before`: the metadata of the commit before them.
-    """
-
-    add: list[str]
-    remove: list[DataFile]
-    schema: t.StructType | None
-    before: CommitMetadata
+    add: list[str]  # paths of files to add
+    remove: list[DataFile]  # files to remove
+    schema: t.StructType | None  # the schema to return to, if one of the commits replaced it
+    before: CommitMetadata  # the metadata of the commit before them
 
     def change(self, storage: TableStorage) -> TableChange:
         """Return the change of files. The footers of added files are read for their statistics.

@@ -55,7 +55,7 @@ def verify_or_discard(
     """
     if expected == counted:
         return
-    table.discard_files(files)
+    table.storage.discard(files)
     raise SystemFailure(
         f"table {table.uri}: {what}: expected {expected}, found {counted}",
         guidance="nothing was committed; run it again; if it fails again, look for missing or damaged "

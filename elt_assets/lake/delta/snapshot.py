@@ -54,12 +54,10 @@ _NO_HOOK = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_log
 
 
 class TableMetadata(NamedTuple):
-    """The properties of a table, and the columns that it is partitioned by.
+    """The properties of a table, and the columns that it is partitioned by."""
 
-    `id`: Delta's id of the table. It goes with the table when its folder is moved or copied, and a table that
-    is created again has another one.
-    """
-
+    # Delta's id of the table. It goes with the table when its folder is moved or copied, and a table that is
+    # created again has another one.
     id: str
     configuration: dict[str, str]
     partition_columns: list[str]
@@ -67,17 +65,14 @@ class TableMetadata(NamedTuple):
 
 @dataclass(frozen=True)
 class TableDescription:
-    """The description of a table at a version in its log, without its files.
-
-    `sequence`: returns the transaction version of an application. `checkpoint`: version and size of the
-    newest checkpoint that is known; -1 and 0 if none is.
-    """
+    """The description of a table at a version in its log, without its files."""
 
     version: int
     protocol: ProtocolVersions
     metadata: TableMetadata
     schema: str
-    sequence: Callable[[str], int | None]
+    sequence: Callable[[str], int | None]  # returns the transaction version of an application
+    # Version and size of the newest checkpoint that is known; -1 and 0 if none is.
     checkpoint: tuple[int, int] = (-1, 0)
 
 

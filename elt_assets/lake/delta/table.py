@@ -444,10 +444,6 @@ class Table:
         finally:
             self._new_folders = None
 
-    def discard_files(self, files: Iterable[DataFile]) -> int:
-        """Remove files that were written and are not going to be committed (see `TableStorage.discard`)."""
-        return self.storage.discard(files)
-
     def prepare(self, schema: t.StructType, stream: str | None = None) -> None:
         """Create the table, or add the columns and nested fields that it lacks, without data.
 
@@ -641,5 +637,5 @@ def discard_if_unpublished(table: Table, files: Sequence[DataFile]) -> Iterator[
     try:
         yield
     except NOTHING_PUBLISHED:
-        table.discard_files(files)
+        table.storage.discard(files)
         raise

@@ -38,16 +38,11 @@ class RowFilter:
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files, and the conditions on their rows.
+    """Files, and the conditions on their rows."""
 
-    Attributes:
-        system: pyarrow's file system.
-        paths: the paths of the files in it.
-        filters: conditions that all must be met; their columns need not be among those that are read.
-    """
-
-    system: Any
-    paths: Sequence[str]
+    system: Any  # pyarrow's file system
+    paths: Sequence[str]  # the paths of the files in it
+    # Conditions that all must be met; their columns need not be among those that are read.
     filters: Sequence[RowFilter] = ()
 
     def read(self, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -88,9 +83,9 @@ class RowScan(Protocol):
 
 @dataclass(frozen=True)
 class ArrowScan:
-    """The rows of files. `schema`: the columns to read, in the types of the table."""
+    """The rows of files."""
 
-    schema: pa.Schema
+    schema: pa.Schema  # the columns to read, in the types of the table
     groups: Sequence[FileGroup]
 
     def select(self, columns: Sequence[str]) -> ArrowScan:

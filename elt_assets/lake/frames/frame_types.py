@@ -23,18 +23,13 @@ SPARK_FRAME = "pyspark.sql.DataFrame"
 
 @dataclass(frozen=True)
 class FrameType:
-    """A type of data frames.
+    """A type of data frames."""
 
-    Attributes:
-        library, name: the package, and the name of the type in it.
-        load: returns the rows of a scan as such a frame.
-        convert: returns the rows of such a frame as Arrow data.
-    """
-
+    # `library`, `name`: the package, and the name of the type in it.
     library: str
     name: str
-    load: Callable[[RowScan], Any]
-    convert: Callable[[Any], pa.Table]
+    load: Callable[[RowScan], Any]  # returns the rows of a scan as such a frame
+    convert: Callable[[Any], pa.Table]  # returns the rows of such a frame as Arrow data
 
     @property
     def full_name(self) -> str:

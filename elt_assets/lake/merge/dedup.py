@@ -53,17 +53,12 @@ _RANK, _LAST_ERA = "_elt_rank", "_elt_last_era"
 
 @dataclass(frozen=True)
 class Ordering:
-    """The rules that decide which rows have the same key, and which of them is the latest.
+    """The rules that decide which rows have the same key, and which of them is the latest."""
 
-    Attributes:
-        key: column paths.
-        cursor: a column path; empty if there is no cursor.
-        is_replay: whether the rows of the batch have the ids that they got when they arrived, and not newer
-            ones than the present rows. The ids of all syncs sort in the order of arrival.
-    """
-
-    key: Key
-    cursor: Sequence[str] = ()
+    key: Key  # column paths
+    cursor: Sequence[str] = ()  # a column path; empty if there is no cursor
+    # Whether the rows of the batch have the ids that they got when they arrived, and not newer ones than the
+    # present rows. The ids of all syncs sort in the order of arrival.
     is_replay: bool = False
 
 
@@ -114,7 +109,7 @@ def merge(
         inputs = key_merge.MergeInputs(table, batch, matching)
         files, tombstones = _latest_files(spark, inputs, by, schema)
     finally:
-        table.discard_files([*visible.temporary, *hidden.temporary])
+        table.storage.discard([*visible.temporary, *hidden.temporary])
     tombstones_left = MergeTarget(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
     return MergeResult(
         TableChange([*visible.rest, *files], visible.taken), [*tombstones_left, *tombstones]

@@ -44,5 +44,5 @@ def resolve(
         try:
             return complete(spark, Batch(batch.table, files), present, by, schema)
         finally:
-            batch.table.discard_files(file for file in files if file.path not in old_paths)
+            batch.table.storage.discard(file for file in files if file.path not in old_paths)
     return files

@@ -75,18 +75,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Split:
-    """The result of splitting files.
+    """The result of splitting files."""
 
-    Attributes:
-        taken: files that leave the table.
-        rest: new files with the rows of these that stay in the table.
-        matching: files with the rows that have a key of the batch, to be merged with it.
-        temporary: files among these that the caller must remove after the merge.
-    """
-
-    taken: Sequence[DataFile] = ()
-    rest: Sequence[DataFile] = ()
+    taken: Sequence[DataFile] = ()  # files that leave the table
+    rest: Sequence[DataFile] = ()  # new files with the rows of these that stay in the table
+    # Files with the rows that have a key of the batch, to be merged with it.
     matching: Sequence[DataFile] = ()
+    # Files among these that the caller must remove after the merge.
     temporary: Sequence[DataFile] = ()
 
     def __add__(self, more: Split) -> Split:
@@ -111,7 +106,9 @@ def split_all(
 
     A row without a key stays where it is.
     """
-    if _is_small([*visible, *hidden]) and _have_keys(table, [*visible, *hidden], key):
+    if _is_small([*visible, *hidden]) and any(
+        lacks_nulls(table, [*visible, *hidden], part) for part in record_parts(key)
+    ):
         return Split(visible, (), visible), Split(hidden, (), hidden)
     return (
         split(spark, table, visible, batch, key, schema),
@@ -137,11 +134,6 @@ def combine(spark: SparkSession, table: Table, groups: Sequence[Sequence[DataFil
 def _is_small(files: Sequence[DataFile]) -> bool:
     rows, size = sum(file.records for file in files), sum(file.size for file in files)
     return rows <= MAX_ROWS_UNSPLIT and size <= TARGET_BYTES
-
-
-def _have_keys(table: Table, files: Sequence[DataFile], key: Key) -> bool:
-    """Return whether statistics, in the log or in the files' footers, show that every row has a key."""
-    return any(lacks_nulls(table, files, part) for part in record_parts(key))
 
 
 def record_parts(key: Key) -> Key:
@@ -182,10 +174,14 @@ def split(
     if not files or not batch.files:
         return Split()
     candidates = _candidates(table, files, batch.files, key)
+    # Each task holds all keys of the batch in memory.
     too_many = batch.records > MAX_KEYS or batch.size > MAX_BATCH_BYTES
     if too_many or any(is_nested(schema, part) for part in key):
         return _split_by_join(spark, table, candidates, batch, key, schema, kind)
-    groups, fold = _groups(files, candidates)
+    folded = _pack_small(files)
+    paths = {file.path for group in folded for file in group}
+    rest = [[file] for file in candidates if file.path not in paths]
+    groups, fold = [*folded, *rest], frozenset(range(len(folded)))
     return _split_in_tasks(spark, table, groups, fold, batch, key, kind, schema)
 
 
@@ -221,6 +217,7 @@ def _bounds(file: DataFile, column: Sequence[str]) -> tuple[Any, Any] | None:
 
 
 def _overlap(left: tuple[Any, Any], right: tuple[Any, Any]) -> bool:
+    # A bound from JSON may have another type than one that was read: such a file is opened.
     if type(left[0]) is not type(right[0]):
         return True
     return bool(left[0] <= right[1] and right[0] <= left[1])
@@ -241,16 +238,6 @@ def pack_files(files: Iterable[DataFile]) -> list[list[DataFile]]:
         groups[-1].append(file)
         size, rows = size + file.size, rows + file.records
     return groups
-
-
-def _groups(
-    files: Sequence[DataFile], candidates: Sequence[DataFile]
-) -> tuple[list[list[DataFile]], frozenset[int]]:
-    """Return the files that each task splits, and the numbers of the tasks that also combine their files."""
-    folded = _pack_small(files)
-    paths = {file.path for group in folded for file in group}
-    rest = [[file] for file in candidates if file.path not in paths]
-    return [*folded, *rest], frozenset(range(len(folded)))
 
 
 def _pack_small(files: Iterable[DataFile]) -> list[list[DataFile]]:

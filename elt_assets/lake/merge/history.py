@@ -118,7 +118,7 @@ def merge(
                 job, visible, hidden, apart=bool(past_files or visible.temporary)
             )
     finally:
-        table.discard_files([*visible.temporary, *hidden.temporary])
+        table.storage.discard([*visible.temporary, *hidden.temporary])
     versions, ends = results
     tombstones_left = MergeTarget(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
     return MergeResult(
@@ -250,7 +250,7 @@ def merge_replayed(
     try:
         return merge(spark, table, target, batch, by, schema, confirmed=confirmed)
     finally:
-        table.discard_files(confirmed)
+        table.storage.discard(confirmed)
 
 
 def refresh(
@@ -278,7 +278,7 @@ def refresh(
     try:
         return merge(spark, table, target, due, by, schema, closing=True)
     finally:
-        table.discard_files(due.files)
+        table.storage.discard(due.files)
 
 
 def _write_differences(

@@ -20,14 +20,10 @@ from elt_assets.lake.spark.session import SparkProvider
 
 @dataclass(frozen=True)
 class PartitionFiles:
-    """The files that may hold rows of some partitions.
+    """The files that may hold rows of some partitions."""
 
-    Attributes:
-        own: files with rows of one of these partitions, and no other rows.
-        mixed: files that may also hold other rows: another engine combined them, or statistics are missing.
-    """
-
-    own: list[DataFile]
+    own: list[DataFile]  # files with rows of one of these partitions, and no other rows
+    # Files that may also hold other rows: another engine combined them, or statistics are missing.
     mixed: list[DataFile]
 
 

@@ -97,34 +97,33 @@ def add_validity(
     keys = [value_at(part) for part in by.key]
     since = f.max(EPOCH).over(Window.partitionBy(*keys))
     rows = rows.withColumn(EPOCH, f.coalesce(EPOCH, since, f.lit(0).cast("long")))
+    era = [] if begins is None else [f.col(ERA)]
+    cursor = [value_at(by.cursor)] if by.cursor else []
     # An end closes the versions from before its refresh.
-    order = [
-        f.col(EPOCH),
-        f.col(CLOSED_AT).isNull(),
-        f.col(ARRIVAL),
-        f.col(metadata_columns.RAW_ID),
-    ]
-    if by.cursor:
-        order.insert(2, value_at(by.cursor).asc_nulls_first())
-    if begins is not None:
-        order.insert(2, f.col(ERA))
-    chain = Window.partitionBy(*keys).orderBy(*order)
-    last = _keep_last_of_each_start(_drop_repeats(rows, chain, schema), chain, by, schema, begins)
+    order = [f.col(EPOCH), f.col(CLOSED_AT).isNull(), *era, *cursor]
+    order += [f.col(ARRIVAL), f.col(metadata_columns.RAW_ID)]
+    chain = Window.partitionBy(*keys).orderBy(*(column.asc_nulls_first() for column in order))
+    back = Window.partitionBy(*keys).orderBy(*(column.desc_nulls_last() for column in order))
+    last = _keep_last_of_each_start(
+        rows.withColumn(_SAME, _repeats_previous(schema, chain)).where(~f.col(_SAME)),
+        chain,
+        by,
+        schema,
+        begins,
+    )
     start = _start(by, schema)
     if begins is not None:
         # A refresh takes effect at its commit, also if a delete before it is said to be later.
-        in_epoch = Window.partitionBy(*keys, EPOCH).orderBy(*order[1:])
+        in_epoch = Window.partitionBy(*keys, EPOCH).orderBy(
+            *(column.asc_nulls_first() for column in order[1:])
+        )
         last = last.withColumn(_DELETED, f.last(f.when(begins, start), True).over(in_epoch))
         start = f.greatest(start, f.col(_DELETED))
-    onward = chain.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    with_start = last.withColumn(VALID_FROM, f.min(start).over(onward))
-    next_start = f.lead(VALID_FROM).over(chain)
+    # From the last version back: Spark would look at all later versions again for each version of a key.
+    so_far = back.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    with_start = last.withColumn(VALID_FROM, f.min(start).over(so_far))
+    next_start = f.lag(VALID_FROM).over(back)
     return with_start.withColumn(VALID_TO, next_start).withColumn(IS_CURRENT, next_start.isNull())
-
-
-def _drop_repeats(rows: DataFrame, chain: WindowSpec, schema: t.StructType) -> DataFrame:
-    """Return the first of consecutive versions with equal content."""
-    return rows.withColumn(_SAME, _repeats_previous(schema, chain)).where(~f.col(_SAME))
 
 
 def _repeats_previous(schema: t.StructType, chain: WindowSpec) -> Expression:

@@ -56,13 +56,10 @@ _READ = 1 << 22
 
 @dataclass(frozen=True)
 class SyncIds:
-    """The ids that all rows of one sync share.
+    """The ids that all rows of one sync share."""
 
-    Attributes:
-        raw_id_prefix: the first 24 characters of the rows' UUIDs, unique to the sync. The last 12 are the
-            extraction order: the ids of one sync sort in the order of extraction.
-    """
-
+    # The first 24 characters of the rows' UUIDs, unique to the sync. The last 12 are the extraction order:
+    # the ids of one sync sort in the order of extraction.
     raw_id_prefix: str
     generation_id: int
     sync_id: int
@@ -70,28 +67,23 @@ class SyncIds:
 
 @dataclass(frozen=True)
 class Rejections:
-    """The table of rejected records, and the values that its rows share.
-
-    `schema`, `values`: the columns of the dead letter, and the values that the rows of a sync share; the rows
-    of a segment share `REJECTED_AT`.
-    """
+    """The table of rejected records, and the values that its rows share."""
 
     table: Table
+    # `schema`, `values`: the columns of the dead letter, and the values that the rows of a sync share; the
+    # rows of a segment share `REJECTED_AT`.
     schema: t.StructType
     values: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class ParsedSegment:
-    """The files that the tasks of a segment have written; they are not visible yet.
-
-    `error`: why slices of the group are not among them.
-    """
+    """The files that the tasks of a segment have written; they are not visible yet."""
 
     files: Sequence[DataFile]
     rejected: Sequence[DataFile]
     results: Sequence[ParseResult]
-    error: Exception | None = None
+    error: Exception | None = None  # why slices of the group are not among them
 
 
 class SegmentParser:

@@ -56,27 +56,22 @@ class SchemaPlan:
     """The columns that records are read with, and the schema that the table needs for them.
 
     Reserved columns, whose names begin with a prefix of `RESERVED_COLUMNS`, are in none of these attributes.
-
-    Attributes:
-        columns: for each column of `schema`, the type that its values in records are parsed as.
-        schema: the columns that the table must have.
-        added: paths of columns and nested fields that the table lacks.
-        widened: changes of the table's types to wider types.
-        differences: descriptions of all differences between the table and the catalog.
-        table_columns: the columns that the table has now.
-
-        replaces_columns: the table has no rows, and takes other columns in a commit of its own.
-
     In a plan of `plan_replacement`, `added`, `widened` and `table_columns` are empty: nothing has to be
     converted.
     """
 
+    # For each column of `schema`, the type that its values in records are parsed as.
     columns: list[Column]
-    schema: t.StructType
+    schema: t.StructType  # the columns that the table must have
+    # Paths of columns and nested fields that the table lacks.
     added: list[str] = field(default_factory=list)
+    # Changes of the table's types to wider types.
     widened: list[Widening] = field(default_factory=list)
+    # Descriptions of all differences between the table and the catalog.
     differences: list[str] = field(default_factory=list)
+    # The columns that the table has now.
     table_columns: list[Column] = field(default_factory=list)
+    # The table has no rows, and takes other columns in a commit of its own.
     replaces_columns: bool = False
 
     @property

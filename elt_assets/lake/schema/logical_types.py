@@ -70,14 +70,14 @@ LogicalType: TypeAlias = Scalar | Array | Struct | Unread
 class Column:
     """A field of the stream, or of an object in it, and its column.
 
-    `source` is the name of the field, `name` the name of the column. `strict`: a value that does not fit
-    rejects its record; otherwise it becomes null and is recorded as a change. On a top-level column,
-    `strict` also applies to nested fields.
+    `source` is the name of the field, `name` the name of the column.
     """
 
     source: str
     name: str
     kind: LogicalType
+    # A value that does not fit rejects its record; otherwise it becomes null and is recorded as a change. On
+    # a top-level column, `strict` also applies to nested fields.
     strict: bool = False
 
     @property

@@ -106,13 +106,13 @@ def union(declared: LogicalType, stored: LogicalType) -> LogicalType:
         return declared
     candidates = (stored, Scalar.BIG_NUMBER, Scalar.TEXT)
     return next(
-        (kind for kind in candidates if is_narrower(own, kind) and _holds(kind, stored)),
+        (
+            kind
+            for kind in candidates
+            if is_narrower(own, kind) and (kind == stored or is_narrower(stored, kind))
+        ),
         Scalar.JSON,
     )
-
-
-def _holds(wide: LogicalType, kind: LogicalType) -> bool:
-    return wide == kind or is_narrower(kind, wide)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Make the archive, and return the exit code. With `IF_MISSING` a present archive stays."""
     words = sys.argv[1:] if arguments is None else arguments
     if class_archive.IN_BACKGROUND in words:
-        return _make_in_background()
+        os.nice(19)
+        sys.stdin.read()
+        if class_archive.java_options():
+            return 0
+        try:
+            make()
+        except Exception as error:  # noqa: BLE001 - no caller waits for this process
+            class_archive.failure_log().write_text(f"{error}\n", encoding="utf-8")
+            return 1
+        return 0
     if IF_MISSING in words and class_archive.java_options():
         return 0
     sys.stderr.write("Making an archive of Spark's classes; this takes about a minute.\n")
@@ -55,20 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stderr.write("Another process is making it.\n" if made is None else f"Made {made}\n")
-    return 0
-
-
-def _make_in_background() -> int:
-    """Make the archive after the end of stdin, with the lowest priority; write a failure to a log file."""
-    os.nice(19)
-    sys.stdin.read()
-    if class_archive.java_options():
-        return 0
-    try:
-        make()
-    except Exception as error:  # noqa: BLE001 - no caller waits for this process
-        class_archive.failure_log().write_text(f"{error}\n", encoding="utf-8")
-        return 1
     return 0
 
 
@@ -88,7 +83,11 @@ def make() -> Path | None:
             return None
         with scratch(folder, "draft") as work:
             draft = work / "classes.jsa"
-            _create_project(work)
+            connection = work / "defs" / "shop"
+            connection.mkdir(parents=True)
+            (work / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+            (connection / "defs.yaml").write_text(CONNECTION, encoding="utf-8")
+            _run(work, DISCOVER)
             _sync(work, f'"-XX:ArchiveClassesAtExit={draft}" {QUICK}')
             use = f'"-XX:SharedArchiveFile={draft}" -Xshare:auto -XX:+VerifySharedSpaces'
             _sync(work, f"{use} {QUICK}")
@@ -106,14 +105,6 @@ def _try_lock(folder: Path) -> Iterator[bool]:
             yield False
             return
         yield True
-
-
-def _create_project(folder: Path) -> None:
-    connection = folder / "defs" / "shop"
-    connection.mkdir(parents=True)
-    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
-    (connection / "defs.yaml").write_text(CONNECTION, encoding="utf-8")
-    _run(folder, DISCOVER)
 
 
 def _sync(folder: Path, options: str) -> None:

@@ -29,15 +29,12 @@ FILE = "file string"
 
 @dataclass(frozen=True)
 class ReadJob:
-    """Files to read.
+    """Files to read."""
 
-    `system`: pyarrow's file system. `groups`: the paths of each task's files in it. `schema`: the columns to
-    return. `path_column`: the column of `schema` that gets the path of a row's file; None for no such column.
-    """
-
-    system: Any
-    groups: Sequence[Sequence[str]]
-    schema: pa.Schema
+    system: Any  # pyarrow's file system
+    groups: Sequence[Sequence[str]]  # the paths of each task's files in it
+    schema: pa.Schema  # the columns to return
+    # The column of `schema` that gets the path of a row's file; None for no such column.
     path_column: str | None
 
 

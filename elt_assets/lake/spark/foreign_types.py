@@ -105,7 +105,15 @@ def _conform_nested(values: Any, kind: pa.DataType, column: str) -> Any:
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind)
     if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
-        return _conform_struct(values, kind, column)
+        file_names = {values.type.field(number).name for number in range(values.type.num_fields)}
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        columns = [
+            conform(pc.struct_field(values, field.name), field.type, f"{column}.{field.name}")
+            if field.name in file_names
+            else pa.nulls(len(values), field.type)
+            for field in fields
+        ]
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=values.is_null())
     if pa.types.is_list(kind) and any(test(values.type) for test in _LISTS):
         return replace_items(
             values, conform(values.flatten(), kind.value_type, f"{column}[]"), kind
@@ -123,18 +131,6 @@ def replace_items(values: Any, items: Any, kind: pa.DataType) -> Any:
     ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64()))
     starts = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
     return pa.ListArray.from_arrays(starts, items, type=kind, mask=values.is_null())
-
-
-def _conform_struct(values: Any, kind: pa.DataType, column: str) -> Any:
-    file_names = {values.type.field(number).name for number in range(values.type.num_fields)}
-    fields = [kind.field(number) for number in range(kind.num_fields)]
-    columns = [
-        conform(pc.struct_field(values, field.name), field.type, f"{column}.{field.name}")
-        if field.name in file_names
-        else pa.nulls(len(values), field.type)
-        for field in fields
-    ]
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=values.is_null())
 
 
 def _cast(values: Any, kind: pa.DataType, column: str) -> Any:

@@ -40,38 +40,33 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True)
 class Markers:
-    """The sign of a delete: a value in one of the columns `names`, or the record that there was one.
-
-    `meta`: the column with the changes of a row's values. `change`, `reason`: those of a value that did not
-    fit its column; the start of the reason is enough.
-    """
+    """The sign of a delete: a value in one of the columns `names`, or the record that there was one."""
 
     names: Sequence[str]
-    meta: str
+    meta: str  # the column with the changes of a row's values
+    # `change`, `reason`: those of a value that did not fit its column; the start of the reason is enough.
     change: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Validity:
-    """The columns of a history that its merge sets, and those whose values it cannot merge.
+    """The columns of a history that its merge sets, and those whose values it cannot merge."""
 
-    `start`, `end`, `current`: the validity of a version. `closed`, `epoch`: the columns of a refresh.
-    `extracted`: the time of extraction. `content`: the columns that make a version another one.
-    `deleted_at`: the delete markers whose type is a time, which ends a version if there is no cursor value.
-    `apart`: closed versions are written to files of their own. `is_partial`: present rows may lack closed
-    versions. Then all rows of the batch must follow the current version of their key; `apart` must be set.
-    """
-
+    # `start`, `end`, `current`: the validity of a version.
     start: str
     end: str
     current: str
+    # `closed`, `epoch`: the columns of a refresh.
     closed: str
     epoch: str
-    extracted: str
-    content: Sequence[str]
+    extracted: str  # the time of extraction
+    content: Sequence[str]  # the columns that make a version another one
+    # The delete markers whose type is a time, which ends a version if there is no cursor value.
     deleted_at: Sequence[str]
-    apart: bool = False
+    apart: bool = False  # closed versions are written to files of their own
+    # Present rows may lack closed versions. Then all rows of the batch must follow the current version of
+    # their key; `apart` must be set.
     is_partial: bool = False
 
 
@@ -159,6 +154,7 @@ def _read(job: MergeJob) -> pa.Table | None:
     size = 0
     for path, arrival in sources:
         with open_parquet(system, path) as file:
+            # The columns of a file count also if it has no rows: another file may lack them.
             empty = pa.RecordBatch.from_pylist([], file.schema_arrow)
             parts = []
             for batch in chain([empty], read_batches(file)):
@@ -251,6 +247,7 @@ def _add_eras(rows: pa.Table, job: MergeJob) -> pa.Table:
     begins = pc.and_not(_is_end(rows, job.markers), has_cursor)
     if not pc.any(begins, min_count=0).as_py():
         return rows
+    # Counted over all keys, not in each: only the order of the eras of one key matters.
     arrivals = _sort_indices([*_keys(rows, job), rows[_ARRIVAL], rows[job.raw_id]])
     era = np.empty(len(rows), np.int64)
     era[arrivals] = np.cumsum(_flags(begins)[arrivals])

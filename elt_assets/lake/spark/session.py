@@ -262,7 +262,11 @@ def start(config: Mapping[str, Any]) -> SparkSession:
         ConfigError: a setting has a value that Spark does not accept.
     """
     if _jvm_has_ended():
-        _forget_session()
+        # PySpark keeps the session of a JVM that has ended: a retry would get it.
+        for name in ("_gateway", "_jvm", "_active_spark_context"):
+            setattr(SparkContext, name, None)
+        for name in ("_instantiatedSession", "_activeSession"):
+            setattr(SparkSession, name, None)
     running: SparkContext | None = getattr(SparkContext, "_active_spark_context", None)
     if running is not None:
         _log_ignored(config, running)
@@ -439,15 +443,6 @@ def _jvm_has_ended() -> bool:
     """Return whether the JVM that PySpark started in this process has ended, for example by a kill."""
     process = getattr(getattr(SparkContext, "_gateway", None), "proc", None)
     return process is not None and process.poll() is not None
-
-
-def _forget_session() -> None:
-    """Let PySpark start another JVM. It keeps the session of a JVM that has ended, so that a retry in the
-    same process would fail, too."""
-    for name in ("_gateway", "_jvm", "_active_spark_context"):
-        setattr(SparkContext, name, None)
-    for name in ("_instantiatedSession", "_activeSession"):
-        setattr(SparkSession, name, None)
 
 
 def _has_ended(future: Future[SparkSession]) -> bool:

@@ -99,7 +99,13 @@ def statistics(footer: pq.FileMetaData) -> str:
         if count == footer.num_rows or (count is not None and pa.types.is_binary(type_)):
             continue
         bounds, name = None, ".".join(path)
-        if name not in measured["unbounded"] if measured else not _may_be_nan(footer, type_):
+        if (
+            name not in measured["unbounded"]
+            if measured
+            else not (
+                pa.types.is_floating(type_) and (not footer.created_by.startswith("parquet-mr"))
+            )
+        ):
             bounds = _bounds_or_none(groups, measured and measured["texts"].get(name))
         if count is None or bounds is None:
             is_partial = True
@@ -150,14 +156,6 @@ def _null_count(groups: Sequence[Any]) -> int | None:
     if not all(group is not None and group.has_null_count for group in groups):
         return None
     return int(sum(group.null_count for group in groups))
-
-
-def _may_be_nan(footer: pq.FileMetaData, type_: pa.DataType) -> bool:
-    """Return whether a column may have NaN, of which a footer says nothing.
-
-    Java's writer, which is Spark's, leaves the bounds out then; those of others are of all other values.
-    """
-    return pa.types.is_floating(type_) and not footer.created_by.startswith("parquet-mr")
 
 
 def _bounds_or_none(groups: Sequence[Any], texts: Sequence[str] | None) -> tuple[Any, Any] | None:

@@ -58,19 +58,6 @@ def discard_on_error(*writers: FileWriter) -> Iterator[None]:
         raise
 
 
-def _discard_file(system: Any, path: str, sink: Any) -> None:
-    """Close and remove a file that was not written completely. Errors are ignored: the first one counts.
-
-    In a store it only stays closed: pyarrow would leave an object with the name of the folder. What started
-    the task removes the folder.
-    """
-    with contextlib.suppress(Exception):
-        sink.close()
-    if system.type_name == "local":
-        with contextlib.suppress(Exception):
-            system.delete_file(path)
-
-
 @contextlib.contextmanager
 def open_parquet(system: Any, path: str, *, pre_buffer: bool = False) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file for reading.
@@ -164,7 +151,14 @@ class FileWriter:
         if self._writer is not None:
             self._writer.is_open = False  # else its destructor writes to the closed file
         for name in self._names:
-            _discard_file(self._system, f"{self._root}/{name}", self._sink)
+            path = f"{self._root}/{name}"
+            # Errors are ignored: the first one counts. In a store the file only stays closed: pyarrow would
+            # leave an object with the name of the folder. What started the task removes the folder.
+            with contextlib.suppress(Exception):
+                self._sink.close()
+            if self._system.type_name == "local":
+                with contextlib.suppress(Exception):
+                    self._system.delete_file(path)
         self._sink, self._writer, self._names, self.files = None, None, [], []
 
     @property

@@ -86,7 +86,11 @@ def texts_of(values: Any, kind: str) -> Any:
     if kind in ("BOOLEAN", "INTEGER"):
         return values.cast(pa.string())
     if kind in _TIMES:
-        return _texts_of_times(values)
+        texts = pc.replace_substring(values.cast(pa.string()), " ", "T")
+        if not pc.all(pc.match_substring_regex(texts, r"^\d{4}-"), min_count=0).as_py():
+            raise ValueError("a year has not four digits")
+        texts = pc.replace_substring_regex(texts, r"\.000000", "")
+        return pc.replace_substring_regex(texts, r"(\.\d{3})000", r"\1")
     return pa.array(
         [None if value is None else _text(value) for value in values.to_pylist()], pa.string()
     )
@@ -96,14 +100,6 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return double_text(value)
     return b64encode(value).decode() if isinstance(value, bytes) else shortest_text(str(value))
-
-
-def _texts_of_times(values: Any) -> Any:
-    texts = pc.replace_substring(values.cast(pa.string()), " ", "T")
-    if not pc.all(pc.match_substring_regex(texts, r"^\d{4}-"), min_count=0).as_py():
-        raise ValueError("a year has not four digits")
-    texts = pc.replace_substring_regex(texts, r"\.000000", "")
-    return pc.replace_substring_regex(texts, r"(\.\d{3})000", r"\1")
 
 
 def _widen_objects(values: Any, before: Field, after: Field, path: str) -> Any:
@@ -134,7 +130,14 @@ def _decode(values: Any, field: Field, codec: JsonTexts) -> list[Any]:
         sizes = pc.list_value_length(values).to_pylist()
         return [None if size is None else list(islice(items, size)) for size in sizes]
     if field.kind == STRUCT:
-        return _decode_objects(values, field, codec)
+        columns = [_decode(pc.struct_field(values, [own.name]), own, codec) for own in field.inner]
+        names = [own.source for own in field.inner]
+        return [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            if is_object
+            else None
+            for is_object, *row in zip(values.is_valid().to_pylist(), *columns, strict=True)
+        ]
     if field.kind in ("TEXT", "BOOLEAN"):
         return list(values.to_pylist())
     if field.kind == "JSON":
@@ -142,23 +145,11 @@ def _decode(values: Any, field: Field, codec: JsonTexts) -> list[Any]:
     if field.kind == UNREAD:
         return list(values.to_pylist(maps_as_pydicts="strict"))
     texts = texts_of(values, field.kind).to_pylist()
-    return [_number(text) for text in texts] if field.kind in _NUMBERS else texts
-
-
-def _decode_objects(values: Any, field: Field, codec: JsonTexts) -> list[Any]:
-    columns = [_decode(pc.struct_field(values, [own.name]), own, codec) for own in field.inner]
-    names = [own.source for own in field.inner]
-    return [
-        {name: value for name, value in zip(names, row, strict=True) if value is not None}
-        if is_object
-        else None
-        for is_object, *row in zip(values.is_valid().to_pylist(), *columns, strict=True)
-    ]
-
-
-def _number(text: str | None) -> Any:
-    """Return a number as it stands in JSON: what is not finite is a string there."""
-    return text if text is None or text[-1].isalpha() else Raw(text.encode())
+    return (
+        [(text if text is None or text[-1].isalpha() else Raw(text.encode())) for text in texts]
+        if field.kind in _NUMBERS
+        else texts
+    )
 
 
 def _as_json(text: str, codec: JsonTexts) -> Any:

@@ -13,20 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from elt_assets.lake.spark import (
-    file_tasks,
-    foreign_types,
-    merge_tasks,
-    parsing,
-    partitioned_files,
-    split_tasks,
-    statistics,
-    task_io,
-    types,
-    widening_tasks,
-    wider_values,
-)
-from elt_assets.lake.spark.task_io import ArrowFunction
+from elt_assets.lake.spark.task_io import ArrowFunction, FileWriter
 from elt_assets.protocol.airbyte.recovery import texts
 
 RESULT = "result string"
@@ -34,11 +21,8 @@ RESULT = "result string"
 _FROZEN = "frozen_by_elt_assets"
 _RECURSION = 4_000
 """The decoder of JSON counts a level of nesting as a level of Python's stack, which has 1,000 by default."""
-_OWN = (
-    *(file_tasks, foreign_types, merge_tasks, parsing, partitioned_files),
-    *(split_tasks, statistics, task_io, types, wider_values, widening_tasks),
-)
-for _module in (*_OWN, texts, sys.modules[__name__]):
+_PACKAGE = sys.modules[FileWriter.__module__.rpartition(".")[0]]  # of all modules of tasks
+for _module in (_PACKAGE, texts, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 

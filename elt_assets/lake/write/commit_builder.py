@@ -31,42 +31,30 @@ from elt_assets.lake.write.write_spec import WriteSpec
 
 @dataclass(frozen=True)
 class Publication:
-    """A commit of the stream that is built but not published.
-
-    Attributes:
-        files: the files that hold the stream's rows after it, whether readers see them already or not; at
-            least those of them that are new.
-        written: the new files under the table's root.
-        schema: replaces the schema of the table, if it is not None.
-    """
+    """A commit of the stream that is built but not published."""
 
     change: TableChange
     metadata: CommitMetadata
     companions: Sequence[CompanionChange]
+    # The files that hold the stream's rows after it, whether readers see them already or not; at least those
+    # of them that are new.
     files: Sequence[DataFile]
-    written: Sequence[DataFile]
-    schema: t.StructType | None
+    written: Sequence[DataFile]  # the new files under the table's root
+    schema: t.StructType | None  # replaces the schema of the table, if it is not None
 
 
 @dataclass(frozen=True)
 class CheckpointData:
-    """The data that is new since the last commit.
+    """The data that is new since the last commit."""
 
-    Attributes:
-        batch: files with rows, under the table's root.
-        rejected_files: files with rejected records, under the dead letter's root.
-        rejected: the number of rejected records.
-        final: whether the sync is complete.
-        replayed: files of the dead letter that `batch` and `rejected_files` replace.
-        dependent: the paths of the files with rows that depend on those before them, by the reason.
-    """
-
-    batch: Sequence[DataFile]
-    rejected_files: Sequence[DataFile]
-    rejected: int
+    batch: Sequence[DataFile]  # files with rows, under the table's root
+    rejected_files: Sequence[DataFile]  # files with rejected records, under the dead letter's root
+    rejected: int  # the number of rejected records
     state: str | None
-    final: bool
+    final: bool  # whether the sync is complete
+    # Files of the dead letter that `batch` and `rejected_files` replace.
     replayed: Sequence[DataFile] = ()
+    # The paths of the files with rows that depend on those before them, by the reason.
     dependent: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
 
 
@@ -127,7 +115,7 @@ class CommitBuilder:
             return built
         finally:
             lasting_paths = in_commit | {file.path for file in data.batch}
-            self._tables.main.discard_files(
+            self._tables.main.storage.discard(
                 file for file in batch if file.path not in lasting_paths
             )
 
@@ -147,7 +135,9 @@ class CommitBuilder:
             lambda: self._merge(target, data.batch),
         )
         files = target.apply(merged.change)
-        epoch = self._refresh_time()
+        table = self._tables.history
+        last = 0 if table is None else table.metadata.generation
+        epoch = max(time.time_ns() // 1000, last + 1)
         whole = [*files, *merged.tombstones]
         changed = extended or self._refresh_history(target, whole, data, epoch)
         change = self._change(merged, files, final=data.final)
@@ -294,12 +284,6 @@ class CommitBuilder:
             whole = Batch(main, [*main.files, *main.metadata.tombstones])
             return history.merge_replayed(spark, table, present, batch, whole, self._by, schema)
         return history.merge(spark, table, present, batch, self._by, schema)
-
-    def _refresh_time(self) -> int:
-        """Return the time of a refresh of the history in epoch microseconds, later than of those before."""
-        table = self._tables.history
-        last = 0 if table is None else table.metadata.generation
-        return max(time.time_ns() // 1000, last + 1)
 
     def _refresh_history(
         self, target: MergeTarget, whole: Sequence[DataFile], data: CheckpointData, epoch: int

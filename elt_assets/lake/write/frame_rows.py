@@ -25,9 +25,6 @@ from elt_assets.lake.spark.foreign_types import conform
 from elt_assets.lake.spark.partitioned_files import open_writer
 from elt_assets.lake.spark.task_io import discard_on_error
 
-_FILE_BYTES = 128 << 20
-"""The size at which a file is closed."""
-
 
 class FrameRows(Protocol):
     """The rows of a downstream asset, which can be written to a table."""
@@ -60,13 +57,10 @@ class FrameRows(Protocol):
 
 @dataclass(frozen=True)
 class SparkRows:
-    """The rows of a DataFrame.
-
-    Attributes:
-        provide: returns the session of the lake. The DataFrame may be of another one, of the team's.
-    """
+    """The rows of a DataFrame."""
 
     rows: DataFrame
+    # Returns the session of the lake. The DataFrame may be of another one, of the team's.
     provide: Callable[[], SparkSession]
 
     @property
@@ -114,16 +108,11 @@ class SparkRows:
 
 @dataclass(frozen=True)
 class ArrowRows:
-    """The rows of an Arrow table, which are written in this process.
-
-    Attributes:
-        schema: the columns, in the types of a table.
-        provide: returns the Spark session.
-    """
+    """The rows of an Arrow table, which are written in this process."""
 
     rows: pa.Table
-    schema: t.StructType
-    provide: Callable[[], SparkSession]
+    schema: t.StructType  # the columns, in the types of a table
+    provide: Callable[[], SparkSession]  # returns the Spark session
 
     @classmethod
     def read(cls, rows: pa.Table, provide: Callable[[], SparkSession]) -> ArrowRows:

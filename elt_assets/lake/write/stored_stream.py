@@ -29,19 +29,13 @@ class Generations:
 
 @dataclass(frozen=True)
 class StoredStream:
-    """A stream as its table stores it, and the newest commit of the table.
-
-    Attributes:
-        salt: as in `WriteSpec`.
-        written: as in `WriteSpec`.
-        conditions: as in `WriteSpec`.
-    """
+    """A stream as its table stores it, and the newest commit of the table."""
 
     stream: ConfiguredStream
     metadata: CommitMetadata
-    salt: str | None = None
-    written: t.StructType | None = None
-    conditions: str = ""
+    salt: str | None = None  # as in `WriteSpec`
+    written: t.StructType | None = None  # as in `WriteSpec`
+    conditions: str = ""  # as in `WriteSpec`
 
     @property
     def fingerprint(self) -> str:

@@ -57,19 +57,14 @@ SUFFIXES = {DEAD_LETTER: DEAD_LETTER_SUFFIX, HISTORY: HISTORY_SUFFIX}
 
 @dataclass(frozen=True)
 class CompanionChange:
-    """The change that a commit of the stream makes to a companion.
-
-    Attributes:
-        metadata: the metadata of the companion's own commit, except for its sequence.
-        remade: the files of the change are written again if the commit is built again.
-    """
+    """The change that a commit of the stream makes to a companion."""
 
     table: Table
     schema: t.StructType
     change: TableChange
-    metadata: CommitMetadata
+    metadata: CommitMetadata  # the metadata of the companion's own commit, except for its sequence
     records: int
-    remade: bool = False
+    remade: bool = False  # the files of the change are written again if the commit is built again
 
     def publish(self) -> None:
         """Commit the change, with the next sequence of the companion."""
@@ -213,7 +208,7 @@ class StreamTables:
             # After Superseded the commit is built again, from the files that are not `remade`.
             for companion in waiting:
                 if companion.remade or not isinstance(error, Superseded):
-                    companion.table.discard_files(companion.change.add)
+                    companion.table.storage.discard(companion.change.add)
             raise
 
     def _commit_companion(self, companion: CompanionChange) -> None:

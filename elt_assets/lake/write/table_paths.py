@@ -45,16 +45,12 @@ Levels = tuple[str, ...]
 
 @dataclass(frozen=True)
 class TablePath:
-    """Path of a stream's table.
+    """Path of a stream's table."""
 
-    Attributes:
-        levels: the path by the names of the streams.
-        other: the path that the stream may have by rule 2: with a hash if `levels` is plain, else plain.
-        rivals: if `levels` is plain, the plain paths at which streams that collide with it may have tables.
-    """
-
-    levels: Levels
+    levels: Levels  # the path by the names of the streams
+    # The path that the stream may have by rule 2: with a hash if `levels` is plain, else plain.
     other: Levels
+    # If `levels` is plain, the plain paths at which streams that collide with it may have tables.
     rivals: tuple[Levels, ...] = ()
 
     def without_suffix(self, suffix: str) -> TablePath:
@@ -68,14 +64,10 @@ class TablePath:
 
 @dataclass(frozen=True)
 class TableNames:
-    """Names of tables as users write them.
+    """Names of tables as users write them."""
 
-    Attributes:
-        prefix: text before the names of all streams that `tables` does not name.
-        tables: the whole names of some streams' tables.
-    """
-
-    prefix: str = ""
+    prefix: str = ""  # text before the names of all streams that `tables` does not name
+    # The whole names of some streams' tables.
     tables: Mapping[StreamId, str] = field(default_factory=dict)
 
     def name_of(self, stream: StreamId) -> str:

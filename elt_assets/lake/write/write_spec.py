@@ -35,38 +35,30 @@ from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 @dataclass(frozen=True)
 class WriteSpec:
-    """The specification of one sync of one stream, for its tables.
+    """The specification of one sync of one stream, for its tables."""
 
-    Attributes:
-        stream: as its tables store it, with its generation and sync id.
-        partition: the Dagster partition of the rows.
-        keeps_state: the source is read independently of its cursor, and the table's state stays as it is.
-        salt: the fingerprint of the salt that fields are hashed with.
-        selection: the fingerprint of the selection of fields and of the form in which they are stored.
-        intent: identifies a request for a refresh or for a start from a given state; it is the same in each
-            attempt. None for a sync that resumes from the table's own state.
-        began: orders the rows of this sync after those of earlier syncs (see `next_sync_id`); default: the
-            sync id.
-        requested_generation: as in `CommitMetadata`.
-        conditions: a text that identifies the conditions that records must meet to be stored.
-        keeps_undeclared: fields that the schema does not declare are stored in its field `UNDECLARED`.
-        written: the columns that this sync wrote before its source changed the schema of the stream. Its rows
-            have the columns of both schemas, and a column has a type that holds the values of both.
-    """
-
-    stream: ConfiguredStream
+    stream: ConfiguredStream  # as its tables store it, with its generation and sync id
     run_id: str
     history: bool = False
     on_schema_change: OnSchemaChange = "evolve"
-    partition: str | None = None
+    partition: str | None = None  # the Dagster partition of the rows
+    # The source is read independently of its cursor, and the table's state stays as it is.
     keeps_state: bool = False
-    salt: str | None = None
+    salt: str | None = None  # the fingerprint of the salt that fields are hashed with
+    # The fingerprint of the selection of fields and of the form in which they are stored.
     selection: str | None = None
+    # Identifies a request for a refresh or for a start from a given state; it is the same in each attempt.
+    # None for a sync that resumes from the table's own state.
     intent: str | None = None
+    # Orders the rows of this sync after those of earlier syncs (see `next_sync_id`); default: the sync id.
     began: int | None = None
-    requested_generation: int | None = None
+    requested_generation: int | None = None  # as in `CommitMetadata`
+    # Fields that the schema does not declare are stored in its field `UNDECLARED`.
     keeps_undeclared: bool = False
+    # A text that identifies the conditions that records must meet to be stored.
     conditions: str = ""
+    # The columns that this sync wrote before its source changed the schema of the stream. Its rows have the
+    # columns of both schemas, and a column has a type that holds the values of both.
     written: t.StructType | None = None
 
     def __post_init__(self) -> None:
@@ -167,7 +159,13 @@ def plan_columns(
         names |= from_json_schema.read_names(spec.written)
     declared = from_json_schema.columns(spec.stream.stream.json_schema, names)
     if spec.written is not None:
-        declared = _unite(declared, spec.written)
+        kinds = {column.name: column.kind for column in map(column_of, spec.written.fields)}
+        declared = [
+            replace(column, kind=union(column.kind, kinds[column.name]))
+            if column.name in kinds
+            else column
+            for column in declared
+        ]
     followed = [] if history is None else list(map(column_of, stream_part(history.schema).fields))
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
         plan = evolution.plan_replacement(own, wider_columns(declared, followed))
@@ -236,17 +234,6 @@ def _read_markers(plan: SchemaPlan) -> SchemaPlan:
         for column in plan.columns
     ]
     return replace(plan, columns=columns)
-
-
-def _unite(declared: Sequence[Column], stored: t.StructType) -> list[Column]:
-    """Return the declared columns, each with a type that also holds the values that were written."""
-    kinds = {column.name: column.kind for column in map(column_of, stored.fields)}
-    return [
-        replace(column, kind=union(column.kind, kinds[column.name]))
-        if column.name in kinds
-        else column
-        for column in declared
-    ]
 
 
 def list_unstored_markers(

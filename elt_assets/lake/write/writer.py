@@ -71,23 +71,15 @@ class _Pending:
 
 @dataclass(frozen=True)
 class _ColumnPlan:
-    """The columns of a sync, for the columns that its table has now, and what writes them.
+    """The columns of a sync, for the columns that its table has now, and what writes them."""
 
-    Attributes:
-        planned_for: the columns that the table had.
-        differences: those between the stream's schema and that of the table, as text.
-        schema: all columns that the table is to have.
-        columns: the columns that records are parsed into; with delete markers that the table does not store.
-        parser: makes files of segments.
-        builder: makes commits of files.
-    """
-
-    planned_for: t.StructType
-    differences: Sequence[str]
-    schema: t.StructType
+    planned_for: t.StructType  # the columns that the table had
+    differences: Sequence[str]  # those between the stream's schema and that of the table, as text
+    schema: t.StructType  # all columns that the table is to have
+    # The columns that records are parsed into; with delete markers that the table does not store.
     columns: Sequence[Column]
-    parser: SegmentParser
-    builder: CommitBuilder
+    parser: SegmentParser  # makes files of segments
+    builder: CommitBuilder  # makes commits of files
 
     @property
     def written_schema(self) -> t.StructType:
@@ -238,7 +230,7 @@ class TableWriter:
         kept_paths = {file.path for file in self._pending.files}
         if kept_paths != {file.path for file in pending_files}:  # the rows are in other files now
             self._pending.dependent = dict.fromkeys(self._pending.dependent, kept_paths)
-        self._tables.main.discard_files(
+        self._tables.main.storage.discard(
             file for file in pending_files if file.path not in kept_paths
         )
         if resumed is not None and resumed.truncates:
@@ -286,8 +278,8 @@ class TableWriter:
     def close(self) -> None:
         """Remove files that were written and not committed; files that may have been committed stay."""
         pending, self._pending = self._pending, _Pending()
-        self._tables.main.discard_files(pending.files)
-        self._tables.dead_letter.discard_files(pending.rejected_files)
+        self._tables.main.storage.discard(pending.files)
+        self._tables.dead_letter.storage.discard(pending.rejected_files)
 
     def _publish(
         self,
@@ -329,7 +321,7 @@ class TableWriter:
                 self._tables.advance()
                 self._tables.roll_back_companions(self._spec.run_id)
         kept_paths = {file.path for file in built.files}
-        self._tables.main.discard_files(file for file in batch if file.path not in kept_paths)
+        self._tables.main.storage.discard(file for file in batch if file.path not in kept_paths)
 
     def _hide_unfinished(self) -> None:
         """Hide the files of a refresh that can be resumed: it is committed before readers see it."""
@@ -401,7 +393,7 @@ class TableWriter:
             )
         except NOTHING_PUBLISHED as error:
             kept_paths = {file.path for file in batch} if isinstance(error, Superseded) else set()
-            self._tables.main.discard_files(f for f in built.written if f.path not in kept_paths)
+            self._tables.main.storage.discard(f for f in built.written if f.path not in kept_paths)
             raise
 
     def _state(self, checkpoint: Checkpoint) -> str | None:

@@ -37,8 +37,7 @@ from elt_assets.orchestration.streams import (
     partitions_definition,
 )
 from elt_assets.pipeline.connection_stream import table_path
-from elt_assets.pipeline.partition_columns import partition_columns
-from elt_assets.pipeline.rule_columns import cluster_columns
+from elt_assets.pipeline.partition_columns import cluster_columns, partition_columns
 from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.runner.kinds.registry import KINDS
 

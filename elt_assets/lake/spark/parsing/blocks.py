@@ -30,29 +30,20 @@ _NO_CHANGES: list[Entry] = []
 
 @dataclass
 class BlockRows:
-    """The result for a block.
+    """The result for a block."""
 
-    Attributes:
-        batch: the rows.
-        dead: the rows of rejected records in the dead letter; None if there are none.
-        foreign_lines: the numbers, in the piece, of lines that are no record of the stream.
-        changed: the number of rows with changes.
-        changes: how many rows have each change.
-        reasons: how many records were rejected for each reason.
-        undeclared: how many records have each undeclared field.
-        dependent: the reasons for changes, of `ParseJob.dependent`, that the rows have.
-        markers: how many rows stand for the end of all rows of a table: they are no records.
-    """
-
-    batch: pa.RecordBatch
+    batch: pa.RecordBatch  # the rows
+    # The rows of rejected records in the dead letter; None if there are none.
     dead: pa.RecordBatch | None
+    # The numbers, in the piece, of lines that are no record of the stream.
     foreign_lines: Sequence[int]
-    changed: int
-    changes: Counter[Entry]
-    reasons: Counter[str]
-    undeclared: Counter[str]
+    changed: int  # the number of rows with changes
+    changes: Counter[Entry]  # how many rows have each change
+    reasons: Counter[str]  # how many records were rejected for each reason
+    undeclared: Counter[str]  # how many records have each undeclared field
+    # The reasons for changes, of `ParseJob.dependent`, that the rows have.
     dependent: AbstractSet[str] = frozenset()
-    markers: int = 0
+    markers: int = 0  # how many rows stand for the end of all rows of a table: they are no records
 
 
 class BlockParser:

@@ -18,9 +18,9 @@ _UNKNOWN = "UNKNOWN"
 
 
 class FieldChange(NamedTuple):
-    """What was changed. `field`: its dotted name; "" for the whole record."""
+    """What was changed."""
 
-    field: str
+    field: str  # its dotted name; "" for the whole record
     change: str
     reason: str
 

@@ -30,18 +30,13 @@ _TIME = Field("", "", "TIMESTAMP", pa.timestamp("us", "UTC"))
 
 @dataclass
 class Heads:
-    """The properties of some lines besides their data, each in the order of the lines.
+    """The properties of some lines besides their data, each in the order of the lines."""
 
-    Attributes:
-        sequence: the positions of the records in their stream.
-        times: the times of extraction in epoch milliseconds.
-        metas: what the source itself says of the records, as JSON; None where it says nothing.
-        row_ids: the ids of the rows, if the lines are those of a replay; empty where they are not known.
-    """
-
-    sequence: np.ndarray
-    times: np.ndarray
+    sequence: np.ndarray  # the positions of the records in their stream
+    times: np.ndarray  # the times of extraction in epoch milliseconds
+    # What the source itself says of the records, as JSON; None where it says nothing.
     metas: Sequence[Any]
+    # The ids of the rows, if the lines are those of a replay; empty where they are not known.
     row_ids: Sequence[str] | None = None
 
 

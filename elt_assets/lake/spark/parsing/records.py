@@ -51,23 +51,18 @@ _FEW, _SHARE = 4, 20_000
 
 @dataclass
 class BlockRecords:
-    """The records of a block, in the order of their lines.
+    """The records of a block, in the order of their lines."""
 
-    Attributes:
-        changes: of the records' values.
-        keeps_number_texts: numbers that become doubles stand as in the line, in lines that are decoded at
-            once.
-        lines: the decoded lines, with their envelopes; None for a line without a record.
-        rejected: the reasons for which lines have no row, by the position of the line.
-        foreign_lines: the positions of lines that are no record of the stream.
-        undeclared: how many records have each undeclared field.
-    """
-
-    changes: BlockChanges
+    changes: BlockChanges  # of the records' values
+    # Numbers that become doubles stand as in the line, in lines that are decoded at once.
     keeps_number_texts: bool
+    # The decoded lines, with their envelopes; None for a line without a record.
     lines: list[Any] = field(default_factory=list)
+    # The reasons for which lines have no row, by the position of the line.
     rejected: dict[int, str] = field(default_factory=dict)
+    # The positions of lines that are no record of the stream.
     foreign_lines: list[int] = field(default_factory=list)
+    # How many records have each undeclared field.
     undeclared: Counter[str] = field(default_factory=Counter)
 
 
@@ -103,6 +98,7 @@ class RecordReader:
         records = BlockRecords(BlockChanges(self._job.key_paths), keeps_number_texts)
         if self._read_lines(block, count, records):
             return records
+        # One line may be why the block was refused: chunks without it are still decoded at once.
         lines = _lines(block)
         for start in range(0, count, _CHUNK):
             chunk = lines[start : start + _CHUNK]
@@ -123,9 +119,8 @@ class RecordReader:
             lines = self._decode(block, records.keeps_number_texts)
         except DECODING_ERRORS:
             return False
-        if (
-            len(lines) != count
-        ):  # two objects in a line, or one in two lines, are lines to the decoder
+        # Two objects in a line, or one in two lines, are lines to the decoder.
+        if len(lines) != count:
             return False
         first = len(records.lines)
         records.lines += lines
@@ -207,7 +202,7 @@ class RecordReader:
                 # The decoder does not look into a raw field, so that it would not refuse an object there
                 # for an undeclared field: each line is searched for these from now on.
                 self._has_undeclared |= converter.field.source in self._job.declared.objects
-                self._decoders.clear()
+                self._decoders.clear()  # their types name the raw fields
 
     def _open_line(self, line: bytes) -> tuple[Any, bytes, Marks | None]:
         """Return a line with its data as text, and the marks with which it was repaired."""

@@ -91,11 +91,10 @@ def read_reported_changes(meta: Any) -> list[Entry]:
         entries = [(item.get("field"), item.get("change"), item.get("reason")) for item in changes]
     except (msgspec.MsgspecError, TypeError, AttributeError, RecursionError):
         return [_MALFORMED]
-    return [entry if _is_text(entry) else _MALFORMED for entry in entries]
-
-
-def _is_text(entry: tuple[Any, ...]) -> bool:
-    return all(text is None or isinstance(text, str) for text in entry)
+    return [
+        entry if all(text is None or isinstance(text, str) for text in entry) else _MALFORMED
+        for entry in entries
+    ]
 
 
 def _lists(

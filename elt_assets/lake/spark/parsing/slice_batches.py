@@ -47,17 +47,13 @@ Split = Callable[[pa.RecordBatch], "tuple[pa.RecordBatch | None, pa.Array | None
 
 @dataclass
 class BatchConverter:
-    """Converts the batches of a slice to rows of the table.
-
-    Attributes:
-        first: the position in the stream of the slice's first row.
-        split: returns the fields of a batch, None if its rows are in JSON; and its changes, if it has some.
-            The lake knows them by what the source says, and not by the names of columns.
-    """
+    """Converts the batches of a slice to rows of the table."""
 
     job: ParseJob
     write_lines: WriteLines
-    first: int
+    first: int  # the position in the stream of the slice's first row
+    # Returns the fields of a batch, None if its rows are in JSON; and its changes, if it has some. The lake
+    # knows them by what the source says, and not by the names of columns.
     split: Split
     _parser: BlockParser | None = field(default=None, init=False)
     _json: defaultdict[str, JsonColumn] = field(
@@ -119,7 +115,10 @@ class BatchConverter:
             values = _take_over(batch.column(position), column.type)
             if values is not None and column.kind in JSON_OPENINGS:
                 values = self._normalize(
-                    values, column, are_values=_is_json(batch.column(position))
+                    values,
+                    column,
+                    are_values=getattr(batch.column(position).type, "extension_name", None)
+                    == "arrow.json",
                 )
             elif column.kind not in _TAKEN_OVER:
                 values = None
@@ -156,11 +155,6 @@ class BatchConverter:
             lines = self.write_lines(rows, emitted_at)
             numbers = np.arange(first + start, first + start + len(rows))
             yield self._parser.parse(lines, numbers, part)
-
-
-def _is_json(values: pa.Array) -> bool:
-    """Return whether values have Arrow's type for JSON, whose texts are one value each."""
-    return getattr(values.type, "extension_name", None) == "arrow.json"
 
 
 def _changes(reported: pa.Array | None, kind: pa.ListType) -> pa.ListArray | None:

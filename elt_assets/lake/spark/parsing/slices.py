@@ -71,19 +71,12 @@ _MAX_TEXT, _MAX_STACK = 4_000, 40_000
 
 @dataclass(frozen=True)
 class SliceSource:
-    """What tasks need to read slices of a stream.
+    """What tasks need to read slices of a stream."""
 
-    Attributes:
-        module: the module of the program that is the source.
-        config: its config, as JSON; it has secrets.
-        configured: the configured stream, as JSON.
-        folder: where the source puts files of slices, on the machine of the driver.
-    """
-
-    module: str
-    config: bytes = field(repr=False)
-    configured: bytes
-    folder: Path
+    module: str  # the module of the program that is the source
+    config: bytes = field(repr=False)  # its config, as JSON; it has secrets
+    configured: bytes  # the configured stream, as JSON
+    folder: Path  # where the source puts files of slices, on the machine of the driver
 
     def open(self) -> Reader:
         """Return the reader of the stream."""
@@ -130,9 +123,9 @@ class LocalFile:
 
 @dataclass(frozen=True)
 class SharedFile:
-    """A copy in the place that tasks share. `system`: the file system of pyarrow."""
+    """A copy in the place that tasks share."""
 
-    system: Any
+    system: Any  # the file system of pyarrow
     path: str
 
     def open(self) -> AbstractContextManager[Any]:
@@ -142,20 +135,13 @@ class SharedFile:
 
 @dataclass(frozen=True)
 class SliceTask:
-    """A slice.
-
-    Attributes:
-        data: as its source has made it.
-        first: the position of its first row in the stream.
-        file: has its rows; None if the source reads them.
-        file_has_changes: see `Slice`.
-    """
+    """A slice."""
 
     key: str
-    data: bytes
-    first: int
-    file: SliceFile | None = None
-    file_has_changes: bool = False
+    data: bytes  # as its source has made it
+    first: int  # the position of its first row in the stream
+    file: SliceFile | None = None  # has its rows; None if the source reads them
+    file_has_changes: bool = False  # see `Slice`
 
     def read(self, reader: Reader) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
@@ -168,9 +154,9 @@ class SliceTask:
 
 @dataclass
 class SliceResult(ParseResult):
-    """The result of a slice. `read`: the number of rows that the source has given."""
+    """The result of a slice."""
 
-    read: int = 0
+    read: int = 0  # the number of rows that the source has given
     failure: Failure | None = None
 
 

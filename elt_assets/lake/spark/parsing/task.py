@@ -43,7 +43,6 @@ def as_plain(result: ParseResult) -> Plain:
 
 
 def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
-    """Parse the parts of a task."""
     writer, dead_writer = open_writers(job)
     result = ParseResult()
     parsers: dict[tuple[str, str, str | None], BlockParser] = {}

@@ -27,13 +27,11 @@ Extra: TypeAlias = "Raw | dict[str, Extra] | list[Extra | None]"
 
 @dataclass(frozen=True)
 class DeclaredNames:
-    """The names that an object may have. `objects`: the same for the values that are objects, by name.
-
-    `by_lower_case`: the names by their lower case, without those that differ in case only.
-    """
+    """The names that an object may have."""
 
     names: frozenset[str]
-    objects: Mapping[str, DeclaredNames]
+    objects: Mapping[str, DeclaredNames]  # the same for the values that are objects, by name
+    # The names by their lower case, without those that differ in case only.
     by_lower_case: Mapping[str, str] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -38,9 +38,9 @@ class BecomesNull(Exception):
 
 
 class ValueChange(NamedTuple):
-    """A change of a value. `order`: the position of its column, and of the fields in it."""
+    """A change of a value."""
 
-    order: tuple[int, ...]
+    order: tuple[int, ...]  # the position of its column, and of the fields in it
     field: str
     change: str
     reason: str

@@ -102,6 +102,7 @@ class ColumnBuilder:
             column = pa.array(values, field.type)
         else:
             column = _cast_texts(kind, kind.form, field.type, values, reader)
+        # The decoder rounds a number such as 1e-400 to zero without an error.
         if kind.is_double and not self.has_tiny:
             numbers = np.abs(column.to_numpy(zero_copy_only=False))
             self.has_tiny = bool((numbers < _TINY).any())
@@ -117,6 +118,7 @@ class ColumnBuilder:
     ) -> pa.Array:
         mask = None
         if None in values:
+            # Each field has a value of each object, also where there is no object.
             nothing = (None,) * sum(inner.is_read for inner in field.inner)
             mask = pa.array([value is None for value in values], pa.bool_())
             values = [nothing if value is None else value for value in values]
@@ -131,6 +133,7 @@ class ColumnBuilder:
             mask = pa.array([value is None for value in values], pa.bool_())
             values = [() if value is None else value for value in values]
         sizes = np.fromiter(map(len, values), np.int64, len(values))
+        # The items of all lists are one column: they are converted together, at every depth.
         flat = [item for value in values for item in value]
         owners = np.repeat(np.asarray(positions), sizes).tolist()
         items = self._column(field.inner[0], flat, path.items, owners)
@@ -142,6 +145,7 @@ class ColumnBuilder:
     ) -> list[str | None]:
         raw = [b"null" if value is None else bytes(value) for value in values]
         fits = not opening or all(v.startswith(opening) or v == b"null" for v in raw)
+        # A level of nesting takes two brackets, so a short text cannot be too deep.
         if fits and max(map(len, raw), default=0) <= 2 * MAX_DEPTH:
             with suppress(*DECODING_ERRORS):
                 return [None if text == "null" else text for text in self._texts.normalize(raw)]

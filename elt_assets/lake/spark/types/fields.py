@@ -21,19 +21,13 @@ DECODING_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Val
 
 @dataclass(frozen=True)
 class Field:
-    """A column, a field nested in one, or the element of an array.
-
-    Attributes:
-        kind: the name of a `Scalar`, or ARRAY, STRUCT or UNREAD.
-        type: the type of the column in the file.
-        inner: the fields of an object, or the one element of an array.
-    """
+    """A column, a field nested in one, or the element of an array."""
 
     source: str
     name: str
-    kind: str
-    type: pa.DataType
-    inner: tuple[Field, ...] = ()
+    kind: str  # the name of a `Scalar`, or ARRAY, STRUCT or UNREAD
+    type: pa.DataType  # the type of the column in the file
+    inner: tuple[Field, ...] = ()  # the fields of an object, or the one element of an array
 
     @property
     def is_read(self) -> bool:

@@ -50,36 +50,25 @@ Reader = Callable[[Any, Report], Any]
 
 @dataclass(frozen=True)
 class Form:
-    """The form of clean values of a type, once they are decoded to text.
+    """The form of clean values of a type, once they are decoded to text."""
 
-    `pattern`: of RE2. `cast`: returns a column from texts of this form, in the column's type. `finish`:
-    returns the value of a text of another form.
-    """
-
-    pattern: str
+    pattern: str  # of RE2
+    # Returns a column from texts of this form, in the column's type.
     cast: Callable[[pa.Array, pa.DataType], pa.Array]
-    finish: Reader
+    finish: Reader  # returns the value of a text of another form
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        decoded: the Python type of a clean value; `Raw`: its text as it stands in the line.
-        read: returns a decoded value from the text of a JSON value that is not null.
-        form: of the decoded values; None if they are those of the column.
-        opening: for JSON text, the first byte of the values that fit; None for all other types.
-        is_sized: a value above the limit of sizes becomes null.
-        is_double: a number may have more digits than the column keeps.
-    """
-
-    decoded: type
-    read: Reader
-    form: Form | None = None
+    decoded: type  # the Python type of a clean value; `Raw`: its text as it stands in the line
+    read: Reader  # returns a decoded value from the text of a JSON value that is not null
+    form: Form | None = None  # of the decoded values; None if they are those of the column
+    # For JSON text, the first byte of the values that fit; None for all other types.
     opening: bytes | None = None
-    is_sized: bool = False
-    is_double: bool = False
+    is_sized: bool = False  # a value above the limit of sizes becomes null
+    is_double: bool = False  # a number may have more digits than the column keeps
 
     @property
     def decoder_type(self) -> Any:
