@@ -1,7 +1,5 @@
 """The table of an asset in the lake, from the asset's key and the metadata of its definition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the input of a downstream asset asks for: a type of data frames, columns and partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

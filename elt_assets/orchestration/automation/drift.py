@@ -1,7 +1,5 @@
 """Comparison of the current catalog of a source with `catalog.json`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the jobs of this project share: one op, and work on several streams, of which one may fail alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 

@@ -5,8 +5,6 @@ says which partitions are materialised. Without these events, Dagster would show
 automation conditions would request them again.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import shutil
 import time
