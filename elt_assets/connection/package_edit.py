@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import yaml
 
@@ -21,8 +20,12 @@ def replace_package(place: ConnectionPlace, kind: str, old: str, new: str) -> st
     """
     overlay = overlay_file(place.file)
     contents = [] if overlay is None else read_overlay(overlay)
-    own = [content for content in contents if content.get("name", place.name) == place.name]
-    if any(_has_kind(content, kind) for content in own):
+    sources = [
+        content.get("source")
+        for content in contents
+        if content.get("name", place.name) == place.name
+    ]
+    if any(isinstance(source, Mapping) and kind in source for source in sources):
         raise ConfigError(
             f"{overlay} names the `{kind}` of this environment, so a change of {place.file} has no effect",
             guidance="change the version in the overlay, then run `elt discover`",
@@ -40,8 +43,3 @@ def replace_package(place: ConnectionPlace, kind: str, old: str, new: str) -> st
         )
     start, end = node.start_mark.index, node.end_mark.index
     return text[:start] + text[start:end].replace(old, new) + text[end:]
-
-
-def _has_kind(overlay: Mapping[str, Any], kind: str) -> bool:
-    source = overlay.get("source")
-    return isinstance(source, Mapping) and kind in source

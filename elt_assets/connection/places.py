@@ -162,8 +162,10 @@ def walk(folder: Path) -> Iterator[Path]:
     """Yield the folders in which Dagster looks for components, in its order."""
     yield folder
     definition = definition_file(folder)
-    if definition is not None and not _continues(definition):
-        return
+    if definition is not None:
+        documents = _read(definition).documents
+        if not any(document.kind.endswith(_FOLDER_TYPE) for document in documents):
+            return
     try:
         inner = sorted(path for path in folder.iterdir() if path.is_dir())
     except OSError:  # it is no folder, or not ours
@@ -188,28 +190,20 @@ def find_refused_files(root: Path) -> Iterator[tuple[Path, ConfigError]]:
     for folder in walk(root):
         for place in _places_of(folder):
             file = _read(place.file)
-            error = file.error or _find_code(file.documents[place.document], place.file)
-            if error is not None:
+            if file.error is not None:
+                yield folder, file.error
+                break
+            try:
+                check_post_processing(file.documents[place.document].post_processing, place.file)
+            except ConfigError as error:
                 yield folder, error
                 break
-
-
-def _find_code(document: _Document, definition: Path) -> ConfigError | None:
-    try:
-        check_post_processing(document.post_processing, definition)
-    except ConfigError as error:
-        return error
-    return None
 
 
 def _search(folder: Path) -> Iterator[ConnectionPlace]:
     """Yield the places below a folder, in Dagster's order."""
     for inner in walk(folder):
         yield from _places_of(inner)
-
-
-def _continues(definition: Path) -> bool:
-    return any(document.kind.endswith(_FOLDER_TYPE) for document in _read(definition).documents)
 
 
 def _places_of(folder: Path) -> list[ConnectionPlace]:

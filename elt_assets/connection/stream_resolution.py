@@ -252,32 +252,22 @@ def _selection(settings: Stream, configured: ConfiguredStream) -> FieldSelection
     if fields is None:
         return None
     rules = [*(fields.include or []), *(fields.exclude or []), *(fields.hash or [])]
+    uses_cursor = configured.sync_mode == INCREMENTAL or configured.deduplicates
+    declared = properties(configured.stream.json_schema) if configured.deduplicates else {}
     return FieldSelection(
         include=None if fields.include is None else _paths(fields.include),
         exclude=_paths(fields.exclude or []),
         hashed=_paths(fields.hash or []),
         distinct=case_variants(configured.stream.json_schema, _paths(rules)),
         key=_paths(configured.key),
-        cursor=_cursor(configured),
-        markers=_markers(configured),
+        # the cursor is empty if the sync does not use it, and markers if it applies no deletes
+        cursor=tuple(configured.cursor) if uses_cursor else (),
+        markers=tuple((name,) for name in DELETE_MARKERS if name in declared),
     )
 
 
 def _paths(lists: Sequence[Sequence[str]]) -> tuple[Path, ...]:
     return tuple(map(tuple, lists))
-
-
-def _cursor(configured: ConfiguredStream) -> Path:
-    """Return the cursor; empty if the sync does not use it."""
-    if not (configured.sync_mode == INCREMENTAL or configured.deduplicates):
-        return ()
-    return tuple(configured.cursor)
-
-
-def _markers(configured: ConfiguredStream) -> tuple[Path, ...]:
-    """Return the delete markers; empty if the sync does not apply deletes."""
-    declared = properties(configured.stream.json_schema) if configured.deduplicates else {}
-    return tuple((name,) for name in DELETE_MARKERS if name in declared)
 
 
 def _find_field_problems(

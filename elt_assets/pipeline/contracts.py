@@ -54,7 +54,9 @@ def find_violations(
     for name, kind in contract.columns.items():
         column = _find(present, name)
         if column is None and not allows_missing:
-            yield f"there is no column {name!r}{_hint(name, present)}"
+            near = difflib.get_close_matches(name, [column.name for column in present], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            yield f"there is no column {name!r}{hint}"
         if column is not None and (actual := column.type.simpleString()) != kind:
             yield f"the column {name!r} is {actual}, not {kind}"
     if contract.others == "refuse":
@@ -74,8 +76,3 @@ def _find(columns: Sequence[Column], name: str) -> Column | None:
             if inner is not None:
                 return inner
     return None
-
-
-def _hint(name: str, columns: Sequence[Column]) -> str:
-    near = difflib.get_close_matches(name, [column.name for column in columns], n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

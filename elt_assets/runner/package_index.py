@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 
 from elt_assets.errors import ConfigError, TransientError
+from elt_assets.runner.packages import PACKAGE_NAME
 from elt_assets.runner.process.child import DeadlineError
 from elt_assets.runner.uv import run_uv
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TIMEOUT_SECONDS = 120
 _COMPILE = ["pip", "compile", "--no-deps", "--no-header", "--no-annotate", "--only-binary=:all:"]
 
@@ -23,7 +22,7 @@ def newest_version(name: str) -> str:
         TransientError: uv cannot reach the index.
     """
     remedy = f"or name a version yourself: {name}==VERSION"
-    if not _NAME.fullmatch(name):
+    if not PACKAGE_NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is not a package name", guidance="write NAME or NAME==VERSION")
     command = [*_COMPILE, f"--python={sys.executable}", "-"]
     try:

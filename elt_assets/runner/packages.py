@@ -28,7 +28,7 @@ _ENVIRONMENT = re.compile(
     rf"(?P<requirement>{_PINNED.pattern})-(py3\.\d+(\.\d+)?|path)(-[0-9a-f]{{16}})?"
 )
 """Matches the name of the folder of an environment."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+PACKAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PYTHON = re.compile(r"3\.\d{1,2}(\.\d{1,2})?")
 """Pattern of a version of Python."""
 _OWN_PYTHON = (f"{sys.version_info.major}.{sys.version_info.minor}", sys.version.split()[0])
@@ -70,7 +70,7 @@ class Installation:
 
     def __post_init__(self) -> None:
         for name in self._built_from_source:
-            if not _NAME.fullmatch(name):
+            if not PACKAGE_NAME.fullmatch(name):
                 raise ValueError(f"source_distributions: {name!r} is not a package name")
         for package in self.packages:
             if not _PINNED.fullmatch(package):

@@ -327,6 +327,7 @@ def test_bytes_inside_a_taps_record_do_not_hide_it(filling: bytes, place: int, e
         b"x " + b"{" * 300_000 + FIRST_RECORD,
         b"'{" * 100_000 + FIRST_RECORD,
         b'{"a":[' * 500 + FIRST_RECORD * 50,
+        b"x " + b'{"a":{"b":1},' * 300_000 + b'"type":' + b"}",
     ],
 )
 def test_a_hostile_line_is_searched_in_limited_time(line: bytes) -> None:

@@ -17,11 +17,11 @@ from elt_assets.cli.commands.new.connector_template import source_text, test_tex
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.errors import ConfigError
-from elt_assets.runner.kinds.builtin import GROUP, NOT_CONNECTORS, list_built_in
+from elt_assets.runner.kinds.builtin import CONNECTOR_GROUP, NOT_CONNECTORS, list_built_in
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ROOT_MODULE = re.compile(r"""^\s*root_module\s*=\s*["']([\w.]+)["']""", re.MULTILINE)
-_ENTRY_POINTS = f'[project.entry-points."{GROUP}"]'
+_ENTRY_POINTS = f'[project.entry-points."{CONNECTOR_GROUP}"]'
 _toml: Any = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
@@ -132,6 +132,9 @@ def _register(project: Path, name: str, module: str) -> list[str]:
     try:
         _toml.loads(changed)
     except ValueError:  # the entry points are written in another form
-        return [f"add to {file.name}, to the entry points {GROUP!r}: {line}", "pip install -e ."]
+        return [
+            f"add to {file.name}, to the entry points {CONNECTOR_GROUP!r}: {line}",
+            "pip install -e .",
+        ]
     file.write_text(changed)
     return ["pip install -e ."]

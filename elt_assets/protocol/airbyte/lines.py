@@ -49,8 +49,9 @@ _MAX_IDLE_BUFFER = 16 * BLOCK
 _GROWTH = 1 << 26
 """Maximum number of bytes by which the buffer grows at a time."""
 _MAX_OBJECTS = 20
-"""Maximum number of places in a line where a message is looked for: each costs a pass over the line. The text
-before a message rarely has one object."""
+"""Maximum number of places where a message is looked for in a line. Text before one rarely has an object."""
+_MAX_WORK = 64 << 20
+"""Number of bytes after which no further place is looked at: each costs passes over the rest of the line."""
 
 T = TypeVar("T")
 _STREAM_NAME = re.compile(rb'"stream"\s*:\s*"((?:[^"\\]|\\.)*)"')
@@ -136,9 +137,10 @@ class LineProtocol:
 
         Only one place can be the beginning: an object inside of another one ends before the line does.
         """
-        if not line.rstrip().endswith(b"}"):
+        if b'"type"' not in line or not line.rstrip().endswith(b"}"):
             return None
-        for place in islice(_OBJECT.finditer(line, 1), _MAX_OBJECTS):
+        places = min(_MAX_OBJECTS, 1 + _MAX_WORK // len(line))
+        for place in islice(_OBJECT.finditer(line, 1), places):
             try:
                 kind = read(_decode_type, line[place.start() :]).type
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

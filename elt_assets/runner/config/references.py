@@ -108,6 +108,18 @@ def walk_references(config: Any, where: str) -> Iterator[tuple[str, Reference]]:
             yield from walk_references(value, f"{where}[{number}]")
 
 
+def strings(value: Any) -> Iterator[str]:
+    """Yield every string in a JSON value, except the names of properties."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from strings(inner)
+
+
 def as_literal(value: Any) -> Any:
     """Return a value of a config that somebody else wrote: a connector gets it as it is.
 

@@ -14,8 +14,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.specification import types_at, unknown_fields
 from elt_assets.runner.config.credentials import refuse_reserved
-from elt_assets.runner.config.references import LITERAL, Reference, walk_references
-from elt_assets.runner.config.updates import strings
+from elt_assets.runner.config.references import LITERAL, Reference, strings, walk_references
 
 
 def resolve_references(

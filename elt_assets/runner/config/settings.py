@@ -15,6 +15,7 @@ from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.schema_places import Place
 from elt_assets.protocol.secret_parts import CREDENTIAL
 from elt_assets.protocol.specification import as_texts, is_mask
+from elt_assets.runner.config.references import strings
 from elt_assets.runner.config.secrets import resolve_references
 from elt_assets.runner.config.update_files import UpdateFile
 from elt_assets.runner.config.updates import (
@@ -23,7 +24,6 @@ from elt_assets.runner.config.updates import (
     apply_changes,
     differences,
     merge_values,
-    strings,
 )
 from elt_assets.runner.config.validation import Validation, validate
 

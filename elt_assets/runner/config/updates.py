@@ -151,18 +151,6 @@ def differences(old: Any, new: Any, place: Place = ()) -> Iterator[tuple[Place, 
         yield place, new
 
 
-def strings(value: Any) -> Iterator[str]:
-    """Yield every string in a JSON value, except the names of properties."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from strings(inner)
-
-
 def _value_at(config: Any, place: Place) -> Any:
     for step in place:
         is_there = isinstance(config, Mapping) and step in config

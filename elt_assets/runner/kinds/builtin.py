@@ -11,7 +11,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.module_start import PACKAGES, module_command
 from elt_assets.runner.source_kind import ConnectorSpec, SourceKind, Value
 
-GROUP = "elt_assets.connectors"
+CONNECTOR_GROUP = "elt_assets.connectors"
 """The entry-point group in which packages register their connectors: the name, and the module to run."""
 _PACKAGE = "connectors"
 NOT_CONNECTORS = ("cdc", "declarative", "sdk", "sql", "testing")
@@ -37,7 +37,7 @@ class BuiltIn(SourceKind):
             raise ConfigError(
                 f"there is no built-in connector {value!r}",
                 guidance=f"there are: {', '.join(sorted(modules))}; a package adds others in the entry-point "
-                f"group {GROUP!r}; run other programs with `command:` or `package:`",
+                f"group {CONNECTOR_GROUP!r}; run other programs with `command:` or `package:`",
             )
 
     def program_module(self, value: Value) -> str | None:
@@ -64,11 +64,11 @@ def _find_modules(search_path: tuple[str, ...]) -> dict[str, str]:  # noqa: ARG0
     packages = {module.name for module in iter_modules([str(PACKAGES / _PACKAGE)])}
     own = {name: f"{_PACKAGE}.{name}" for name in packages.difference(NOT_CONNECTORS)}
     modules = dict(own)
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group=CONNECTOR_GROUP):
         other = modules.setdefault(entry.name, entry.module)
         if entry.name not in own and other != entry.module:
             raise ConfigError(
                 f"two packages register the connector {entry.name!r}: {other} and {entry.module}",
-                guidance=f"rename one of them in its entry-point group {GROUP!r}",
+                guidance=f"rename one of them in its entry-point group {CONNECTOR_GROUP!r}",
             )
     return modules

@@ -1,4 +1,4 @@
-"""The registry of all kinds of source. Packages add kinds through entry points of the group `GROUP`."""
+"""The registry of all kinds of source. Packages add kinds by entry points of `elt_assets.source_kinds`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ from elt_assets.runner.packages import Installation, is_installed
 from elt_assets.runner.singer_tap import SingerTap
 from elt_assets.runner.source_kind import ConnectorSpec, SourceKind, Value
 
-GROUP = "elt_assets.source_kinds"
-
 
 def _kinds() -> Iterator[SourceKind]:
     yield from (BuiltIn(), Program(), Package(), ImageKind(), Manifest(), Tap())
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group="elt_assets.source_kinds"):
         yield entry.load()()
 
 
