@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from elt_assets import paths
-from elt_assets.destination.process import FAILED, OK, Terminated, output_stream, provider
+from elt_assets.destination.process import FAILED, OK, Termination, output_stream, provider
 from elt_assets.destination.settings import SPECIFICATION, Settings
 from elt_assets.destination.table_opening import PROTOCOL_SYNC_MODES
-from elt_assets.destination.writing import Write
+from elt_assets.destination.writing import AirbyteRead
 from elt_assets.errors import EltError
 from elt_assets.lake.admin.write_check import probe
 from elt_assets.lake.spark.session import SparkProvider
@@ -62,7 +62,7 @@ def main(
             return _write(arguments, stdin or sys.stdin.buffer, output, spark)
         except OutputClosedError:
             return FAILED
-        except Terminated as signal:
+        except Termination as signal:
             with contextlib.suppress(OutputClosedError):
                 output.log("ERROR", f"{signal}; nothing more is committed")
             return signal.code
@@ -123,16 +123,16 @@ def _check(path: str, output: Output, spark: SparkProvider | None) -> int:
 def _write(
     arguments: argparse.Namespace, stdin: BinaryIO, output: Output, spark: SparkProvider | None
 ) -> int:
-    sync: Write | None = None
+    read: AirbyteRead | None = None
     try:
         config = Settings.from_config(load_config(arguments.config))
         catalog = load_catalog(arguments.catalog)
-        sync = Write(config, catalog, spark or provider(config), stdin, output)
-        sync.run()
+        read = AirbyteRead(config, catalog, spark or provider(config), stdin, output)
+        read.run()
     except OutputClosedError:
         raise
     except Exception as error:  # noqa: BLE001 - any error is reported as an ERROR trace
-        stream = None if sync is None else sync.stream_of(error)
+        stream = None if read is None else read.stream_of(error)
         output.error(translate(error) or error, stream and stream.descriptor)
         return FAILED
     return OK

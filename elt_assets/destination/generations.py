@@ -130,11 +130,11 @@ def _newest_requested(metadata: CommitMetadata) -> int:
 
 
 def _refuse_older(stream: ConfiguredStream, generation: int, metadata: CommitMetadata) -> None:
-    present = _newest_requested(metadata)
-    if generation < present:
+    newest = _newest_requested(metadata)
+    if generation < newest:
         raise OlderGenerationError(
             f"stream {str(stream.id)!r}: generation_id {generation} is older than the generation of its "
-            f"table, {present}",
+            f"table, {newest}",
             guidance="refresh the stream with a greater generation_id, or move its table away",
         )
 

@@ -11,10 +11,10 @@ from typing import Any
 from elt_assets.errors import ConfigError
 
 APPEND_ONLY = "append_only"
-NAMESPACE = "^[A-Za-z0-9_]+$"
+NAMESPACE_PATTERN = "^[A-Za-z0-9_]+$"
 """Pattern of the first level of the table paths under the lake."""
 
-SETTINGS: dict[str, Any] = {
+MELTANO_SETTINGS: dict[str, Any] = {
     "load_method": {
         "title": "Load method",
         "description": "upsert: the latest row of each key; append-only: every record is a row.",
@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
         "title": "Schema",
         "description": "The same as `namespace`.",
         "type": "string",
-        "pattern": NAMESPACE,
+        "pattern": NAMESPACE_PATTERN,
     },
     "add_record_metadata": {"title": "Metadata columns", "type": "boolean"},
     "validate_records": {"title": "Validation", "type": "boolean"},
@@ -100,8 +100,8 @@ def refuse_unsupported(config: Mapping[str, Any]) -> None:
 
 
 def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a valid config with `SETTINGS` translated. This project's settings win if both are given."""
-    settings = {name: value for name, value in config.items() if name not in SETTINGS}
+    """Return a valid config with `MELTANO_SETTINGS` translated; this project's own settings win."""
+    settings = {name: value for name, value in config.items() if name not in MELTANO_SETTINGS}
     for name, (outer, inner) in _SAME_AS.items():
         if name in config:
             settings[outer] = {inner: config[name], **settings.get(outer, {})}

@@ -16,7 +16,7 @@ OK, FAILED = 0, 1
 """Exit codes."""
 
 
-class Terminated(BaseException):
+class Termination(BaseException):
     """The end of the command by a signal: nothing more is committed.
 
     It is not an `EltError`: after an error of the source, records before its last state are still committed.
@@ -43,11 +43,11 @@ def standard_output() -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def signals() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM and SIGINT during the block. A second signal ends the process at once."""
+    """Raise `Termination` on SIGTERM and SIGINT during the block. A second one ends the process at once."""
 
     def end(number: int, _: object) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
-        raise Terminated(number)
+        raise Termination(number)
 
     former = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from elt_assets import paths
-from elt_assets.destination import meltano
+from elt_assets.destination.meltano import (
+    APPEND_ONLY,
+    MELTANO_SETTINGS,
+    NAMESPACE_PATTERN,
+    refuse_unsupported,
+    translate_settings,
+)
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.config_check import violations
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
@@ -36,7 +42,7 @@ SPECIFICATION: dict[str, Any] = {
             "title": "Namespace",
             "description": "The first level under the lake.",
             "type": "string",
-            "pattern": meltano.NAMESPACE,
+            "pattern": NAMESPACE_PATTERN,
             "default": NAMESPACE,
             "order": 1,
         },
@@ -101,7 +107,7 @@ TARGET_SPECIFICATION: dict[str, Any] = {
             "items": {"type": "string", "minLength": 1},
             "order": 6,
         },
-        **meltano.SETTINGS,
+        **MELTANO_SETTINGS,
     },
 }
 """JSON schema of the config of `target-elt`."""
@@ -109,21 +115,16 @@ TARGET_SPECIFICATION: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a valid config.
+    """The settings of a valid config."""
 
-    `lake`: without a slash at its end. `namespace`: first level of the table paths under the lake. `spark`:
-    file of Spark settings. `batch_roots`: folders whose batch files may be read. `append_only`: whether
-    primary keys are ignored.
-    """
-
-    lake: str
-    namespace: str
+    lake: str  # without a slash at its end
+    namespace: str  # first level of the table paths under the lake
     on_schema_change: OnSchemaChange
     history: bool
     threshold: Threshold
-    spark: Path | Mapping[str, str] | None
-    batch_roots: Sequence[Path] = ()
-    append_only: bool = False
+    spark: Path | Mapping[str, str] | None  # file of Spark settings
+    batch_roots: Sequence[Path] = ()  # folders whose batch files may be read
+    append_only: bool = False  # whether primary keys are ignored
 
     @classmethod
     def from_target_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -132,9 +133,9 @@ class Settings:
         Raises:
             ConfigError: as for `from_config`; or a setting of the Meltano SDK is not supported.
         """
-        meltano.refuse_unsupported(config)
+        refuse_unsupported(config)
         _refuse_invalid(config, TARGET_SPECIFICATION)
-        return cls._from_valid(meltano.translate_settings(config))
+        return cls._from_valid(translate_settings(config))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -162,7 +163,7 @@ class Settings:
             ),
             spark=Path(spark).expanduser() if spark is not None else paths.spark_settings(),
             batch_roots=[Path(root).expanduser() for root in config.get("batch_roots", [])],
-            append_only=config.get(meltano.APPEND_ONLY, False),
+            append_only=config.get(APPEND_ONLY, False),
         )
 
 

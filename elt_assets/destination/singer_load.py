@@ -17,11 +17,11 @@ from msgspec import Raw
 from elt_assets.destination.generations import IncompatibleRefreshError, OlderGenerationError
 from elt_assets.destination.losses import log_losses
 from elt_assets.destination.settings import Settings
-from elt_assets.destination.table_opening import Log, Opener, StreamSink
+from elt_assets.destination.table_opening import Log, StreamSink, TableOpener
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.read import Messages, Read, run_read
-from elt_assets.pipeline.stdin import messages
+from elt_assets.pipeline.stdin import read_messages
 from elt_assets.protocol.airbyte.catalog import (
     INCREMENTAL,
     AirbyteStream,
@@ -44,7 +44,7 @@ Version = tuple[str, int]
 """The name of a stream, and the number of one of its versions."""
 
 
-class Load(Read):
+class SingerRead(Read):
     """One read of a tap's messages on stdin.
 
     Args:
@@ -56,7 +56,7 @@ class Load(Read):
         self._spark = spark
         self._stdin = stdin
         self._log = log
-        self._opener = opener = Opener(settings, spark, log)
+        self._opener = opener = TableOpener(settings, spark, log)
         self._announced: set[str] = set()
         self._activated: set[Version] = set()
         self.subject = Subject("target-elt", opener.location)
@@ -92,7 +92,7 @@ class Load(Read):
         roots, last = self._settings.batch_roots, ""
         files = BatchFiles(roots, MAX_LINE) if roots else None
         translator = Translator(read_file=files, whole_states=True)
-        for message in messages(self._stdin, singer_runs(translator).messages):
+        for message in read_messages(self._stdin, singer_runs(translator).messages):
             if not isinstance(message, Message):
                 if message.stream != last and message.stream not in self._announced:
                     raise SystemFailure(
@@ -134,7 +134,7 @@ class Load(Read):
         stream.destination_sync_mode = self._mode(stream.stream)
         return stream
 
-    def open_sink(self, stream: ConfiguredStream) -> _VersionedSink:
+    def open_sink(self, stream: ConfiguredStream) -> _VersionSink:
         """Open the sink of a stream. A key in a later SCHEMA is in force from then on.
 
         If the stream has no table, there are no rows to replace, and its first version is visible at once.
@@ -144,7 +144,7 @@ class Load(Read):
         if version is not None and self._opener.is_new(stream):
             stream.minimum_generation_id = 0
         version_key = None if version is None else (name, version)
-        return _VersionedSink(self._open_version(stream), version_key, self._activated)
+        return _VersionSink(self._open_version(stream), version_key, self._activated)
 
     def _open_version(self, stream: ConfiguredStream) -> StreamSink:
         """Open the sink of a stream.
@@ -167,7 +167,7 @@ class Load(Read):
             ) from None
 
 
-class _VersionedSink:
+class _VersionSink:
     """The sink of one version of a stream. The version is complete only when it is activated."""
 
     def __init__(self, sink: StreamSink, version: Version | None, activated: set[Version]):

@@ -122,7 +122,7 @@ class _RepeatedOverwriteWriter:
             self._writer, self._adds = self._open_writer(adds), adds
 
 
-class Opener:
+class TableOpener:
     """Opens the tables of streams for one sync.
 
     Args:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any, BinaryIO
 
-from elt_assets.destination.process import FAILED, OK, Terminated, output_stream, provider
+from elt_assets.destination.process import FAILED, OK, Termination, output_stream, provider
 from elt_assets.destination.settings import TARGET_SPECIFICATION, Settings
-from elt_assets.destination.singer_load import Load
+from elt_assets.destination.singer_load import SingerRead
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.machine_faults import translate
@@ -53,8 +53,8 @@ def main(
                 return OK
             config = Settings.from_target_config(load_config(path) if path else {})
             messages = stdin or sys.stdin.buffer
-            load = Load(config, spark or provider(config), messages, _log)
-            with contextlib.closing(load.run()) as states:
+            read = SingerRead(config, spark or provider(config), messages, _log)
+            with contextlib.closing(read.run()) as states:
                 for state in states:
                     stream.write(bytes(state) + b"\n")
                     stream.flush()
@@ -66,7 +66,7 @@ def main(
             )
             _log(failure.failure_type, str(failure))
             return FAILED
-        except Terminated as signal:
+        except Termination as signal:
             _log("ERROR", f"{signal}; nothing more is committed")
             return signal.code
     return OK

@@ -19,11 +19,11 @@ from msgspec import Raw
 from elt_assets.destination.generations import publishes_at_end, read_as
 from elt_assets.destination.losses import log_losses
 from elt_assets.destination.settings import Settings
-from elt_assets.destination.table_opening import Opener, StreamSink
+from elt_assets.destination.table_opening import StreamSink, TableOpener
 from elt_assets.lake.parse.undeclared_counts import describe_counts
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.read import Messages, Read, run_read
-from elt_assets.pipeline.stdin import messages
+from elt_assets.pipeline.stdin import read_messages
 from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.airbyte.messages import COMPLETE, Message, State, StateStats
 from elt_assets.protocol.output import Output
@@ -40,7 +40,7 @@ from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Subject
 
 
-class Write(Read):
+class AirbyteRead(Read):
     """One read of the messages on stdin, into the tables of the streams of a configured catalog."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Write(Read):
         self._spark = spark
         self._stdin = stdin
         self._output = output
-        self._opener = opener = Opener(settings, spark, output.log)
+        self._opener = opener = TableOpener(settings, spark, output.log)
         self._tally = Tally()
         self._envelopes = Envelopes()
         self._unpublished = {stream.id for stream in catalog.streams if publishes_at_end(stream)}
@@ -102,7 +102,7 @@ class Write(Read):
 
     def open_messages(self) -> Messages:
         """Yield the messages. Keep unknown fields of STATE messages, which are sent with their states."""
-        for message in messages(self._stdin, airbyte_runs().messages):
+        for message in read_messages(self._stdin, airbyte_runs().messages):
             if isinstance(message, Message) and message.state is not None and message.extra:
                 self._envelopes.keep(message.state, message.extra)
             yield message

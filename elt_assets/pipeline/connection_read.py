@@ -39,7 +39,7 @@ from elt_assets.storage.staging import Staging
 from elt_assets.sync.committer import OpenSink
 from elt_assets.sync.documents import Documents
 from elt_assets.sync.events import Logged, Sink
-from elt_assets.sync.selection.fields import notices
+from elt_assets.sync.selection.fields import describe_kept_fields
 from elt_assets.sync.session import StreamChanges, Threshold
 from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Subject
@@ -152,9 +152,11 @@ class ConnectionRead(Read):
         self._warn_of_schema(stream.id, writer.schema_changes)
         return writer
 
-    def notices(self) -> Iterator[Logged]:
+    def list_notices(self) -> Iterator[Logged]:
         for plan in self.streams.values():
-            yield from (Logged("WARN", notice) for notice in notices(plan.asset.fields))
+            yield from (
+                Logged("WARN", notice) for notice in describe_kept_fields(plan.asset.fields)
+            )
             unused = describe_unused_settings(plan.asset.settings, plan.stream.stream)
             broken = describe_broken_fields(plan.stream.stream)
             yield from (Logged("WARN", notice) for notice in (*unused, *broken))

@@ -32,7 +32,7 @@ from elt_assets.protocol.airbyte.catalog import (
 )
 from elt_assets.runner.config.salt import hash_salt
 from elt_assets.storage.location import Location
-from elt_assets.sync.selection.fields import FieldSelection, narrowed
+from elt_assets.sync.selection.fields import FieldSelection, narrow_stream
 from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.selection.renames import Renames
 
@@ -57,12 +57,13 @@ def table_path(connection: Connection, stream: StreamId) -> TablePath:
     Raises:
         ConfigError: the names of tables that the connection has cannot be used.
     """
-    is_in_lake = connection.destination is None
-    root = (connection.lake_namespace,)
-    paths = _paths(
-        root if is_in_lake else (STATES, *root), connection.prefix or "", connection.table_settings
-    )
-    return paths[stream]
+    root = (*table_root(connection), connection.lake_namespace)
+    return _paths(root, connection.prefix or "", connection.table_settings)[stream]
+
+
+def table_root(connection: Connection) -> tuple[str, ...]:
+    """Return the levels above the namespaces of a connection's tables."""
+    return () if connection.destination is None else (STATES,)
 
 
 @lru_cache(maxsize=32)
@@ -79,15 +80,11 @@ def _paths(
 
 @dataclass(frozen=True)
 class ConnectionStream:
-    """One configured stream of a connection.
-
-    `stream`: the source's stream with the settings of the connection. `levels`: of the asset key, which also
-    identifies the writer of its tables.
-    """
+    """One configured stream of a connection."""
 
     connection: Connection
-    stream: ConfiguredStream
-    levels: tuple[str, ...]
+    stream: ConfiguredStream  # the source's stream with the settings of the connection
+    levels: tuple[str, ...]  # of the asset key, which also identifies the writer of its tables
 
     @property
     def name(self) -> str:
@@ -171,7 +168,7 @@ class ConnectionStream:
         if fields is not None and self.conditions:
             tested = tuple(tuple(condition.field) for condition in self.conditions)
             fields = replace(fields, markers=(*fields.markers, *tested))
-        return narrowed(stream or self.stream, fields)
+        return narrow_stream(stream or self.stream, fields)
 
     def make_sampled_stream(self) -> ConfiguredStream:
         """Return the stream as requested from its source for a look at its records: without documents."""

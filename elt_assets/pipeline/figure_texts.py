@@ -50,10 +50,10 @@ def _describe_changes(figures: SyncFigures) -> Iterator[str]:
     for name, records in _sort_counts(figures.changed_fields):
         change = parse_name(name)
         if change.reason not in DEPENDENT:
-            by = " by the source" if change.reason.startswith(SOURCE_PREFIXES) else ""
+            author = " by the source" if change.reason.startswith(SOURCE_PREFIXES) else ""
             field = repr(change.field) if change.field else "the whole record"
             share = f"{records:,} of {figures.read:,} records"
-            yield f"{field} of {share} was changed{by}: {change.change} ({change.reason})"
+            yield f"{field} of {share} was changed{author}: {change.change} ({change.reason})"
 
 
 def _describe_rejections(figures: SyncFigures) -> Iterator[str]:

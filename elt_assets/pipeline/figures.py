@@ -16,23 +16,24 @@ from elt_assets.sync.events import Committed
 class SyncFigures:
     """The figures of one sync of one stream, summed over its commits.
 
-    Counts are of records. `filtered`: read, but not stored because of the conditions of `filter`. `bytes`: as
-    read. `documents`, `document_bytes`: files that records have beside their data. `undeclared`: number of
-    records by field that the catalog does not declare. `changed_fields`: number of records by what was
-    changed in them (see `change_counts`). `rejected_reasons`: number of rejected records by reason.
+    Counts are of records.
     """
 
     read: int = 0
-    filtered: int = 0
+    filtered: int = 0  # read, but not stored because of the conditions of `filter`
     committed: int = 0
     rejected: int = 0
     changed: int = 0
-    bytes: int = 0
+    bytes: int = 0  # as read
+    # `documents`, `document_bytes`: files that records have beside their data
     documents: int = 0
     document_bytes: int = 0
     seconds: float = 0.0
+    # number of records by field that the catalog does not declare
     undeclared: Mapping[str, int] = field(default_factory=dict)
+    # number of records by what was changed in them (see `change_counts`)
     changed_fields: Mapping[str, int] = field(default_factory=dict)
+    # number of rejected records by reason
     rejected_reasons: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -27,6 +27,7 @@ from elt_assets.pipeline.connection_stream import (
     ConnectionStream,
     key_levels,
     table_path,
+    table_root,
 )
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State
@@ -40,19 +41,13 @@ _decode_object = json.Decoder(dict[str, Raw]).decode
 
 @dataclass(frozen=True)
 class FormerTable:
-    """A table of a connection that none of its streams has by its present names.
+    """A table of a connection that none of its streams has by its present names."""
 
-    Attributes:
-        levels: its path below the root of the lake.
-        writer: the id in transactions of the stream that wrote it.
-        is_own: whether that is the present id of the stream; otherwise no stream of the connection has it.
-        has_same_columns: whether it has the columns that the stream would have.
-    """
-
-    levels: Levels
-    writer: str
+    levels: Levels  # its path below the root of the lake
+    writer: str  # the id in transactions of the stream that wrote it
+    # whether that is the present id of the stream; otherwise no stream of the connection has it
     is_own: bool
-    has_same_columns: bool
+    has_same_columns: bool  # whether it has the columns that the stream would have
 
     @property
     def name(self) -> str:
@@ -78,7 +73,7 @@ def find_former_tables(
             out with a warning.
     """
     connection = stream.connection
-    present = {
+    current_paths = {
         tuple(level.casefold() for level in levels)
         for settings in connection.streams
         for path in [table_path(connection, settings.id)]
@@ -89,7 +84,7 @@ def find_former_tables(
     tables = (
         _describe(lake, stream, levels, is_recorded=levels in recorded)
         for levels in places
-        if tuple(level.casefold() for level in levels) not in present
+        if tuple(level.casefold() for level in levels) not in current_paths
     )
     return [table for table in tables if table is not None]
 
@@ -97,11 +92,10 @@ def find_former_tables(
 def _list_folders(lake: Location, stream: ConnectionStream) -> Iterator[Levels]:
     """Yield the folders in which the tables of a connection are, and in which they would be by its name."""
     connection = stream.connection
-    root = () if connection.destination is None else (STATES,)
     namespace = stream.stream.id.namespace
     inner = () if namespace is None else (table_name(namespace),)
     for name in dict.fromkeys([connection.lake_namespace, connection.name]):
-        above = (*root, name, *inner)
+        above = (*table_root(connection), name, *inner)
         system, path = lake.child(*above).file_system()
         for info in system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
             is_companion = info.base_name.endswith(tuple(SUFFIXES.values()))

@@ -45,18 +45,17 @@ class Phase(enum.Enum):
 class Progress:
     """The progress of a sync.
 
-    Counts are of records. `size`: bytes read. `estimate`: records that the source expects to send; None if it
-    reports none. `package`: the package that is being installed. `figures`: the figures by stream.
+    Counts are of records.
     """
 
     phase: Phase
     read: int = 0
-    size: int = 0
+    size: int = 0  # bytes read
     records_written: int = 0
     committed: int = 0
-    estimate: int | None = None
-    package: str | None = None
-    figures: Mapping[StreamId, SyncFigures] = field(default_factory=dict)
+    estimate: int | None = None  # records that the source expects to send; None if it reports none
+    package: str | None = None  # the package that is being installed
+    figures: Mapping[StreamId, SyncFigures] = field(default_factory=dict)  # the figures by stream
 
     def first_line(self) -> str:
         """Return the line for the start of the phase."""

@@ -97,7 +97,7 @@ class Read:
     def check(self) -> None:
         """Raise an error, before the sinks are opened, if the read cannot be run."""
 
-    def notices(self) -> Iterator[Logged]:
+    def list_notices(self) -> Iterator[Logged]:
         """Yield what is to be logged before anything is read."""
         yield from ()
 
@@ -181,7 +181,7 @@ def run_read(read: Read) -> Generator[SessionEvent, None, None]:
 
             read.check()
             sinks = {stream.id: open_sink(stream) for stream in read.catalog.streams}
-            for notice in read.notices():
+            for notice in read.list_notices():
                 yield _mask_event(notice, read)
             read.reader = read.open_reader(sinks, open_sink, opened)
             read.messages = _announce_records(read.open_messages(), read.expect_rows)

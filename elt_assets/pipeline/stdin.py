@@ -19,7 +19,9 @@ IDLE = Message(type="NOTHING")
 """A message that has no content: no input is available now, so finished work can be reported."""
 
 
-def messages(stdin: BinaryIO, read: Callable[[bytes], Iterable[Received]]) -> Iterator[Received]:
+def read_messages(
+    stdin: BinaryIO, read: Callable[[bytes], Iterable[Received]]
+) -> Iterator[Received]:
     """Yield the messages to the end of the input, and `IDLE` while no input is available.
 
     Args:

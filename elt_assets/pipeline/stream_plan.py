@@ -28,16 +28,13 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
 
 @dataclass(frozen=True)
 class SyncRequest:
-    """The options of a sync; at most one of `refresh`, `state` and `is_beside` is set.
+    """The options of a sync; at most one of `refresh`, `state` and `is_beside` is set."""
 
-    `refresh`: what a refresh does with the table's rows. `state`: starting state that a user gives, in place
-    of the table's own. `is_beside`: a past window is read and the table keeps its cursor. `intent`: name of
-    the request for a refresh or a starting state, the same in every attempt.
-    """
-
-    refresh: RefreshMode = "none"
+    refresh: RefreshMode = "none"  # what a refresh does with the table's rows
+    # starting state that a user gives, in place of the table's own
     state: Mapping[str, Any] | None = None
-    is_beside: bool = False
+    is_beside: bool = False  # a past window is read and the table keeps its cursor
+    # name of the request for a refresh or a starting state, the same in every attempt
     intent: str | None = None
 
 
@@ -48,23 +45,17 @@ PARTITIONS = "partitions"
 
 @dataclass
 class StreamPlan:
-    """The plan for one stream, or one partition of it, in a read of its source.
-
-    `stream`: the source's stream, with generation and sync id. `state`: its starting state, as JSON.
-    `keeps_state`: the table keeps its state; the states of the read are dropped. `intent`: as in
-    `SyncRequest`. `continues`: an earlier attempt committed part of the request. `version_before`: the
-    version of the table before the sync.
-    """
+    """The plan for one stream, or one partition of it, in a read of its source."""
 
     asset: ConnectionStream
-    stream: ConfiguredStream
+    stream: ConfiguredStream  # the source's stream, with generation and sync id
     tables: StreamTables
-    state: str | None = None
+    state: str | None = None  # its starting state, as JSON
     partition: str | None = None
-    keeps_state: bool = False
-    intent: str | None = None
-    continues: bool = False
-    version_before: int = -1
+    keeps_state: bool = False  # the table keeps its state; the states of the read are dropped
+    intent: str | None = None  # as in `SyncRequest`
+    continues: bool = False  # an earlier attempt committed part of the request
+    version_before: int = -1  # the version of the table before the sync
 
     @property
     def id(self) -> StreamId:
@@ -125,8 +116,12 @@ def plan_stream(
     is_continued = stored.continues(request.intent)
     mode = "none" if is_continued else request.refresh
     start = None if is_continued else request.state
-    if request.is_beside or start is not None:
-        _refuse_during_refresh(asset, metadata)
+    if (request.is_beside or start is not None) and metadata.refresh is not None:
+        # The refresh would lack the rows of the window, or those before the state.
+        raise ConfigError(
+            f"stream {str(asset.stream.id)!r} is in the middle of a refresh",
+            guidance="finish the refresh first: materialise the stream; then read a window or give a state",
+        )
     state = stored.find_starting_state(mode)
     if start is not None and not asset.connection.read_together:
         state = json.dumps(as_message(start, asset.stream))
@@ -168,12 +163,3 @@ def _set_generation(
     stream.minimum_generation_id = generations.minimum_generation_id
     stream.sync_id = next_sync_id(metadata)
     return stream
-
-
-def _refuse_during_refresh(asset: ConnectionStream, metadata: CommitMetadata) -> None:
-    """Raise ConfigError during a refresh: with a window or a given state, rows would be missing from it."""
-    if metadata.refresh is not None:
-        raise ConfigError(
-            f"stream {str(asset.stream.id)!r} is in the middle of a refresh",
-            guidance="finish the refresh first: materialise the stream; then read a window or give a state",
-        )

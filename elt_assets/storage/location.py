@@ -16,13 +16,11 @@ _GLOB = re.compile(r"[\\{}\[\]*?]")
 
 @dataclass(frozen=True)
 class Location:
-    """The location of a folder or a file.
+    """The location of a folder or a file."""
 
-    `uri`: an absolute path, or a URI of a supported store. `options`: the store's options by their bare names
-    (see `object_stores`); they may be secrets, so the text of a location does not contain them.
-    """
-
-    uri: str
+    uri: str  # an absolute path, or a URI of a supported store
+    # the store's options by their bare names (see `object_stores`); they may be secrets, so the
+    # text of a location does not contain them
     options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     @classmethod

@@ -44,21 +44,17 @@ def limit(options: Options, name: str) -> int:
 
 @dataclass(frozen=True)
 class ObjectStore:
-    """A kind of object store.
+    """A kind of object store."""
 
-    Attributes:
-        file_system: returns pyarrow's file system for a URI and its options.
-        root: returns the path of a URI in that file system.
-        limits: returns the limits of requests (`LIMITS`) by the names that delta-rs expects.
-        prefixes: prefixes that the name of an option may have; the first is the one that delta-rs expects.
-        options: the bare names of the options, each with the environment variables that set it. A variable
-            that both libraries read themselves is not among them.
-    """
-
+    # returns pyarrow's file system for a URI and its options
     file_system: Callable[[SplitResult, Options], Any]
-    root: Callable[[SplitResult], str]
+    root: Callable[[SplitResult], str]  # returns the path of a URI in that file system
+    # returns the limits of requests (`LIMITS`) by the names that delta-rs expects
     limits: Callable[[Options], Options] = lambda _: {}
+    # prefixes that the name of an option may have; the first is the one that delta-rs expects
     prefixes: Sequence[str] = ()
+    # the bare names of the options, each with the environment variables that set it. A variable
+    # that both libraries read themselves is not among them.
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def bare(self, name: str) -> str:

@@ -42,7 +42,7 @@ def scratch(
             the directory stays.
     """
     make_private(parent)
-    prefix = f"{kind}-{_host()}-"
+    prefix = f"{kind}-{socket.gethostname()}-"
     for folder in parent.glob(f"{prefix}*"):
         _remove_if_abandoned(folder, clean_up)
     folder = parent / f"{prefix}{secrets.token_hex(8)}"
@@ -64,10 +64,6 @@ def sweep(parent: Path, seconds: float) -> int:
     oldest = time.time() - seconds
     abandoned = [path for path in parent.glob("*-*-*") if _last_change(path) < oldest]
     return sum(_remove_if_abandoned(folder, is_old=True) for folder in abandoned)
-
-
-def _host() -> str:
-    return socket.gethostname()
 
 
 def _remove_if_abandoned(

@@ -31,15 +31,12 @@ _CHUNK = 8 << 20
 class Staging:
     """The places of staged files.
 
-    Attributes:
-        folder: the directory on this machine.
-        shared: the place in an object store from which tasks read; None if they read `folder`.
-
     Raises:
         ConfigError: `shared` is not in an object store.
     """
 
-    folder: Path
+    folder: Path  # the directory on this machine
+    # the place in an object store from which tasks read; None if they read `folder`
     shared: Location | None = None
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 _NAMES = ("spark-*", "blockmgr-*", "elt-replay-*")
@@ -36,14 +35,9 @@ def newest_change(directory: Path) -> float:
     It is now if something in it cannot be read, or vanishes at the moment.
     """
     try:
-        return max(path.lstat().st_mtime for path in _all_paths(directory))
+        return max(path.lstat().st_mtime for path in (directory, *directory.rglob("*")))
     except OSError:
         return time.time()
-
-
-def _all_paths(directory: Path) -> Iterator[Path]:
-    yield directory
-    yield from directory.rglob("*")
 
 
 def _is_own_directory(path: Path, user: int) -> bool:

@@ -43,13 +43,9 @@ _RETRIES: RetryConfig = {"max_retries": 5, "retry_timeout": dt.timedelta(seconds
 
 @dataclass(frozen=True)
 class VersionedFile:
-    """A file whose versions are in a folder.
+    """A file whose versions are in a folder."""
 
-    Attributes:
-        folder: the location of the folder, which is created with the first version.
-    """
-
-    folder: Location
+    folder: Location  # the location of the folder, which is created with the first version
 
     def read(self) -> bytes | None:
         """Return the content of the newest version; None if there is none.

@@ -26,9 +26,10 @@ from concurrent.futures import (
     CancelledError,
     Future,
     ThreadPoolExecutor,
-    wait,
 )
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
+from functools import partial
 from threading import Event, Lock
 
 from elt_assets.errors import SystemFailure
@@ -62,51 +63,43 @@ OpenSink = Callable[[ConfiguredStream], Sink]
 
 @dataclass(frozen=True)
 class _Commit:
-    """A commit of one stream.
-
-    `staged`: records written for it. `pending`: the stream's own states that it covers. `completes`:
-    whether it completes the stream's sync.
-    """
+    """A commit of one stream."""
 
     run: StreamRun
     checkpoint: Checkpoint
-    pending: tuple[PendingState, ...]
-    staged: int
-    completes: bool
+    pending: tuple[PendingState, ...]  # the stream's own states that it covers
+    staged: int  # records written for it
+    completes: bool  # whether it completes the stream's sync
 
 
 @dataclass(frozen=True)
-class _PartlyRead:
-    """The result of a read of slices that failed: the commit of those up to the last state before it.
+class _PartialRead:
+    """The result of a read of slices that failed: the commit of those up to the last state before it."""
 
-    `rows`: the number of their rows.
-    """
-
-    rows: int
+    rows: int  # the number of their rows
     commit: _Commit
     committed: Committed
     error: Exception
 
 
-Result = Committed | int | _PartlyRead | None
+Result = Committed | int | _PartialRead | None
 
 
 @dataclass(frozen=True)
 class _Task:
     """A task of a sinks' thread: it writes a segment, reads slices, makes a commit or opens another sink.
 
-    `run`: the stream; None if the task does nothing. `thread`: the number of the thread. `event`: reported
-    when all tasks before this one are done. The result is that of a commit, or the number of rows of slices;
-    of slices that could not all be read, it is both.
+    Its result is that of a commit, or the number of rows of slices; of slices that could not all be read, it
+    is both.
     """
 
     future: Future[Result]
-    run: StreamRun | None = None
-    thread: int = 0
+    run: StreamRun | None = None  # the stream; None if the task does nothing
+    thread: int = 0  # the number of the thread
     segment: Segment | None = None
     group: SliceGroup | None = None
     commit: _Commit | None = None
-    event: SessionEvent | None = None
+    event: SessionEvent | None = None  # reported when all tasks before this one are done
 
     @property
     def has_data(self) -> bool:
@@ -182,7 +175,7 @@ class Committer:
     def write(self, run: StreamRun, segment: Segment) -> None:
         """Queue a segment for the stream's sink."""
         run.uncommitted += segment.records
-        self._submit(run, lambda: self._write(run, segment), segment=segment)
+        self._submit(run, partial(self._write, run, segment), segment=segment)
 
     def read(self, run: StreamRun, group: SliceGroup) -> None:
         """Queue slices for the stream's sink to read.
@@ -192,7 +185,7 @@ class Committer:
         """
         staged = run.uncommitted
 
-        def read() -> int | _PartlyRead:
+        def read() -> int | _PartialRead:
             assert isinstance(run.opened_sink, SliceSink)
             read = run.opened_sink.read(group)
             self.work.add(read.rows)
@@ -203,7 +196,7 @@ class Committer:
             checkpoint = Checkpoint(tuple(pending.state for pending in states), final=False)
             commit = _Commit(run, checkpoint, states, staged, completes=False)
             committed = self._commit(run, checkpoint)
-            return _PartlyRead(read.rows, commit, committed, read.error)
+            return _PartialRead(read.rows, commit, committed, read.error)
 
         self._submit(run, read, group=group)
 
@@ -232,7 +225,7 @@ class Committer:
         commit = _Commit(run, checkpoint, pending, run.uncommitted, complete)
         run.uncommitted = 0
         after = self._before if shared else ()
-        self._submit(run, lambda: self._commit(run, checkpoint), commit=commit, after=after)
+        self._submit(run, partial(self._commit, run, checkpoint), commit=commit, after=after)
 
     def await_before_shared(self) -> None:
         """Let later commits of shared states wait for all tasks that are queued now."""
@@ -254,14 +247,10 @@ class Committer:
 
         self._submit(run, replace)
 
-    def change_schema(self, run: StreamRun, change: Callable[[ConfiguredStream], object]) -> None:
+    def change_schema(self, run: StreamRun, change: Callable[[ConfiguredStream], None]) -> None:
         """Queue a change of the schema of a stream's sink to that of the present configuration."""
         configured = run.configured
-
-        def change_now() -> None:
-            change(configured)
-
-        self._submit(run, change_now)
+        self._submit(run, lambda: change(configured))
 
     def take_events(self, *, wait: bool = False) -> Iterator[SessionEvent]:
         """Yield the events of the tasks that are done, in order; raise the error of a sink that failed.
@@ -276,22 +265,25 @@ class Committer:
             if not (wait or self.has_failed or task.future.done()):
                 if not self._is_behind():
                     return
-                self._wait_for_one()
+                undone = (task.future for task in self._tasks if not task.future.done())
+                wait_for(undone, None, FIRST_COMPLETED)
                 continue
-            result = task.future.result()
+            result, commit, error = task.future.result(), task.commit, None
             self._tasks.popleft()
-            if isinstance(result, _PartlyRead):
-                yield from _report_part(result)
-            elif isinstance(result, int):
-                assert task.run is not None
-                _count(task.run, result)
-            elif task.commit is not None and result is not None:
-                acknowledged = _acknowledge(task.commit, result)
+            if isinstance(result, _PartialRead):
+                _count(result.commit.run, result.rows)
+                commit, error, result = result.commit, result.error, result.committed
+            if isinstance(result, Committed) and commit is not None:
+                acknowledged = _acknowledge(commit, result)
                 reach(Failpoint.ACKNOWLEDGED)
                 yield acknowledged
+            elif isinstance(result, int) and task.run is not None:
+                _count(task.run, result)
             elif task.event is not None:
                 reach(Failpoint.SHARED_ACKNOWLEDGED)
                 yield task.event
+            if error is not None:
+                raise error  # of the slice after those that are committed
 
     def stop(self) -> None:
         """Start no more tasks; a task that is running continues."""
@@ -387,19 +379,6 @@ class Committer:
             or len(undone) - segments.total() > self._max_commits
             or len(self._tasks) - len(undone) > MAX_UNREPORTED
         )
-
-    def _wait_for_one(self) -> None:
-        """Wait until a task is done."""
-        wait((task.future for task in self._tasks if not task.future.done()), None, FIRST_COMPLETED)
-
-
-def _report_part(part: _PartlyRead) -> Iterator[SessionEvent]:
-    """Yield the event of the commit of slices; then raise the error of the slice after them."""
-    _count(part.commit.run, part.rows)
-    acknowledged = _acknowledge(part.commit, part.committed)
-    reach(Failpoint.ACKNOWLEDGED)
-    yield acknowledged
-    raise part.error
 
 
 def _count(run: StreamRun, rows: int) -> None:

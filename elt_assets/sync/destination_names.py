@@ -44,14 +44,11 @@ class DestinationNames:
         if message.record is not None:
             stream = StreamId(message.record.stream, message.record.namespace)
             message.record.stream = self._names.get(stream, stream.name)
-        return _rename_descriptors(message, self._to_destination)
+        return _rename_descriptors(message, lambda s: _replace_name(s, self._names.get(s.id)))
 
     def from_destination(self, message: Message) -> Message:
         """Return a message of the destination with the names of the catalog."""
         return _rename_descriptors(message, self._to_source) if self._names else message
-
-    def _to_destination(self, stream: StreamDescriptor) -> StreamDescriptor:
-        return _replace_name(stream, self._names.get(stream.id))
 
     def _to_source(self, stream: StreamDescriptor) -> StreamDescriptor:
         name = self._sources.get(stream.id)

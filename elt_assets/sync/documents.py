@@ -81,9 +81,12 @@ class SegmentDocuments:
             ConfigError: the stream must not have documents.
             EltError: as `Documents.add`.
         """
-        reference = self._take(record)
-        if reference is None or self._documents is None:
+        reference = parse_reference(record.file_reference, self._stream)
+        record.file_reference = NULL
+        if reference is None:
             return
+        if self._documents is None:
+            raise describe_unexpected_document(self._stream)
         if memoryview(record.data)[0] != _OBJECT:
             self._documents.skip(reference)
             return
@@ -124,10 +127,3 @@ class SegmentDocuments:
         del self._sizes[first:]
         if paths and self._documents is not None:
             self._documents.remove(paths)
-
-    def _take(self, record: RawRecord) -> FileReference | None:
-        reference = parse_reference(record.file_reference, self._stream)
-        record.file_reference = NULL
-        if reference is not None and self._documents is None:
-            raise describe_unexpected_document(self._stream)
-        return reference

@@ -15,27 +15,18 @@ from elt_assets.sync.states.pending import PendingState
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A request to a sink to publish all segments written since the last checkpoint.
+    """A request to a sink to publish all segments written since the last checkpoint."""
 
-    `states`: the stream's states in the order received; the last one is stored. `final`: the stream is
-    complete. `silent`: the source ended without an error and sent no record, state or status of the stream,
-    which does not mean that the stream is empty.
-    """
-
-    states: tuple[State, ...]
-    final: bool
+    states: tuple[State, ...]  # the stream's states in the order received; the last one is stored
+    final: bool  # the stream is complete
+    # the source ended without an error and sent no record, state or status of the stream, which
+    # does not mean that the stream is empty
     silent: bool = False
 
 
 @dataclass(frozen=True)
 class Committed:
-    """The result of one commit, as the sink measured it. Counts are of this commit only.
-
-    `state`: the stream's state from now on, as JSON. `places`: positions of the rejected records in their
-    stream, ascending; empty unless the sink was asked to report them. `undeclared`: number of records by
-    field that the stream's schema does not declare. `changed_fields`: number of records by what was changed
-    in them. `rejected_reasons`: number of rejected records by reason.
-    """
+    """The result of one commit, as the sink measured it. Counts are of this commit only."""
 
     sequence: int
     generation: int
@@ -43,10 +34,15 @@ class Committed:
     records: int
     rejected: int
     changed: int
-    state: str | None = None
+    state: str | None = None  # the stream's state from now on, as JSON
+    # positions of the rejected records in their stream, ascending; empty unless the sink was
+    # asked to report them
     places: Sequence[int] = ()
+    # number of records by field that the stream's schema does not declare
     undeclared: Mapping[str, int] = field(default_factory=dict)
+    # number of records by what was changed in them
     changed_fields: Mapping[str, int] = field(default_factory=dict)
+    # number of rejected records by reason
     rejected_reasons: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -62,15 +58,11 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class SlicesRead:
-    """What a sink has read of a group of slices.
+    """What a sink has read of a group of slices."""
 
-    `slices`: how many of the first slices of the group are in the next commit; `rows`: the number of their
-    rows. `error`: why the others are not; None if there are no others.
-    """
-
-    slices: int
-    rows: int
-    error: Exception | None = None
+    slices: int  # how many of the first slices of the group are in the next commit
+    rows: int  # the number of their rows
+    error: Exception | None = None  # why the others are not; None if there are no others
 
 
 @runtime_checkable
@@ -89,17 +81,14 @@ class SliceSink(Sink, Protocol):
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """An event: a commit of one stream is durable.
-
-    `states`: the stream's own states that the commit covers, in the order received. `state`: the last state
-    in the commit, which may be a shared one; None if the commit has no new state. `final`: the commit
-    completes the stream's sync.
-    """
+    """An event: a commit of one stream is durable."""
 
     stream: StreamId
+    # the last state in the commit, which may be a shared one; None if the commit has no new state
     state: State | None
     commit: Committed
-    final: bool
+    final: bool  # the commit completes the stream's sync
+    # the stream's own states that the commit covers, in the order received
     states: tuple[PendingState, ...] = ()
 
 
@@ -112,9 +101,9 @@ class SharedAcknowledged:
 
 @dataclass(frozen=True)
 class Logged:
-    """An event: a line for the log. `level`: as in the protocol."""
+    """An event: a line for the log."""
 
-    level: str
+    level: str  # as in the protocol
     message: str
 
 
@@ -154,23 +143,19 @@ NOT_AMONG_RECORDS = (
 
 @dataclass
 class StreamProgress:
-    """The figures of one stream, updated while the session runs.
-
-    `records_filtered`: records among those read that a filter kept from being stored. `documents`,
-    `document_bytes`: the documents of records that are stored, and their bytes. `counted`: records that
-    the source reports it sent; None if it reports none. `estimate`: records that the source expects to send.
-    Set when the read has ended: `ignored`, the number of records that the source
-    sent of streams that are not configured; `unmentioned`, QUIET, NOT_AMONG_STATUSES or NOT_AMONG_RECORDS
-    if no record, state or status of the stream was received.
-    """
+    """The figures of one stream, updated while the session runs."""
 
     records_read: int = 0
-    records_filtered: int = 0
+    records_filtered: int = 0  # records among those read that a filter kept from being stored
     bytes_read: int = 0
+    # `documents`, `document_bytes`: the documents of records that are stored, and their bytes
     documents: int = 0
     document_bytes: int = 0
     status: str | None = None
-    counted: int | None = None
-    estimate: int | None = None
-    ignored: int = 0
+    counted: int | None = None  # records that the source reports it sent; None if it reports none
+    estimate: int | None = None  # records that the source expects to send
+    # Set when the read has ended:
+    ignored: int = 0  # records that the source sent of streams that are not configured
+    # QUIET, NOT_AMONG_STATUSES or NOT_AMONG_RECORDS if no record, state or status of the stream
+    # was received
     unmentioned: str | None = None

@@ -166,12 +166,12 @@ class ReadStatus:
 
         If the source printed lines but no message of the protocol, every stream is incomplete.
         """
-        has_only_noise = self._noise > 0 and not self._has_messages
-        return [
-            run
-            for run in self.runs
-            if run.is_incomplete or (has_only_noise and not run.is_mentioned)
-        ]
+        runs = self.runs
+        has_messages = self._message_received or self._ignored.total > 0
+        has_messages = has_messages or any(run.is_mentioned for run in runs)
+        if self._noise and not has_messages:
+            return runs
+        return [run for run in runs if run.is_incomplete]
 
     def conclude(self) -> Iterator[Logged]:
         """Set the figures of each stream that concern the whole read; yield the warnings."""
@@ -220,15 +220,6 @@ class ReadStatus:
             guidance="what was committed up to the last state is kept; the next run resumes from there",
         )
 
-    @property
-    def _has_messages(self) -> bool:
-        """Return whether any line was a message of the protocol."""
-        return (
-            self._message_received
-            or self._ignored.total > 0
-            or any(run.is_mentioned for run in self.runs)
-        )
-
     def _fail(self, error: ErrorTrace) -> None:
         """Fail the stream that an error names.
 
@@ -238,7 +229,11 @@ class ReadStatus:
         Spec: AirbyteErrorTraceMessage.
         """
         descriptor = error.stream_descriptor
-        failed = [] if descriptor is None else self._quote_streams(descriptor.id)
+        failed: list[StreamRun] = []
+        if descriptor is not None:
+            run = self.routes.get(descriptor.id)
+            # Without a stream of exactly this name, the failure may be that of one in any namespace.
+            failed = self.routes.same_name(descriptor.id) if run is None else [run]
         if not failed:
             self._error = root_error(self._error, error)
             is_any = isinstance(error, UnreadableError)
@@ -256,12 +251,6 @@ class ReadStatus:
             return None
         text = f"the source could not complete stream {str(stream.id)!r}, which is not configured"
         return ErrorTrace(message=text, stream_descriptor=stream)
-
-    def _quote_streams(self, stream: StreamId) -> list[StreamRun]:
-        """Return the streams that a failure may mean: the one of this name, or else those of this name in any
-        namespace."""
-        run = self.routes.get(stream)
-        return [run] if run is not None else self.routes.same_name(stream)
 
 
 def as_failure(error: ErrorTrace, subject: str) -> EltError:

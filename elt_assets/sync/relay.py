@@ -55,7 +55,6 @@ from elt_assets.sync.events import (
     StreamProgress,
 )
 from elt_assets.sync.read_status import ReadStatus, as_failure
-from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.shared_state import is_stopped, list_covered, list_named
 from elt_assets.sync.source_events import events_from
 from elt_assets.sync.states.sent import SentState, SentStates
@@ -73,28 +72,23 @@ Send = Callable[[Iterable[bytes]], Iterable[Message]]
 
 
 @dataclass
-class _Relayed:
-    """One stream of a relay: its acknowledged and rejected records, and its last acknowledged state.
-
-    `committed_counts`: records acknowledged and rejected at the last commit, which was made at the monotonic
-    time `committed_at`. `state_number`: of the last acknowledged state, in the order sent. `final_status`:
-    COMPLETE or INCOMPLETE, if the destination was sent it. `error`: the destination's, for this stream.
-    `has_bad_texts`: the log says that records have texts that are no text. `filtered_at_state`: records that
-    were not sent before the last own state.
-    """
+class _RelayStream:
+    """One stream of a relay: its acknowledged and rejected records, and its last acknowledged state."""
 
     run: StreamRun
     acknowledged: int = 0
     rejected: int = 0
+    # records acknowledged and rejected at the last commit, which was made at the monotonic time
+    # `committed_at`
     committed_counts: tuple[int, int] = (0, 0)
     state: State | None = None
-    state_number: int = 0
+    state_number: int = 0  # of the last acknowledged state, in the order sent
     has_uncommitted_state: bool = False
-    final_status: str | None = None
-    error: ErrorTrace | None = None
-    has_bad_texts: bool = False
+    final_status: str | None = None  # COMPLETE or INCOMPLETE, if the destination was sent it
+    error: ErrorTrace | None = None  # the destination's, for this stream
+    has_bad_texts: bool = False  # the log says that records have texts that are no text
     committed_at: float = field(default_factory=time.monotonic)
-    filtered_at_state: int = 0
+    filtered_at_state: int = 0  # records that were not sent before the last own state
 
     @property
     def sent(self) -> int:
@@ -124,7 +118,7 @@ class Relay:
         self._rules = rules or StreamRules()
         self._names = names or DestinationNames({})
         self._streams = {
-            stream.id: _Relayed(StreamRun(stream, sinks[stream.id], Path()))
+            stream.id: _RelayStream(StreamRun(stream, sinks[stream.id], Path()))
             for stream in catalog.streams
         }
         self._status = ReadStatus()
@@ -230,12 +224,26 @@ class Relay:
                 yield encode(self._names.to_destination(message))
 
     def _accept(self, message: Message) -> bool:
-        """Keep what a message reports; return whether the message goes to the destination."""
+        """Keep what a message reports; return whether the message goes to the destination.
+
+        Of the messages that are no records or states, only the status of a stream goes there.
+        """
         if message.record is not None:
             return self._accept_record(message.record)
         if message.state is not None:
             return self._accept_state(message, message.state)
-        return self._accept_other(message)
+        self._queue(self._status.note(message))
+        status = message.trace and message.trace.stream_status
+        run = self._runs.get(status.stream_descriptor.id) if status else None
+        if not status or run is None:
+            return False
+        relayed = self._streams[run.configured.id]
+        if relayed.final_status is not None or (run.has_failed and status.status == COMPLETE):
+            return False
+        if status.status in (COMPLETE, INCOMPLETE):
+            relayed.final_status = status.status
+        status.stream_descriptor.namespace = run.configured.id.namespace
+        return True
 
     def _accept_record(self, record: Record) -> bool:
         stream = StreamId(record.stream, record.namespace)
@@ -248,11 +256,14 @@ class Relay:
         run.progress.records_read += 1
         reference = self._take_reference(run, record)
         rules = self._rules.filters.get(run.configured.id)
-        if rules is not None and not _filter_record(record, rules):
-            if reference is not None:
-                self._rules.documents[run.configured.id].skip(reference)
-            run.progress.records_filtered += 1
-            return False
+        if rules is not None:
+            raw = rules(RawRecord(record.stream, record.data, meta=record.meta or NULL))
+            if raw is None:
+                if reference is not None:
+                    self._rules.documents[run.configured.id].skip(reference)
+                run.progress.records_filtered += 1
+                return False
+            record.data, record.meta = Raw(bytes(raw.data)), None if raw.meta is NULL else raw.meta
         run.progress.bytes_read += len(record.data)
         return True
 
@@ -277,21 +288,6 @@ class Relay:
         record.file_reference = None
         documents.skip(reference)
         return None
-
-    def _accept_other(self, message: Message) -> bool:
-        """Keep what a message other than a record or state reports; only a stream status is sent on."""
-        self._queue(self._status.note(message))
-        status = message.trace and message.trace.stream_status
-        run = self._runs.get(status.stream_descriptor.id) if status else None
-        if not status or run is None:
-            return False
-        relayed = self._streams[run.configured.id]
-        if relayed.final_status is not None or (run.has_failed and status.status == COMPLETE):
-            return False
-        if status.status in (COMPLETE, INCOMPLETE):
-            relayed.final_status = status.status
-        status.stream_descriptor.namespace = run.configured.id.namespace
-        return True
 
     def _queue(self, events: Iterable[SessionEvent]) -> None:
         for event in events:
@@ -420,7 +416,7 @@ class Relay:
                 relayed.state, relayed.state_number = sent.state, sent.number
                 relayed.has_uncommitted_state = True
 
-    def _commit(self, relayed: _Relayed, *, final: bool) -> Acknowledged:
+    def _commit(self, relayed: _RelayStream, *, final: bool) -> Acknowledged:
         """Commit the last acknowledged state; return the event."""
         state = relayed.state if relayed.has_uncommitted_state else None
         checkpoint = Checkpoint(() if state is None else (state,), final)
@@ -488,7 +484,7 @@ class Relay:
         if failed:
             raise self._destination_failure(failed)
 
-    def _destination_failure(self, failed: Sequence[_Relayed]) -> EltError:
+    def _destination_failure(self, failed: Sequence[_RelayStream]) -> EltError:
         """Return the failure of a destination that reported an error, of these streams or of all."""
         error = reduce(root_error, (relayed.error for relayed in failed), self._error)
         assert error is not None
@@ -508,12 +504,3 @@ def _correct_count(state: State, filtered: int) -> State:
     stats.recordCount = count - filtered
     corrected.sourceStats = stats
     return corrected
-
-
-def _filter_record(record: Record, record_filter: RecordFilter) -> bool:
-    """Filter a record in place; return whether it is sent."""
-    raw = record_filter(RawRecord(record.stream, record.data, meta=record.meta or NULL))
-    if raw is None:
-        return False
-    record.data, record.meta = Raw(bytes(raw.data)), None if raw.meta is NULL else raw.meta
-    return True

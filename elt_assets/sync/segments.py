@@ -45,23 +45,18 @@ _MAX_EMITTED_AT = 1e14
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive lines of a segment in one form.
-
-    Attributes:
-        offset, size: the position of its first byte in the file, and its length in bytes.
-        first: the position of its first record in the stream within the sync, from 0.
-        records: the number of its lines.
-        received_at: the time in epoch milliseconds at which its lines were received, for a line without a
-            usable time of its own. Lines in the form ROWS have one.
-        stream, namespace: what each line, in another form than ROWS, names as its stream.
-    """
+    """Consecutive lines of a segment in one form."""
 
     form: Form
+    # `offset`, `size`: the position of its first byte in the file, and its length in bytes
     offset: int
     size: int
-    first: int
-    records: int
+    first: int  # the position of its first record in the stream within the sync, from 0
+    records: int  # the number of its lines
+    # the time in epoch milliseconds at which its lines were received, for a line without a usable
+    # time of its own. Lines in the form ROWS have one.
     received_at: int = 0
+    # `stream`, `namespace`: what each line, in another form than ROWS, names as its stream
     stream: str = ""
     namespace: str | None = None
 
@@ -250,8 +245,12 @@ class SegmentWriter:
         read_at = int(time.time() * 1000)
         new = Piece(run.form, self.size, 0, self._next, 0, read_at, run.sent_name, run.namespace)
         last = self._pieces[-1] if self._pieces else None
-        is_large = last is not None and self.size + len(run.lines) - last.offset > _PIECE_SIZE
-        if last is None or is_large or not _is_continued(last, new, len(self._pieces)):
+        if (
+            last is None
+            or self.size + len(run.lines) - last.offset > _PIECE_SIZE
+            or (new.received_at - last.received_at >= _PIECE_MS and len(self._pieces) < _MAX_PIECES)
+            or (new.form, new.stream, new.namespace) != (last.form, last.stream, last.namespace)
+        ):
             self._begin(new)
 
     def _begin(self, piece: Piece) -> None:
@@ -288,16 +287,9 @@ class SegmentWriter:
         self._open_files.remove(self)
         with contextlib.suppress(
             OSError
-        ):  # the buffered bytes are not needed; the disk may be full
+        ):  # the disk may be full, and the buffered bytes are not needed
             self._file.close()
         self.path.unlink(missing_ok=True)
-
-
-def _is_continued(last: Piece, new: Piece, pieces: int) -> bool:
-    """Return whether a run, which could begin a new piece, belongs to the last piece of the segment."""
-    is_old = new.received_at - last.received_at >= _PIECE_MS and pieces < _MAX_PIECES
-    stream = (new.form, new.stream, new.namespace)
-    return stream == (last.form, last.stream, last.namespace) and not is_old
 
 
 def _split(run: RecordLines, count: int, size: int) -> tuple[RecordLines, RecordLines | None]:

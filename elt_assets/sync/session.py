@@ -71,19 +71,15 @@ class Threshold:
 
 @dataclass(frozen=True)
 class StreamChanges:
-    """How the streams of a sync may change while they are read (Singer).
+    """How the streams of a sync may change while they are read (Singer)."""
 
-    Attributes:
-        open_sink: opens another sink for a stream when its key or generation changes; called from a sinks'
-            thread.
-        change_schema: lets the present sink of a stream continue with another schema; called from a sinks'
-            thread.
-        configure: configures a stream that is not in the catalog, when its schema arrives. None if such a
-            stream is ignored.
-    """
-
+    # opens another sink for a stream when its key or generation changes; called from a sinks'
+    # thread
     open_sink: OpenSink
-    change_schema: Callable[[ConfiguredStream], object]
+    # lets the present sink of a stream continue with another schema; called from a sinks' thread
+    change_schema: Callable[[ConfiguredStream], None]
+    # configures a stream that is not in the catalog, when its schema arrives. None if such a
+    # stream is ignored.
     configure: Callable[[AirbyteStream], ConfiguredStream] | None = None
 
 
@@ -149,12 +145,21 @@ class Session:
             try:
                 yield from self._read(messages)
             except EltError:
-                yield from self._finish_early()
+                # If the source reported which streams failed, those that it had completed are complete.
+                has_failures = self._status.has_failures
+                completed = [run for run in self._runs if run.is_complete and has_failures]
+                yield from self._commit_last(completed)
                 raise
-            yield from self._finish()
+            incomplete = self._status.incomplete_runs()
+            yield from self._status.conclude()
+            if any(run in self._shared.covered and not run.has_failed for run in incomplete):
+                self._shared.discard()  # the stream may have failed before the states, without a word
+            yield from self._commit_last([run for run in self._runs if run not in incomplete])
+            self._status.check(incomplete)
         finally:
             self._committer.stop()  # the run has ended: no later commit would be reported
-            _close(messages)  # before the sinks: the source must not outlive a slow sink
+            if isinstance(messages, Generator):
+                messages.close()  # before the sinks: the source must not outlive a slow sink
             self._committer.shut_down()
             for run in self._runs:
                 if run.writer is not None:
@@ -406,15 +411,6 @@ class Session:
             reach(Failpoint.SEGMENT_CLOSED)
             self._committer.write(run, segment)
 
-    def _finish_early(self) -> Iterator[SessionEvent]:
-        """Commit what can be committed after the source failed.
-
-        If the source reported which streams failed, the streams that it had completed are complete.
-        """
-        has_failures = self._status.has_failures
-        completed = [run for run in self._runs if run.is_complete and has_failures]
-        yield from self._commit_last(completed)
-
     def _commit_last(self, completed: Sequence[StreamRun]) -> Iterator[SessionEvent]:
         """Commit completed streams to their ends, all others to their last states, and the shared states.
 
@@ -434,21 +430,6 @@ class Session:
                 self._rotate(run)
             self._shared.commit(completed, cut)
         yield from self._committer.take_events(wait=True)
-
-    def _finish(self) -> Iterator[SessionEvent]:
-        incomplete = self._status.incomplete_runs()
-        yield from self._status.conclude()
-        if any(run in self._shared.covered and not run.has_failed for run in incomplete):
-            self._shared.discard()  # the stream may have failed before the states, without a word
-        yield from self._commit_last([run for run in self._runs if run not in incomplete])
-        self._status.check(incomplete)
-
-
-def _close(messages: Iterable[Received]) -> None:
-    """Close the source if it can be closed, for example a generator over a process."""
-    close = getattr(messages, "close", None)
-    if close is not None:
-        close()
 
 
 def _replace_schema(configured: ConfiguredStream, stream: AirbyteStream) -> ConfiguredStream | None:

@@ -21,15 +21,12 @@ MAX_WAITING_DATA = 32 << 20
 
 @dataclass(frozen=True)
 class SliceGroup:
-    """Slices that tasks read side by side.
-
-    `first`: the number of the first one in its stream and sync. `states`: the stream's own states that wait
-    for a commit, in the order received: those of them that cover all slices before one that cannot be read
-    are committed with these.
-    """
+    """Slices that tasks read side by side."""
 
     slices: Sequence[Slice]
-    first: int
+    first: int  # the number of the first one in its stream and sync
+    # the stream's own states that wait for a commit, in the order received: those of them that
+    # cover all slices before one that cannot be read are committed with these
     states: Sequence[PendingState] = ()
 
     def count_covered(self, good: int) -> int:
@@ -48,13 +45,9 @@ class SliceGroup:
 
 @dataclass
 class SliceQueue:
-    """The slices of a stream that are not given to its sink yet.
+    """The slices of a stream that are not given to its sink yet."""
 
-    Attributes:
-        count: the number of slices of the sync before these.
-    """
-
-    count: int = 0
+    count: int = 0  # the number of slices of the sync before these
     _slices: list[Slice] = field(default_factory=list)
     _mark: int = 0
     _bytes: int = 0

@@ -17,7 +17,6 @@ from elt_assets.protocol.airbyte.messages import (
     EstimateTrace,
     Message,
     StreamStatusTrace,
-    Trace,
 )
 from elt_assets.sync.events import Estimated, Logged, Measured, SessionEvent
 from elt_assets.sync.streams import StreamRun
@@ -37,17 +36,12 @@ def events_from(message: Message, runs: Runs) -> Iterator[SessionEvent]:
         yield Logged(*line)
     if message.trace is not None and message.trace.analytics is not None:
         yield from _measure(message.trace.analytics)
-    elif message.trace is not None and (line is None or message.trace.stream_status is not None):
-        yield from _trace(message.trace, runs)
-
-
-def _trace(trace: Trace, runs: Runs) -> Iterator[SessionEvent]:
-    if trace.stream_status is not None:
-        yield from _status(trace.stream_status, runs)
-    elif trace.estimate is not None:
-        yield from _estimate(trace.estimate, runs)
-    else:
-        kind = trace.type[:MAX_TYPE]
+    elif message.trace is not None and message.trace.stream_status is not None:
+        yield from _status(message.trace.stream_status, runs)
+    elif message.trace is not None and line is None and message.trace.estimate is not None:
+        yield from _estimate(message.trace.estimate, runs)
+    elif message.trace is not None and line is None:
+        kind = message.trace.type[:MAX_TYPE]
         yield Logged(
             "WARN", f"ignored a trace of type {kind!r}: the type is unknown or the trace is empty"
         )

@@ -22,64 +22,51 @@ from elt_assets.sync.states.pending import PendingState, PendingStates, Span
 
 @dataclass(frozen=True, kw_only=True)
 class StreamRules:
-    """What a sync must know of the streams of its source.
+    """What a sync must know of the streams of its source."""
 
-    Attributes:
-        filters: filters of the streams with fields that must not be stored, or sent on.
-        shares_state: whether the streams may share a state.
-        is_only_stream: whether only one stream of the source is synced, so that a GLOBAL state belongs to it.
-        own_states: streams that start from a state of their own beside a shared one.
-        documents: the places of the documents of the streams that have some.
-        sliced: the streams whose slices were requested.
-    """
-
+    # filters of the streams with fields that must not be stored, or sent on
     filters: Mapping[StreamId, RecordFilter] = field(default_factory=dict)
-    shares_state: bool = False
+    shares_state: bool = False  # whether the streams may share a state
+    # whether only one stream of the source is synced, so that a GLOBAL state belongs to it
     is_only_stream: bool = False
+    # streams that start from a state of their own beside a shared one
     own_states: Collection[StreamId] = ()
+    # the places of the documents of the streams that have some
     documents: Mapping[StreamId, Documents] = field(default_factory=dict)
-    sliced: Collection[StreamId] = ()
+    sliced: Collection[StreamId] = ()  # the streams whose slices were requested
 
 
 @dataclass(eq=False)
 class StreamRun:
-    """One stream during a sync.
-
-    `sink`: belongs to the sinks' threads; None until one of them has opened it. `documents`: the place of the
-    documents of its records; None if they must not have any. `segment_limits`: maximum
-    records and bytes of a segment. `writer`: of the open segment. `slices`: those that are not read yet.
-    `uncommitted_since`: monotonic time, in seconds, of the first uncommitted record or state.
-    `has_overflowed`: a segment reached its limits since the last commit. `is_mentioned`: a record, state or
-    status of the stream was received. `pending`: states that wait for a commit. `records_at_state`,
-    `records_at_generation`: records received before the last state, and before the present generation.
-    `uncommitted`: records given to the sink since its last commit. `read_by_tasks`: rows of slices so far;
-    `committed_by_tasks`: those before the last commit. `can_cut_to_state`: no record after the last state was
-    given to the sink. `has_own_state`: the stream's newest state is its own, and not one that streams share.
-    `open_files`: those of the session.
-    """
+    """One stream during a sync."""
 
     configured: ConfiguredStream
-    sink: Sink | None
+    sink: Sink | None  # belongs to the sinks' threads; None until one of them has opened it
     staging: Path
     record_filter: RecordFilter | None = None
+    # the place of the documents of its records; None if they must not have any
     documents: Documents | None = None
-    segment_limits: tuple[int, int] = UNBOUNDED
-    open_files: OpenFiles = field(default_factory=OpenFiles)
+    segment_limits: tuple[int, int] = UNBOUNDED  # maximum records and bytes of a segment
+    open_files: OpenFiles = field(default_factory=OpenFiles)  # those of the session
     progress: StreamProgress = field(default_factory=StreamProgress)
-    writer: SegmentWriter | None = None
-    slices: SliceQueue = field(default_factory=SliceQueue)
+    writer: SegmentWriter | None = None  # of the open segment
+    slices: SliceQueue = field(default_factory=SliceQueue)  # those that are not read yet
+    # monotonic time, in seconds, of the first uncommitted record or state
     uncommitted_since: float | None = None
     segment_count: int = 0
     next_sequence: int = 0
-    has_overflowed: bool = False
-    is_mentioned: bool = False
-    pending: PendingStates = field(default_factory=PendingStates)
+    has_overflowed: bool = False  # a segment reached its limits since the last commit
+    is_mentioned: bool = False  # a record, state or status of the stream was received
+    pending: PendingStates = field(default_factory=PendingStates)  # states that wait for a commit
+    # `records_at_state`, `records_at_generation`: records received before the last state, and
+    # before the present generation
     records_at_state: int = 0
     records_at_generation: int = 0
-    uncommitted: int = 0
-    read_by_tasks: int = 0
-    committed_by_tasks: int = 0
-    can_cut_to_state: bool = True
+    uncommitted: int = 0  # records given to the sink since its last commit
+    read_by_tasks: int = 0  # rows of slices so far
+    committed_by_tasks: int = 0  # those before the last commit
+    can_cut_to_state: bool = True  # no record after the last state was given to the sink
+    # the stream's newest state is its own, and not one that streams share
     has_own_state: bool = False
     error: ErrorTrace | None = None
 

@@ -17,17 +17,11 @@ from elt_assets.telemetry.report import Outcome, Receiver, SourceMeasure, Stream
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a sync, for reports.
+    """The subject of a sync, for reports."""
 
-    Attributes:
-        connection: the name of the connection, or of the program that syncs.
-        location: returns the URI of a stream's table.
-        run_id: the id of the run of the orchestrator.
-    """
-
-    connection: str
-    location: Callable[[ConfiguredStream], str]
-    run_id: str | None = None
+    connection: str  # the name of the connection, or of the program that syncs
+    location: Callable[[ConfiguredStream], str]  # returns the URI of a stream's table
+    run_id: str | None = None  # the id of the run of the orchestrator
 
 
 class Observation:

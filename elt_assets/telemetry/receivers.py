@@ -51,7 +51,9 @@ def create_receivers() -> tuple[list[Receiver], list[str]]:
         if not kind.is_configured(os.environ):
             continue
         try:
-            receivers.append(_receiver(kind, _settings(kind)))
+            environment = os.environ.items()
+            own = sorted(item for item in environment if item[0].startswith(kind.prefix))
+            receivers.append(_receiver(kind, tuple(own)))
         except ImportError as error:
             warnings.append(
                 f"{kind.extra} is configured in the environment, but its library is missing ({error}): "
@@ -60,11 +62,6 @@ def create_receivers() -> tuple[list[Receiver], list[str]]:
         except Exception as error:  # noqa: BLE001 - a wrong setting of a library must not fail the sync
             warnings.append(f"{kind.extra} cannot be used: {type(error).__name__}: {error}")
     return receivers, warnings
-
-
-def _settings(kind: _Kind) -> tuple[tuple[str, str], ...]:
-    """Return the variables of the environment that the library of a kind reads."""
-    return tuple(sorted(item for item in os.environ.items() if item[0].startswith(kind.prefix)))
 
 
 @cache

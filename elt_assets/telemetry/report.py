@@ -15,30 +15,21 @@ Outcome = Literal["COMPLETE", "FAIL", "ABORT"]
 
 @dataclass
 class StreamReport:
-    """The sync of one stream: its subject, and its figures so far.
+    """The sync of one stream: its subject, and its figures so far."""
 
-    Attributes:
-        connection: the name of the connection, or of the program that syncs.
-        run_id: the id of the run of the orchestrator that the sync is part of; None if there is none.
-        location: the URI of the table.
-        fields: the stream's fields, each with its type as text.
-        read: the number of records that were read; the other counts are of records, too.
-        bytes: the number of bytes that were read.
-        error: the message of the error that ended the sync.
-    """
-
-    connection: str
+    connection: str  # the name of the connection, or of the program that syncs
+    # the id of the run of the orchestrator that the sync is part of; None if there is none
     run_id: str | None
     stream: StreamId
-    location: str
-    fields: Sequence[tuple[str, str]]
-    read: int = 0
+    location: str  # the URI of the table
+    fields: Sequence[tuple[str, str]]  # the stream's fields, each with its type as text
+    read: int = 0  # the number of records that were read; the other counts are of records, too
     committed: int = 0
     rejected: int = 0
     changed: int = 0
-    bytes: int = 0
+    bytes: int = 0  # the number of bytes that were read
     outcome: Outcome | None = None
-    error: str | None = None
+    error: str | None = None  # the message of the error that ended the sync
     started: float = field(default_factory=time.time)
 
     @property

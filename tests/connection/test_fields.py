@@ -12,7 +12,7 @@ import yaml
 from elt_assets.connection import field_selection, load_connection, resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.airbyte.catalog import DELETED_AT, AirbyteStream, Catalog
-from elt_assets.sync.selection.fields import FieldSelection, notices
+from elt_assets.sync.selection.fields import FieldSelection, describe_kept_fields
 
 Json = dict[str, Any]
 TEXT = {"type": "string"}
@@ -86,7 +86,7 @@ def test_the_delete_marker_is_kept_if_deletes_are_applied(tmp_path: Path) -> Non
         assert keyless_selection is not None and not keyless_selection.covers((DELETED_AT,))
     assert (
         keyed_selection is not None
-        and "it is the stream's delete marker" in notices(keyed_selection)[0]
+        and "it is the stream's delete marker" in describe_kept_fields(keyed_selection)[0]
     )
 
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 from pyarrow import parquet
 
 from elt_assets import paths
-from elt_assets.sync.selection.filters import hashed
+from elt_assets.sync.selection.filters import hash_value
 from tests.programs.scripted import record, script, state, status
 from tests.support.project import Project
 from tests.support.runs import failure_of, materialize, read_log
@@ -132,7 +132,7 @@ def test_hashes_are_stable_across_syncs_and_use_the_salt_of_the_project(
     rows = {row["id"]: row for row in project.rows("scripted", "things")}
     monkeypatch.setenv("DAGSTER_HOME", str(project.home))
     monkeypatch.delenv("ELT_HASH_SALT", raising=False)
-    expected = hashed(Raw(json.dumps(f"{SECRET}@x").encode()), paths.hash_salt())
+    expected = hash_value(Raw(json.dumps(f"{SECRET}@x").encode()), paths.hash_salt())
     assert rows[1]["email"] == rows[9]["email"] == json.loads(bytes(expected))
     assert rows[2]["email"] is None
 

@@ -10,11 +10,11 @@ from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.sync.selection.fields import (
     FieldSelection,
     Path,
+    describe_kept_fields,
     land_schema,
     land_stream,
     narrow_schema,
-    narrowed,
-    notices,
+    narrow_stream,
     properties,
 )
 
@@ -108,12 +108,12 @@ def test_only_the_schema_of_a_stream_is_changed() -> None:
         stream=AirbyteStream(name="a", json_schema=SCHEMA), sync_mode="incremental", generation_id=3
     )
     fields = FieldSelection(exclude=paths("ssn"), hashed=paths("id"))
-    asking, landing = narrowed(stream, fields), land_stream(stream, fields)
+    asking, landing = narrow_stream(stream, fields), land_stream(stream, fields)
     assert stream.stream.json_schema == SCHEMA
     assert asking.stream.json_schema == narrow_schema(SCHEMA, fields)
     assert landing.stream.json_schema == land_schema(SCHEMA, fields)
     assert (asking.id, landing.sync_mode, landing.generation_id) == (stream.id, "incremental", 3)
-    assert narrowed(stream, None) == land_stream(stream, None) == stream
+    assert narrow_stream(stream, None) == land_stream(stream, None) == stream
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_only_the_schema_of_a_stream_is_changed() -> None:
     ],
 )
 def test_excluded_fields_that_are_kept_are_reported(fields: FieldSelection, reason: str) -> None:
-    [notice] = notices(fields)
+    [notice] = describe_kept_fields(fields)
     assert notice.startswith("fields.exclude: ")
     assert reason in notice
 
@@ -148,4 +148,4 @@ def test_excluded_fields_that_are_kept_are_reported(fields: FieldSelection, reas
     ],
 )
 def test_nothing_is_reported_if_all_rules_are_applied(fields: FieldSelection | None) -> None:
-    assert notices(fields) == []
+    assert describe_kept_fields(fields) == []

@@ -16,7 +16,7 @@ from msgspec import Raw
 from elt_assets.protocol.airbyte.messages import RawRecord
 from elt_assets.sync.documents import SegmentDocuments
 from elt_assets.sync.selection.fields import FieldSelection, Path
-from elt_assets.sync.selection.filters import RecordFilter, hashed
+from elt_assets.sync.selection.filters import RecordFilter, hash_value
 from elt_assets.sync.selective_segments import SelectiveSegmentWriter
 from tests.support.examples import examples
 
@@ -79,7 +79,7 @@ def covered(path: Path, rules: FieldSelection) -> bool:
 def model(value: Any, rules: FieldSelection, at: Path = ()) -> list[Any]:
     """Return the rest of a value: it alone in a list, or nothing."""
     if at and at in rules.hashed:
-        return [json.loads(bytes(hashed(Raw(json.dumps(value).encode()), SALT)))]
+        return [json.loads(bytes(hash_value(Raw(json.dumps(value).encode()), SALT)))]
     named = {*(rules.include or ()), *rules.exclude, *rules.hashed, *rules.key, rules.cursor}
     beneath = [path for path in named if len(path) > len(at) and path[: len(at)] == at]
     if at and all(

@@ -56,7 +56,7 @@ class Leaking(Read):
         super().__init__(ConfiguredCatalog(streams=[]), IN_PLACE)
         self._events = events
 
-    def notices(self) -> Iterator[Logged]:
+    def list_notices(self) -> Iterator[Logged]:
         return self._events
 
     def mask(self, text: str) -> str:

@@ -23,7 +23,7 @@ from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, stream_names
 from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord
 from elt_assets.protocol.airbyte.recovery.texts import loads
 from elt_assets.runner.connector import Connector
-from elt_assets.sync.selection.fields import notices
+from elt_assets.sync.selection.fields import describe_kept_fields
 
 _CELL = 60
 """Maximum length of a value in a table, in characters."""
@@ -48,7 +48,7 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
     configured = chosen.stream
     configured.generation_id, configured.minimum_generation_id = 1, 0
     configured.sync_id = int(time.time() * 1000)
-    for notice in notices(chosen.fields):
+    for notice in describe_kept_fields(chosen.fields):
         out.warn(notice)
     connector = connect(loaded, paths.staging())
     records: list[Any] = []

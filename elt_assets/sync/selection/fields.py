@@ -37,15 +37,11 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Node:
-    """The rules for the fields of an object.
+    """The rules for the fields of an object."""
 
-    `path`: of the object, with dots between the names. `keeps_others`: whether fields without a rule in
-    `children` are kept.
-    """
-
-    path: str
+    path: str  # of the object, with dots between the names
     children: Mapping[str, Rule]
-    keeps_others: bool
+    keeps_others: bool  # whether fields without a rule in `children` are kept
 
     @cached_property
     def _of_lower_case(self) -> Mapping[str, Rule]:
@@ -64,24 +60,18 @@ Rule = Action | Node
 
 @dataclass(frozen=True)
 class FieldSelection:
-    """The field settings of a stream, with the fields that the stream needs.
+    """The field settings of a stream, with the fields that the stream needs."""
 
-    Args:
-        include: only these fields are kept; None: all fields.
-        exclude: these fields are not kept; empty if `include` is given.
-        hashed: only the hashes of these fields are kept.
-        key, cursor: of the stream; always kept, whatever the other settings are.
-        markers: delete markers; always kept, because a delete without its marker would be stored as a row
-            of nulls.
-        distinct: fields that the catalog declares, and whose names differ from that of a rule in case only.
-    """
-
-    include: tuple[Path, ...] | None = None
-    exclude: tuple[Path, ...] = ()
-    hashed: tuple[Path, ...] = ()
+    include: tuple[Path, ...] | None = None  # only these fields are kept; None: all fields
+    exclude: tuple[Path, ...] = ()  # these fields are not kept; empty if `include` is given
+    hashed: tuple[Path, ...] = ()  # only the hashes of these fields are kept
+    # `key`, `cursor`: of the stream; always kept, whatever the other settings are
     key: tuple[Path, ...] = ()
     cursor: Path = ()
+    # delete markers; always kept, because a delete without its marker would be stored as a row of
+    # nulls
     markers: tuple[Path, ...] = field(default=(), repr=False)
+    # fields that the catalog declares, and whose names differ from that of a rule in case only
     distinct: tuple[Path, ...] = field(default=(), repr=False)
     tree: Node = field(init=False, compare=False, repr=False)
 
@@ -128,7 +118,7 @@ def _rule(fields: FieldSelection, path: Path) -> Rule:
     return action if all(rule is action for rule in node.children.values()) else node
 
 
-def notices(fields: FieldSelection | None) -> list[str]:
+def describe_kept_fields(fields: FieldSelection | None) -> list[str]:
     """Return a line for each field that is kept although it is excluded, for the log of every sync."""
     if fields is None:
         return []
@@ -179,7 +169,7 @@ def land_schema(json_schema: dict[str, Any], fields: FieldSelection | None) -> d
     return json_schema if fields is None else _narrow(json_schema, fields.tree, hashes=True)
 
 
-def narrowed(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
+def narrow_stream(stream: ConfiguredStream, fields: FieldSelection | None) -> ConfiguredStream:
     """Return the stream with its `narrow_schema`."""
     return _replace_schema(stream, narrow_schema(stream.stream.json_schema, fields))
 

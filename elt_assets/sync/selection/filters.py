@@ -116,11 +116,6 @@ class RecordFilter:
             data if self.renames is None else Raw(_encode(bytes(data).decode("utf-8", "replace")))
         )
 
-    def _object(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
-        fields = read(_decode_object, value)
-        self._select(fields, node, withheld)
-        return Raw(_encode(fields))
-
     def _select(self, fields: dict[str, Raw], node: Node, withheld: list[str]) -> None:
         """Remove and hash fields of an object in place."""
         for name in list(fields):
@@ -128,14 +123,16 @@ class RecordFilter:
             if rule is Action.DROP:
                 del fields[name]
             elif rule is Action.HASH:
-                fields[name] = hashed(fields[name], self._salt)
+                fields[name] = hash_value(fields[name], self._salt)
             elif isinstance(rule, Node):
                 fields[name] = self._filter_nested(fields[name], rule, withheld)
 
     def _filter_nested(self, value: Raw, node: Node, withheld: list[str]) -> Raw:
         first = memoryview(value)[0]
         if first == _OBJECT:
-            return self._object(value, node, withheld)
+            fields = read(_decode_object, value)
+            self._select(fields, node, withheld)
+            return Raw(_encode(fields))
         if first == _ARRAY:
             items = [
                 self._filter_nested(item, node, withheld) for item in read(_decode_array, value)
@@ -176,7 +173,7 @@ def _is_stored(node: Node, path: str) -> bool:
     return rule is not Action.DROP
 
 
-def hashed(value: Raw, salt: bytes) -> Raw:
+def hash_value(value: Raw, salt: bytes) -> Raw:
     """Return the hash of a value as a JSON string; null stays null.
 
     The hash is the hexadecimal HMAC-SHA-256, with the salt as its key, of the UTF-8 text of a string, or of
@@ -188,12 +185,12 @@ def hashed(value: Raw, salt: bytes) -> Raw:
     first = memoryview(value)[0]
     if first == _N:
         return value
-    text = _string(value) if first == _QUOTE else canonical(value)
+    text = _string(value) if first == _QUOTE else canonical_text(value)
     octets = text.encode("utf-8", "surrogatepass")
     return Raw(b'"%b"' % hmac.digest(salt, octets, "sha256").hex().encode())
 
 
-def canonical(value: Raw) -> str:
+def canonical_text(value: Raw) -> str:
     """Return the canonical text of a JSON value: names sorted, no spaces, no unnecessary escapes.
 
     Equal numbers have the same text: `5`, `5.0` and `0.5e1` become `5`.
@@ -201,10 +198,10 @@ def canonical(value: Raw) -> str:
     first = memoryview(value)[0]
     if first == _OBJECT:
         fields = sorted(read(_decode_object, value).items())
-        pairs = ",".join(f"{_quote(name)}:{canonical(inner)}" for name, inner in fields)
+        pairs = ",".join(f"{_quote(name)}:{canonical_text(inner)}" for name, inner in fields)
         return f"{{{pairs}}}"
     if first == _ARRAY:
-        return f"[{','.join(map(canonical, read(_decode_array, value)))}]"
+        return f"[{','.join(map(canonical_text, read(_decode_array, value)))}]"
     if first == _QUOTE:
         return _quote(_string(value))
     text = bytes(value).decode()

@@ -21,15 +21,10 @@ _OPTIONS = ("oneOf", "anyOf")
 
 @dataclass(frozen=True)
 class Renames:
-    """The new names of fields.
+    """The new names of fields."""
 
-    Attributes:
-        names: the new name of each field that has one, by its name in the source.
-        declared: the fields that the catalog declares.
-    """
-
-    names: Mapping[str, str]
-    declared: Collection[str] = ()
+    names: Mapping[str, str]  # the new name of each field that has one, by its name in the source
+    declared: Collection[str] = ()  # the fields that the catalog declares
 
     @cached_property
     def _sources(self) -> Mapping[str, str]:

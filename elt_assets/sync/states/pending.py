@@ -32,14 +32,12 @@ class Span:
 
 @dataclass(frozen=True)
 class PendingState:
-    """A state as received, and the records that were staged between the previous state and this one.
-
-    `spans`: of the state's stream; for a shared state, of every stream that had records. `slices`: the number
-    of slices of its stream in the sync before it; 0 for a shared state.
-    """
+    """A state as received, and the records that were staged between the previous state and this one."""
 
     state: State
+    # of the state's stream; for a shared state, of every stream that had records
     spans: tuple[Span, ...]
+    # the number of slices of its stream in the sync before it; 0 for a shared state
     slices: int = 0
 
     @property

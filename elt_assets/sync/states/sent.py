@@ -28,7 +28,7 @@ from elt_assets.errors import SystemFailure
 from elt_assets.protocol.airbyte.catalog import StreamId
 from elt_assets.protocol.airbyte.messages import State, StateStats
 from elt_assets.protocol.airbyte.recovery.texts import read
-from elt_assets.sync.selection.filters import canonical
+from elt_assets.sync.selection.filters import canonical_text
 
 MAX_SENT = 1_000_000
 """Maximum number of states of a stream that a destination may leave unacknowledged."""
@@ -43,30 +43,25 @@ _REPLACED = re.compile("[?\ufffd]+")
 
 @dataclass
 class SentState:
-    """A state that was sent to the destination.
-
-    `counts`: records of each stream before it. `number`: increases with each state of the sync.
-    """
+    """A state that was sent to the destination."""
 
     state: State
-    counts: Mapping[StreamId, int]
-    number: int = 0
+    counts: Mapping[StreamId, int]  # records of each stream before it
+    number: int = 0  # increases with each state of the sync
     digest: bytes = b""
 
 
 @dataclass
 class _Queue:
-    """The states of one stream, or those that streams share.
+    """The states of one stream, or those that streams share."""
 
-    `waiting`: not sent back yet, in the order sent. `last`: the last one that was sent back. `last_count`:
-    the number of records that came back with it, if any. `returned`: digests of the last ones that were sent
-    back, or are covered by one that was, by the digests of what came back. `former`: the last of these.
-    """
-
-    waiting: deque[SentState] = field(default_factory=deque)
-    last: SentState | None = None
-    last_count: int | None = None
+    waiting: deque[SentState] = field(default_factory=deque)  # not sent back yet, in the order sent
+    last: SentState | None = None  # the last one that was sent back
+    last_count: int | None = None  # the number of records that came back with it, if any
+    # digests of the last ones that were sent back, or are covered by one that was, by the digests
+    # of what came back
     returned: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
+    # the last states of `returned`
     former: deque[SentState] = field(default_factory=lambda: deque(maxlen=MAX_FORMER))
 
     def records_before(self, sent: SentState) -> int:
@@ -230,7 +225,7 @@ def _normalize(value: Any) -> Any:
     if isinstance(value, list):
         return [_normalize(inner) for inner in value]
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
-        return canonical(Raw(str(value).encode()))
+        return canonical_text(Raw(str(value).encode()))
     return value
 
 
