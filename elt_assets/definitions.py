@@ -5,10 +5,13 @@ from __future__ import annotations
 import dagster as dg
 
 from elt_assets import paths
-from elt_assets.orchestration.io_manager import resources
-from elt_assets.orchestration.project_definitions import definitions_for
-from elt_assets.orchestration.resources import IO_MANAGER_KEY
-from elt_assets.orchestration.runs.executor import executor
+from elt_assets.orchestration.collector import pause_collector
+
+with pause_collector():
+    from elt_assets.orchestration.io_manager import resources
+    from elt_assets.orchestration.project_definitions import definitions_for
+    from elt_assets.orchestration.resources import IO_MANAGER_KEY
+    from elt_assets.orchestration.runs.executor import add_executor
 
 
 def build() -> dg.Definitions:
@@ -18,8 +21,8 @@ def build() -> dg.Definitions:
     """
     shared = resources()
     default = {"io_manager": shared[IO_MANAGER_KEY]} if "io_manager" not in shared else {}
-    own = dg.Definitions(resources=default, executor=executor)
-    return dg.Definitions.merge(definitions_for(paths.connections()), own)
+    own = dg.Definitions(resources=default)
+    return add_executor(dg.Definitions.merge(definitions_for(paths.connections()), own))
 
 
 defs = build()

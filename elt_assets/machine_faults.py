@@ -40,20 +40,14 @@ _AGAIN = "the next run continues from the last commit"
 
 @dataclass(frozen=True)
 class _Fault:
-    """One kind of fault: how it is recognised, and the error that is shown for it.
-
-    Attributes:
-        pattern: texts by which libraries report it.
-        numbers: numbers of the system (`errno`) for it.
-        is_general: whether other tables have it too.
-    """
+    """One kind of fault: how it is recognised, and the error that is shown for it."""
 
     kind: type[EltError]
     message: str
     guidance: str
-    pattern: str
-    numbers: Sequence[int] = ()
-    is_general: bool = True
+    pattern: str  # texts by which libraries report it
+    numbers: Sequence[int] = ()  # numbers of the system (`errno`) for it
+    is_general: bool = True  # whether other tables have it too
 
     def error(self, place: str, cause: BaseException) -> EltError:
         message = f"{self.message}{place}"

@@ -5,11 +5,16 @@ It is apart from `lookup` because the import of Dagster takes a second, which ot
 
 from __future__ import annotations
 
-from elt_assets.connection import ConnectionPlace, list_places
+from collections.abc import Sequence
+
+from elt_assets.cli.lookup import find_stream
+from elt_assets.connection import Connection, ConnectionPlace, list_places
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.states import find
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
 
 
 def assets_of(place: ConnectionPlace) -> list[StreamAsset]:
@@ -19,6 +24,29 @@ def assets_of(place: ConnectionPlace) -> list[StreamAsset]:
         ConfigError: the connection cannot be loaded.
     """
     return ConnectionComponent.load_at(place).stream_assets()
+
+
+def find_load_error(connection: Connection, catalog: Catalog) -> ConfigError | None:
+    """Return why a connection cannot be loaded with a catalog; None if it can."""
+    try:
+        build_connection_assets(connection, catalog=catalog)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def select_streams(
+    connection: str, assets: Sequence[StreamAsset], names: Sequence[str]
+) -> dict[str, StreamAsset]:
+    """Return the streams with these names, each once, by the names that tell them apart; default: all.
+
+    Raises:
+        ConfigError: see `find_stream`.
+    """
+    by_id = {asset.stream.id: asset for asset in assets}
+    texts = stream_names(by_id)
+    chosen = [find_stream(connection, by_id, name) for name in names] or list(by_id)
+    return {texts[stream]: by_id[stream] for stream in chosen}
 
 
 def find_asset(key: str) -> StreamAsset:

@@ -25,15 +25,12 @@ def write_deployment_files(root: Path, definitions: str) -> list[Path]:
         root: the folder of the project.
         definitions: the module with the definitions of the project.
     """
-    values = {"name": _image_name(root.name), "definitions": definitions}
-    texts = {name: render(f"deployment/{name}", values) for name in FILES}
+    # Docker, compose and Kubernetes accept it.
+    name = re.sub(r"[^a-z0-9]+", "-", root.name.lower()).strip("-")[:40].strip("-") or "elt"
+    values = {"name": name, "definitions": definitions}
+    texts = {file: render(f"deployment/{file}", values) for file in FILES}
     # the project's instance, whose first paragraph is about its SQLite files
     _, _, instance = render(INSTANCE, {}).partition("\n\n")
     texts[INSTANCE] = render("deployment/storage.yaml", {}) + "\n" + instance
-    paths = {root / FOLDER / name: text for name, text in texts.items()}
+    paths = {root / FOLDER / file: text for file, text in texts.items()}
     return [path for path, text in paths.items() if write_new(path, text)]
-
-
-def _image_name(project: str) -> str:
-    """Return a name that Docker, compose and Kubernetes accept."""
-    return re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")[:40].strip("-") or "elt"

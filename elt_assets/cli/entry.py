@@ -110,7 +110,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return REFUSED
     except click.UsageError as error:
-        print_error(_as_config_error(error), machine=machine)
+        path = "elt" if error.ctx is None else error.ctx.command_path
+        usage = None if error.ctx is None else error.ctx.get_usage()
+        print_error(
+            ConfigError(f"{path}: {error.format_message()}", guidance=usage), machine=machine
+        )
         return REFUSED
     except EltError as error:
         print_error(error, machine=machine)
@@ -130,9 +134,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return REFUSED if isinstance(translated, ConfigError) else FAILED
     return code
-
-
-def _as_config_error(error: click.UsageError) -> ConfigError:
-    path = "elt" if error.ctx is None else error.ctx.command_path
-    usage = None if error.ctx is None else error.ctx.get_usage()
-    return ConfigError(f"{path}: {error.format_message()}", guidance=usage)

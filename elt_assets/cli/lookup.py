@@ -8,11 +8,15 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from elt_assets import paths
+from elt_assets.cli.output import Output
 from elt_assets.connection import Connection, Stream, resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
+from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
 from elt_assets.runner.config.references import keep_file_field, resolve_paths
+from elt_assets.runner.connector import Connector
 
 
 def find_stream(connection: str, streams: Collection[StreamId], name: str) -> StreamId:
@@ -57,6 +61,14 @@ def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> Conne
     return ConnectionStream(only, stream, default_key(only, stream))
 
 
+def start_connector(connection: Connection, out: Output) -> Connector:
+    """Return the connector of a connection's source, after saying that it is started, or installed first."""
+    out.announce_installation(package_to_install(connection))
+    connector = connect(connection, paths.staging(), on_log=out.log)
+    out.note(f"starting {connector.name}")
+    return connector
+
+
 def parse_config(argument: str | None) -> dict[str, Any]:
     """Parse the option `--config`: JSON, or `@FILE`; empty if it is missing.
 
@@ -82,14 +94,8 @@ def parse_json(argument: str, label: str) -> Any:
     """
     text = argument
     if argument.startswith("@"):
-        try:
-            text = Path(argument[1:]).expanduser().read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            raise ConfigError(
-                f"{label}: {argument[1:]} cannot be read: {reason}",
-                guidance="correct the path after @, or make the file readable UTF-8 text",
-            ) from None
+        hint = "correct the path after @, or make the file readable UTF-8 text"
+        text = read_text(Path(argument[1:]).expanduser(), f"{label}: {argument[1:]}", hint)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -102,3 +108,16 @@ def parse_json(argument: str, label: str) -> Any:
             f"{label} is not JSON: {where}",
             guidance=f'write {label} as \'{{"name": "value"}}\', or as @FILE to read it from a file',
         ) from None
+
+
+def read_text(path: Path, label: str, guidance: str) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not UTF-8 text. The error names it by the label.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"{label} cannot be read: {reason}", guidance=guidance) from None

@@ -1,4 +1,4 @@
-"""The files that `elt init` writes from templates of this package."""
+"""The files that `elt init` and `elt new-connector` write from templates of this package."""
 
 from __future__ import annotations
 

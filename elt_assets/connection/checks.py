@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from elt_assets.connection.config_model import ConfigModel, OtherForm
 from elt_assets.connection.rules import (
@@ -28,6 +28,8 @@ CONTRACT = "contract"
 
 class Check(ConfigModel):
     """One check: whether it is enabled, and the severity of its failure."""
+
+    model_config = ConfigDict(frozen=True)  # pydantic would copy the defaults for each stream
 
     enabled: bool = True
     """Whether the check is made."""
@@ -109,6 +111,8 @@ class Checks(ConfigModel):
 
         The rules under a key replace those of `general` under the same key.
         """
+        if not (self.model_fields_set or general.model_fields_set):
+            return self
         default = Checks()
         merged_checks: dict[str, Any] = {}
         for name in type(self).model_fields:

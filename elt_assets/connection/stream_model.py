@@ -105,7 +105,7 @@ class Stream(RunControls):
     """Windows of time or keys, each of which is read by itself."""
     window: Window | None = None
     """Config fields that the `window` of a run sets."""
-    checks: Checks = Checks()
+    checks: Checks = Field(default_factory=Checks)
     """Checks after each sync; over those of the connection."""
     cluster_by: Annotated[DottedPaths, Field(max_length=4)] | None = None
     """Fields by which maintenance sorts the rows of the table, up to 4."""

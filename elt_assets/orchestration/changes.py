@@ -41,18 +41,13 @@ not make (reported in the UI, for example) has none."""
 
 @dataclass(frozen=True)
 class Changes(Generic[Frame]):
-    """The rows of an upstream table that are new, updated or deleted since the last materialisation.
+    """The rows of an upstream table that are new, updated or deleted since the last materialisation."""
 
-    Attributes:
-        reason: why all rows are read; None if `is_reload` is false.
-        reloaded_partitions: partitions of the upstream that were replaced as a whole: `rows` has all of their
-            rows, and `deleted` none of them.
-        version: the version of the table that was read.
-    """
-
-    reason: str | None
+    reason: str | None  # why all rows are read; None if `is_reload` is false
+    # Partitions of the upstream that were replaced as a whole: `rows` has all of their rows, and `deleted`
+    # none of them.
     reloaded_partitions: frozenset[str]
-    version: int
+    version: int  # the version of the table that was read
     _reader: ChangeReader
     _frame_type: FrameType | None
 
@@ -129,7 +124,11 @@ def changes(
         table = open_snapshot(place, writer)
         since = link.read_position(table)
         is_same = since is None or since.get("partitions") == _digest(partitions)
-        position = None if since is None or not is_same else _position_of(since)
+        position = (
+            None
+            if since is None or not is_same
+            else Position(int(since["version"]), str(since["commit"]))
+        )
         table_changes = find_changes(table, position, partitions)
         if not is_same:
             reason = "other partitions of the upstream asset are read than before"
@@ -165,7 +164,9 @@ class _Link:
                 "changes are read in an operation that materialises several assets",
                 guidance="read them in an asset of its own",
             )
-        self._partitions = self._read_own_partitions()
+        # The asset may have no partitions in a run that has some.
+        is_partitioned = self._node(context.asset_key).partitions_def is not None
+        self._partitions = list(map(str, context.partition_keys)) if is_partitioned else None
         if self._partitions is not None and len(self._partitions) != 1:
             raise ConfigError(
                 f"the run has {len(self._partitions)} partitions, each of which has read the changes "
@@ -180,13 +181,6 @@ class _Link:
 
     def _node(self, key: dg.AssetKey) -> Any:
         return self._context.job_def.asset_layer.asset_graph.get(key)
-
-    def _read_own_partitions(self) -> list[str] | None:
-        """Return the partitions that the run materialises; None if the asset has none, which may be so in a
-        run of partitions, too."""
-        if self._node(self._context.asset_key).partitions_def is None:
-            return None
-        return [str(key) for key in self._context.partition_keys]
 
     def find_partitions(self) -> list[str] | None:
         """Return the partitions of the upstream asset in the partition mapping; None for all rows."""
@@ -235,10 +229,6 @@ class _Link:
         name = self.upstream.to_user_string()
         if reload is not None:
             self._context.log.info(f"All rows of {name} are read: {reload}.")
-
-
-def _position_of(value: Mapping[str, Any]) -> Position:
-    return Position(int(value["version"]), str(value["commit"]))
 
 
 def _digest(partitions: Sequence[str] | None) -> str | None:

@@ -28,8 +28,7 @@ from elt_assets.orchestration.assets.build import build_assets, stream_assets
 from elt_assets.orchestration.assets.translator import ConnectionTranslator
 from elt_assets.orchestration.attribute_schema import allow_templates
 from elt_assets.orchestration.automation.drift import Source
-from elt_assets.orchestration.automation.full_refreshes import refresh_schedules
-from elt_assets.orchestration.automation.schedules import schedules
+from elt_assets.orchestration.automation.schedules import refresh_schedules, schedules
 from elt_assets.orchestration.automation.sensors import sensors
 from elt_assets.orchestration.broken import broken_definitions, skips_broken
 from elt_assets.orchestration.io_manager import resources
@@ -112,10 +111,13 @@ class ConnectionComponent(dg.Component, Connection):
             if not skips_broken():
                 raise
             name = (extra or {}).get("name")
-            broken = cls.model_construct(
-                name=name if isinstance(name, str) else _path_name(context)
-            )
-            return broken.remember(None, resolution, error)
+            if not isinstance(name, str):  # a name that no other one has: that of its path
+                number = (
+                    context.component_path.instance_key
+                )  # of its document, in a file with several
+                inner = context.path.relative_to(context.defs_module_path)
+                name = "_".join([*inner.parts, *([str(number)] if number else [])])
+            return cls.model_construct(name=name).remember(None, resolution, error)
 
     @classmethod
     def load_at(cls, place: ConnectionPlace) -> ConnectionComponent:
@@ -231,13 +233,6 @@ class ConnectionComponent(dg.Component, Connection):
     def _get_place(self) -> ConnectionPlace:
         assert self._place is not None, "a component has a place before its definitions are built"
         return self._place
-
-
-def _path_name(context: dg.ComponentLoadContext) -> str:
-    """Return a name for a connection that has none, which no other one has: that of its path."""
-    inner = context.path.relative_to(context.defs_module_path)
-    number = context.component_path.instance_key  # of its document, in a file with several
-    return "_".join([*inner.parts, *([str(number)] if number else [])])
 
 
 def _python_place(path: Path, name: str) -> ConnectionPlace:

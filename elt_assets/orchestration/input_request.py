@@ -10,6 +10,7 @@ import dagster as dg
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.frames.frame_types import FrameType, find_frame_type
+from elt_assets.orchestration.events.metadata import unwrap
 
 COLUMNS = "columns"
 """Metadata key of an input: the names of the columns to read."""
@@ -17,16 +18,11 @@ COLUMNS = "columns"
 
 @dataclass(frozen=True)
 class InputRequest:
-    """The request of an input.
+    """The request of an input."""
 
-    Attributes:
-        frame_type: from the annotation; None for Spark's DataFrame.
-        columns: from the metadata of the input; None for all.
-        partitions: those of the upstream asset in the partition mapping; None for all rows.
-    """
-
-    frame_type: FrameType | None
-    columns: Sequence[str] | None
+    frame_type: FrameType | None  # from the annotation; None for Spark's DataFrame
+    columns: Sequence[str] | None  # from the metadata of the input; None for all
+    # Those of the upstream asset in the partition mapping; None for all rows.
     partitions: Sequence[str] | None
 
 
@@ -36,20 +32,15 @@ def read_request(context: dg.InputContext) -> InputRequest:
     Raises:
         ConfigError: no table can be read in the annotated type, or `columns` is not a list of names.
     """
-    return InputRequest(_frame_type_of(context), _columns_of(context), _partitions_of(context))
-
-
-def _frame_type_of(context: dg.InputContext) -> FrameType | None:
     annotation: Any = context.dagster_type.typing_type
-    # Without an annotation. Dagster has types of its own for it.
-    if annotation is Any or annotation is object or annotation is type(None):
-        return None
-    return find_frame_type(annotation, _describe(context))
+    # Dagster has types of its own for an input without an annotation.
+    is_annotated = annotation not in (Any, object, type(None))
+    frame_type = find_frame_type(annotation, _describe(context)) if is_annotated else None
+    return InputRequest(frame_type, _columns_of(context), _partitions_of(context))
 
 
 def _columns_of(context: dg.InputContext) -> Sequence[str] | None:
-    columns = (context.definition_metadata or {}).get(COLUMNS)
-    columns = getattr(columns, "value", columns)
+    columns = unwrap((context.definition_metadata or {}).get(COLUMNS))
     if columns is None:
         return None
     if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
@@ -74,5 +65,6 @@ def _partitions_of(context: dg.InputContext) -> list[str] | None:
 
 
 def _describe(context: dg.InputContext) -> str:
-    name = f"`{context.name}`" if context.has_input_name else context.asset_key.to_user_string()
-    return f"the input {name} of {context.op_def.name}" if context.has_input_name else name
+    if not context.has_input_name:
+        return context.asset_key.to_user_string()
+    return f"the input `{context.name}` of {context.op_def.name}"

@@ -60,20 +60,13 @@ class StoredCheck:
 
 @dataclass(frozen=True)
 class LastSync:
-    """How a stream stands.
+    """How a stream stands."""
 
-    Attributes:
-        result: of the newest run that was to sync the stream.
-        complete: the time of the last complete sync; None if there is none.
-        run_id: the run of that sync.
-        figures: those of that sync.
-        failure: why the newest run did not complete the stream; None if it did.
-    """
-
-    result: Result
-    complete: dt.datetime | None = None
-    run_id: str | None = None
-    figures: SyncFigures | None = None
+    result: Result  # of the newest run that was to sync the stream
+    complete: dt.datetime | None = None  # the time of the last complete sync; None if there is none
+    run_id: str | None = None  # the run of that sync
+    figures: SyncFigures | None = None  # those of that sync
+    # Why the newest run did not complete the stream; None if it did.
     failure: SyncFailure | None = None
 
 

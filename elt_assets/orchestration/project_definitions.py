@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -18,6 +16,7 @@ from elt_assets.orchestration.assets.build import (
 )
 from elt_assets.orchestration.automation.alerts import failure_sensors
 from elt_assets.orchestration.broken import broken_definitions, skips_broken
+from elt_assets.orchestration.collector import pause_collector
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.maintenance import maintenance_job, maintenance_schedule
@@ -27,19 +26,7 @@ from elt_assets.orchestration.tree import load_folder
 from elt_assets.settings import use_project
 
 
-@contextlib.contextmanager
-def _pause_collector() -> Iterator[None]:
-    """Stop Python's collector of unused objects: what is loaded stays, and to search it takes long."""
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            gc.enable()
-
-
-@_pause_collector()
+@pause_collector()
 def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Definitions:
     """Return the definitions of connections, with all that a project needs once.
 

@@ -22,12 +22,10 @@ class MissingPartition(ConfigError):
 
 @dataclass(frozen=True)
 class PartitionContexts:
-    """The contexts of partitions of a stream.
-
-    `by_key`: the contexts by partition key; a key without a partition in the source is missing.
-    """
+    """The contexts of partitions of a stream."""
 
     stream: ConnectionStream
+    # The contexts by partition key; a key without a partition in the source is missing.
     by_key: Mapping[str, Raw] = field(default_factory=dict)
 
     def get(self, key: str) -> Raw:
@@ -82,7 +80,7 @@ def list_contexts(
     with contextlib.closing(_list_partitions(connector, stream, seconds)) as partitions:
         for partition in partitions:
             earlier = contexts.setdefault(partition.key, partition.context)
-            if not _is_same(earlier, partition.context):
+            if msgspec.json.decode(earlier) != msgspec.json.decode(partition.context):
                 raise SystemFailure(
                     f"the source lists two partitions of stream {str(stream.stream.id)!r} with the key "
                     f"{partition.key!r}",
@@ -100,9 +98,3 @@ def _list_partitions(
         for partition in partitions:
             if partition.stream_descriptor.id == stream.stream.id:
                 yield partition
-
-
-def _is_same(context: Raw, other: Raw) -> bool:
-    return bytes(context) == bytes(other) or msgspec.json.decode(context) == msgspec.json.decode(
-        other
-    )

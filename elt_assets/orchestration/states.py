@@ -26,6 +26,9 @@ from elt_assets.protocol.airbyte.messages import State
 from elt_assets.protocol.airbyte.states import STREAM, kind_of
 from elt_assets.storage.location import Location
 
+_MAX_LISTED = 6
+"""Maximum number of partitions that an error lists in full."""
+
 
 def history(
     asset: StreamAsset, lake: Location | str, partition: str | None = None
@@ -218,20 +221,16 @@ def partition_of(
         if requested is not None and asset.partitions.has_partition_key(requested):
             return requested
         keys = asset.partitions.get_partition_keys()
-    guidance = f"its partitions: {_abbreviate(keys)}" if keys else "it has no partitions yet"
+    ends = keys if len(keys) <= _MAX_LISTED else [*keys[:3], "…", *keys[-3:]]
+    listed = ", ".join(ends).replace(", …, ", " … ")
+    listed += "" if ends is keys else f" ({len(keys)})"
+    guidance = f"its partitions: {listed}" if keys else "it has no partitions yet"
     if requested is None:
         raise ConfigError(
             f"{key} has partitions, each with its own state, and no partition is given",
             guidance=f"add `--partition KEY`; {guidance}",
         )
     raise ConfigError(f"{key} has no partition {requested!r}", guidance=guidance)
-
-
-def _abbreviate(names: Sequence[str]) -> str:
-    limit = 6
-    if len(names) <= limit:
-        return ", ".join(names)
-    return f"{', '.join(names[: limit // 2])} … {', '.join(names[-limit // 2 :])} ({len(names)})"
 
 
 def find(assets: Sequence[StreamAsset], key: str) -> StreamAsset:

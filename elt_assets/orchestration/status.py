@@ -29,38 +29,32 @@ from elt_assets.storage.location import Location
 
 @dataclass(frozen=True)
 class TableStatus:
-    """The table of a stream.
+    """The table of a stream."""
 
-    `rows`: their number; with another destination than the lake (`is_elsewhere`), the number of records that
-    it committed in all syncs. `state`: the state in the table, without the protocol envelope, as JSON.
-    `path`: the URI. `exists`: whether there is a table. `committed`: the time of the stream's newest commit.
-    """
-
+    # Their number; with another destination than the lake (`is_elsewhere`), the number of records that it
+    # committed in all syncs.
     rows: int
-    state: str | None
-    path: str
-    exists: bool
+    state: str | None  # the state in the table, without the protocol envelope, as JSON
+    path: str  # the URI
+    exists: bool  # whether there is a table
     is_elsewhere: bool
-    committed: dt.datetime | None
+    committed: dt.datetime | None  # the time of the stream's newest commit
 
 
 @dataclass(frozen=True)
 class StreamStatus:
-    """The status of one stream.
-
-    `result`, `complete`: of the last sync, and the time of the last complete one; if Dagster has no event of
-    a table, `unknown`, and the time of its last commit. `table`: None if it cannot be read; `error` says why.
-    `partitions`: how many there are, by their state.
-    """
+    """The status of one stream."""
 
     stream: str
     policy: str
     sync: LastSync
+    # Of the last sync, and the time of the last complete one; if Dagster has no event of a table, `unknown`,
+    # and the time of its last commit.
     result: Result
     complete: dt.datetime | None
     failed_checks: Sequence[StoredCheck]
-    partitions: Mapping[str, int] | None
-    table: TableStatus | None
+    partitions: Mapping[str, int] | None  # how many there are, by their state
+    table: TableStatus | None  # None if it cannot be read; `error` says why
     error: EltError | None = None
 
 
@@ -105,15 +99,12 @@ def _read_table(asset: StreamAsset, table: Table, instance: dg.DagsterInstance) 
     destination = asset.connection.destination
     events = TableEvents(instance, asset.key, table)
     return TableStatus(
-        rows=table.records if destination is None else _count_committed(events),
+        rows=table.records
+        if destination is None
+        else sum(figures_of(event.metadata).committed for event in events.all_materializations()),
         state=source_state(table.metadata.state),
         path=table.uri,
         exists=table.exists,
         is_elsewhere=destination is not None,
         committed=next((commit.time for commit in table.past_commits()), None),
     )
-
-
-def _count_committed(events: TableEvents) -> int:
-    """Return the number of committed records in all materialisations of a table in the event log."""
-    return sum(figures_of(event.metadata).committed for event in events.all_materializations())

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.connection import Connection
+from elt_assets.connection.checks import Checks
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.names import connection_name, is_ambiguous, valid_name
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
@@ -60,6 +61,11 @@ class StreamAsset(ConnectionStream):
     def has_dead_letter_asset(self) -> bool:
         """Whether the dead letter is an asset; it is always a table."""
         return (self.settings.dead_letter or self.connection.dead_letter) == "asset"
+
+    @cached_property
+    def checks(self) -> Checks:
+        """The settings of the stream's checks: its own, and those of its connection."""
+        return self.settings.checks.over(self.connection.checks)
 
     @cached_property
     def partitions(self) -> dg.PartitionsDefinition[Any] | None:

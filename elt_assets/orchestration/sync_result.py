@@ -37,36 +37,26 @@ class FailedCheck:
 
 @dataclass(frozen=True)
 class CompleteSync:
-    """What the event of a complete stream knows beside its figures.
+    """What the event of a complete stream knows beside its figures."""
 
-    `schema_changes`: those of its table. `ignored`: records that its source sent of streams that are not
-    configured.
-    """
-
-    schema_changes: Sequence[str] = ()
-    ignored: int = 0
+    schema_changes: Sequence[str] = ()  # those of its table
+    ignored: int = 0  # records that its source sent of streams that are not configured
 
 
 @dataclass(frozen=True)
 class SyncResult:
-    """Result of one run, or of several.
-
-    Attributes:
-        figures: those of each stream that was read, added up over retries.
-        complete: the streams that were materialised.
-        failed_checks: the checks that failed, of any severity.
-        unchecked: the names of the checks that have no result, by stream.
-        errors: one for each failed step, without those that failed by a blocking check alone.
-        is_interrupted: whether a signal ended the run, for example Ctrl-C.
-    """
+    """Result of one run, or of several."""
 
     run_ids: Sequence[str]
+    # Those of each stream that was read, added up over retries.
     figures: Mapping[StreamId, SyncFigures]
-    complete: Mapping[StreamId, CompleteSync]
-    failed_checks: Sequence[FailedCheck] = ()
+    complete: Mapping[StreamId, CompleteSync]  # the streams that were materialised
+    failed_checks: Sequence[FailedCheck] = ()  # the checks that failed, of any severity
+    # The names of the checks that have no result, by stream.
     unchecked: Mapping[StreamId, Sequence[str]] = field(default_factory=dict)
+    # One for each failed step, without those that failed by a blocking check alone.
     errors: Sequence[EltError] = ()
-    is_interrupted: bool = False
+    is_interrupted: bool = False  # whether a signal ended the run, for example Ctrl-C
 
     @property
     def has_failed_checks(self) -> bool:

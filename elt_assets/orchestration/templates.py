@@ -46,15 +46,13 @@ class SafeContext(dg.ResolutionContext):
         scope = {
             n: v for n, v in self.scope.items() if not isinstance(v, EnvScope | DeprecatedScope)
         }
-        try:
-            return fill(val, scope, self._place())
-        except TemplateError as error:
-            raise ResolutionException(str(error)) from None
-
-    def _place(self) -> str:
         contexts = (c for c in self.stash.values() if isinstance(c, dg.ComponentLoadContext))
         files = [str(loading.path / DEFINITION_FILE) for loading in contexts]
-        return ": ".join([*files, ".".join(map(str, self.path))])
+        place = ": ".join([*files, ".".join(map(str, self.path))])
+        try:
+            return fill(val, scope, place)
+        except TemplateError as error:
+            raise ResolutionException(str(error)) from None
 
 
 def list_variables(scope: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from where, are translated for it, and one that uv does not have is refused. Wha
 from __future__ import annotations
 
 import configparser
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -152,10 +153,7 @@ def uv_settings(variables: Mapping[str, str]) -> tuple[dict[str, str], list[str]
     Raises:
         ConfigError: uv does not have a setting of pip, or a file of settings cannot be read.
     """
-    translated, options = dict(_DEFAULTS), []
-    ca = variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
-    if ca and "SSL_CERT_FILE" not in variables:
-        translated["SSL_CERT_FILE"] = ca
+    translated, options = _defaults(variables), []
     for key, value in _pip_settings(variables).items():
         if _REFUSED.fullmatch(key):
             raise ConfigError(
@@ -178,6 +176,20 @@ def uv_settings(variables: Mapping[str, str]) -> tuple[dict[str, str], list[str]
             options += [f"--only-binary={name}" for name in re.split(r"[\s,]+", value)]
     own = {name: value for name, value in variables.items() if name.startswith("UV_")}
     return {**variables, **translated, **own}, options
+
+
+def _defaults(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which uv, without any setting, does as pip does."""
+    defaults = dict(_DEFAULTS)
+    ca = variables.get("REQUESTS_CA_BUNDLE") or variables.get("CURL_CA_BUNDLE")
+    if ca and "SSL_CERT_FILE" not in variables:
+        defaults["SSL_CERT_FILE"] = ca
+    cache = Path(variables.get("XDG_CACHE_HOME") or _home(variables) / ".cache", "uv")
+    with contextlib.suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+    if not os.access(cache, os.W_OK):  # without this, uv would fail
+        defaults["UV_NO_CACHE"] = "true"
+    return defaults
 
 
 def _uv_value(key: str, value: str) -> str:
@@ -213,7 +225,7 @@ def _pip_files(variables: Mapping[str, str]) -> Iterator[Path]:
     named = variables.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return
-    home = Path(variables.get("HOME") or "~").expanduser()
+    home = _home(variables)
     for folder in (variables.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep):
         yield Path(folder, "pip", "pip.conf")
     yield Path("/etc/pip.conf")
@@ -221,6 +233,10 @@ def _pip_files(variables: Mapping[str, str]) -> Iterator[Path]:
     yield Path(variables.get("XDG_CONFIG_HOME") or home / ".config", "pip", "pip.conf")
     if named:
         yield Path(named)
+
+
+def _home(variables: Mapping[str, str]) -> Path:
+    return Path(variables.get("HOME") or "~").expanduser()
 
 
 def _option(name: str) -> str:

@@ -169,7 +169,7 @@ def test_only_what_happened_to_a_lake_is_reported_of_it(
 def test_events_are_of_a_place_first_and_then_of_a_table(
     own: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also among more events of another lake than a page has; and those of an earlier version count."""
+    """Also among more events of another lake than a page has; and those that name no table count."""
     asset, dev, prod = asset_of(own), own.root / "dev", own.root / "prod"
     with instance_of(own) as instance:
 
@@ -180,7 +180,7 @@ def test_events_are_of_a_place_first_and_then_of_a_table(
             commit = TableEvents(instance, THINGS, asset.tables(place).main).newest_commit()
             return None if commit is None else commit.metadata[SEQUENCE].value
 
-        report(**{SEQUENCE: 7})  # by an earlier version
+        report(**{SEQUENCE: 7})  # names no table
         assert newest(str(dev)) == newest(str(prod)) == 7
         states.set_state(asset, str(prod), {"n": 1}, instance)
         for _ in range(30):

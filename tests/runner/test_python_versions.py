@@ -113,6 +113,16 @@ def test_settings_of_pip_hold_for_uv(tmp_path: Path) -> None:
     assert uv_settings(bundle)[0]["SSL_CERT_FILE"] == "/etc/bundle.pem"
 
 
+def test_a_home_in_which_nothing_can_be_written_only_makes_an_installation_slower(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(index, "source-x", ("source-x",))
+    monkeypatch.setenv("HOME", "/dev/null")
+    for name in ("XDG_CACHE_HOME", "PIP_NO_CACHE_DIR", "UV_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert install("source-x==1.0", tmp_path / "home").exists()
+
+
 def test_a_setting_of_pip_that_uv_does_not_have_is_refused(tmp_path: Path) -> None:
     """Every setting of pip that decides what is installed holds or is refused; the others have no effect."""
     for key in ("PIP_NO_DEPS", "PIP_PLATFORM", "PIP_ONLY_FINAL"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from elt_assets import paths
+from elt_assets.cli.lookup import start_connector
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Output
 from elt_assets.connection import find_place, load_connection
 from elt_assets.orchestration.component import ConnectionComponent
-from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install
+from elt_assets.pipeline.connectors import connect_destination
 from elt_assets.runner.config.secrets import list_unknown_fields
 
 
@@ -25,9 +26,7 @@ def command(out: Output, connection: str) -> int:
         ConnectionComponent.load_at(place).definitions()
     else:
         out.note(f"the streams are not checked: run `elt discover {place.name}` first")
-    out.announce_installation(package_to_install(loaded))
-    connector = connect(loaded, paths.staging(), on_log=out.log)
-    out.note(f"starting {connector.name}")
+    connector = start_connector(loaded, out)
     schema = connector.specification.connectionSpecification
     for warning in list_unknown_fields(loaded.source.config, schema):
         out.warn(warning)
@@ -36,15 +35,15 @@ def command(out: Output, connection: str) -> int:
     if answer.succeeded and destination is not None:
         out.note(f"starting the destination {destination.name}")
         connector, answer = destination, destination.check()
-    message = answer.message or ""
-    result = f"{loaded.name}: {connector.name}{f': {message}' if message else ''}"
+    message = answer.message or None
+    result = ": ".join(filter(None, (loaded.name, connector.name, message)))
     out.verdict("succeeded" if answer.succeeded else "failed", result, good=answer.succeeded)
     out.document(
         {
             "connection": loaded.name,
             "connector": connector.name,
             "succeeded": answer.succeeded,
-            "message": message or None,
+            "message": message,
         }
     )
     return OK if answer.succeeded else FAILED

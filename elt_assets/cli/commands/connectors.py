@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from elt_assets import paths
 from elt_assets.cli.options import subcommand
@@ -27,11 +27,18 @@ def command(out: Output) -> int:
     source is written. The exit code is 1 if a connector cannot be started.
     """
     rows = [_describe(name) for name in list_built_in()]
+    configs = [
+        ", ".join(f"{name}{'*' * (name in row['required'])}" for name in row["config"])
+        for row in rows
+    ]
     out.table(
         ["connector", "description", "config (*: required)"],
-        [(row["connector"], row["description"] or row["error"], _settings(row)) for row in rows],
+        [
+            (row["connector"], row["description"] or row["error"], config)
+            for row, config in zip(rows, configs, strict=True)
+        ],
     )
-    others = [*_others(), *_manifests()]
+    others = list(_list_others())
     if others:
         out.table(["source:", "found at"], others)
     examples = {text: program for kind in KINDS.values() for text, program in kind.examples}
@@ -64,30 +71,17 @@ def _describe(name: str) -> Document:
     }
 
 
-def _others() -> Iterator[tuple[str, str]]:
-    """Yield the sources of other kinds on this machine, as they are written in YAML, and where they are."""
+def _list_others() -> Iterator[tuple[str, str]]:
+    """Yield the sources of other kinds on this machine, as they are written in YAML, and where they are.
+
+    Manifests in the folders of connections are written as another connection names them.
+    """
     for kind in KINDS.values():
         for value, place in kind.available(paths.packages()):
             text = value if isinstance(value, str) else f"[{', '.join(value)}]"
             yield f"{kind.key}: {text}", place
-
-
-def _manifests() -> Iterator[tuple[str, str]]:
-    """Yield the manifests in the folders of connections, as another connection names them."""
     root = paths.connections()
     for path in sorted(root.rglob("*.y*ml")):
-        if _is_manifest(path):
-            yield f"manifest: ../{path.relative_to(root)}", str(path)
-
-
-def _is_manifest(path: Path) -> bool:
-    try:
-        return _MANIFEST.search(path.read_text(encoding="utf-8")) is not None
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _settings(description: Document) -> str:
-    return ", ".join(
-        f"{name}{'*' * (name in description['required'])}" for name in description["config"]
-    )
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if _MANIFEST.search(path.read_text(encoding="utf-8")):
+                yield f"manifest: ../{path.relative_to(root)}", str(path)

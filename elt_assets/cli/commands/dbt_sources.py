@@ -12,6 +12,7 @@ import yaml
 
 from elt_assets import paths
 from elt_assets.cli.assets import assets_of
+from elt_assets.cli.lookup import read_text
 from elt_assets.cli.options import complete_connection, subcommand
 from elt_assets.cli.output import OK, Document, Output
 from elt_assets.connection import ConnectionPlace, find_place, list_places
@@ -164,16 +165,8 @@ def _write(path: Path, text: str, *, force: bool) -> None:
     Raises:
         ConfigError: there is a file that this command did not write, or it cannot be written.
     """
-    try:
-        if path.exists() and not force and not path.read_text(encoding="utf-8").startswith(HEADER):
-            raise ConfigError(
-                f"{path} exists, and `elt dbt-sources` did not write it",
-                guidance="write another --output, or replace the file with --force",
-            )
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(
-            f"{path} cannot be read: {reason}",
-            guidance="write another --output, or replace the file with --force",
-        ) from error
+    hint = "write another --output, or replace the file with --force"
+    if path.exists() and not force and not read_text(path, str(path), hint).startswith(HEADER):
+        message = f"{path} exists, and `elt dbt-sources` did not write it"
+        raise ConfigError(message, guidance=hint)
     replace_text(path, text)

@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 import click
 
-from elt_assets import paths
+from elt_assets.cli.assets import find_load_error
+from elt_assets.cli.lookup import start_connector
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import (
@@ -20,8 +21,6 @@ from elt_assets.connection import (
 )
 from elt_assets.connection.catalog_diff import changes
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets.build import build_connection_assets
-from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
 
 
@@ -40,9 +39,7 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
         raise ConfigError("--exit-code needs --dry-run", guidance="write both options")
     place = find_place(connection)
     loaded = load_connection(place)
-    out.announce_installation(package_to_install(loaded))
-    connector = connect(loaded, paths.staging(), on_log=out.log)
-    out.note(f"starting {connector.name}")
+    connector = start_connector(loaded, out)
     catalog = connector.discover()
     previous = _previous(place, out)
     differences = changes(previous or Catalog(streams=[]), catalog)
@@ -60,7 +57,7 @@ def command(out: Output, connection: str, dry_run: bool, exit_code: bool) -> int
             ["stream", "change", "field", "before", "after"],
             [(names[c.stream], c.kind, c.field, c.before, c.after) for c in differences],
         )
-    problem = _load_error(loaded, catalog)
+    problem = find_load_error(loaded, catalog)
     if problem is not None:
         out.warn(f"with this catalog the connection cannot be loaded:\n{problem}")
     path = place.catalog if dry_run else save_catalog(place, catalog)
@@ -126,12 +123,3 @@ def _previous(place: ConnectionPlace, out: Output) -> Catalog | None:
         if place.catalog.exists():
             out.warn(error.message)
         return None
-
-
-def _load_error(connection: Connection, catalog: Catalog) -> ConfigError | None:
-    """Return why the connection cannot be loaded with a catalog; None if it can."""
-    try:
-        build_connection_assets(connection, catalog=catalog)
-    except ConfigError as error:
-        return error
-    return None

@@ -6,6 +6,7 @@ import keyword
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -37,7 +38,14 @@ def command(out: Output, directory: Path, deployment: bool) -> int:
     root = directory.expanduser().absolute()
     tool = read_tool(root)
     if "elt" in tool and deployment:
-        return _add_deployment(out, root)
+        created = write_deployment_files(root, _definitions(root))
+        if not created:
+            raise ConfigError(
+                f"{root / FOLDER} has all files of a deployment already",
+                guidance="remove those that you want again as they come with this version",
+            )
+        _answer(out, root, created, ["docs/deployment.md"])
+        return OK
     if "elt" in tool:
         raise ConfigError(
             f"{root} is a project of elt-assets already", guidance="add connections with `elt new`"
@@ -56,28 +64,19 @@ def command(out: Output, directory: Path, deployment: bool) -> int:
     os.environ.pop(PROJECT, None)  # the new project takes the place of another one
     use_project(root)
     create_connection(_EXAMPLE, choose_source("faker", out), {"count": 1000}, out)
-    for path in created:
-        out.note(f"created {path.relative_to(root)}")
-    if package is not None:
-        out.line("next: make your definitions with `elt_assets.definitions_for` (docs/projects.md)")
-    out.line(f"next: cd {directory} && pip install -e . && elt sync {_EXAMPLE}")
-    out.document({"project": str(root), "files": [str(path) for path in created]})
+    steps = ["make your definitions with `elt_assets.definitions_for` (docs/projects.md)"]
+    steps = steps if package is not None else []
+    steps.append(f"cd {directory} && pip install -e . && elt sync {_EXAMPLE}")
+    _answer(out, root, created, steps)
     return OK
 
 
-def _add_deployment(out: Output, root: Path) -> int:
-    """Add the files of a deployment to a project of elt-assets."""
-    created = write_deployment_files(root, _definitions(root))
-    if not created:
-        raise ConfigError(
-            f"{root / FOLDER} has all files of a deployment already",
-            guidance="remove those that you want again as they come with this version",
-        )
+def _answer(out: Output, root: Path, created: Sequence[Path], steps: Sequence[str]) -> None:
     for path in created:
         out.note(f"created {path.relative_to(root)}")
-    out.line("next: docs/deployment.md")
+    for step in steps:
+        out.line(f"next: {step}")
     out.document({"project": str(root), "files": [str(path) for path in created]})
-    return OK
 
 
 def _definitions(root: Path) -> str:
@@ -129,11 +128,9 @@ def _write_files(root: Path, module: str, defs: Path | None) -> list[Path]:
             "__init__.py": package / "__init__.py",
             "defs.py": package / "defs" / "__init__.py",
         }
-    values = {
-        "name": root.name,
-        "module": module,
-        "defs": _relative(defs or package / "defs", root),
-    }
+    parts = (defs or package / "defs").relative_to(root).parts
+    folder = " / ".join(f'"{part}"' for part in parts)
+    values = {"name": root.name, "module": module, "defs": folder}
     _make_home(root / "dagster_home")
     created = [path for name, path in files.items() if write_new(path, render(name, values))]
     project_file = root / PROJECT_FILE
@@ -156,7 +153,3 @@ def _make_home(home: Path) -> None:
             f"{home} cannot be created: {error.strerror}",
             guidance="make the directory writable, and make room on the disk",
         ) from error
-
-
-def _relative(folder: Path, root: Path) -> str:
-    return " / ".join(f'"{part}"' for part in folder.relative_to(root).parts)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from elt_assets import paths
 from elt_assets.cli.assets import assets_of
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
-from elt_assets.connection import (
-    Connection,
-    ConnectionPlace,
-    find_place,
-    list_places,
-    load_connection,
-)
+from elt_assets.connection import ConnectionPlace, find_place, list_places, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.airbyte.catalog import stream_names
@@ -30,44 +26,38 @@ def command(out: Output, connection: str | None) -> int:
     """
     if connection is not None:
         place = find_place(connection)
-        streams = _streams(assets_of(place))
-        _table(_STREAM, streams, out)
+        streams = _list_streams(assets_of(place))
+        _print(_STREAM, streams, out)
         out.document({"connection": place.name, "streams": streams})
         return OK
     places = list_places()
-    documents = [_connection(place, out) for place in places]
-    loaded = [document for document in documents if document is not None]
-    _table(_CONNECTION, loaded, out)
+    loaded = [document for place in places for document in _describe(place, out)]
+    _print(_CONNECTION, loaded, out)
     if not places:
         out.line(f"there are no connections in {paths.connections()}; create one with `elt new`")
     out.document({"connections": loaded})
     return OK if len(loaded) == len(places) else FAILED
 
 
-def _connection(place: ConnectionPlace, out: Output) -> Document | None:
-    """Describe a connection. Return None, and show a warning, if it cannot be loaded."""
+def _describe(place: ConnectionPlace, out: Output) -> Iterator[Document]:
+    """Yield a description of a connection; show a warning instead if it cannot be loaded."""
     try:
         connection = load_connection(place)
     except ConfigError as error:
         out.warn(f"{place.name} cannot be loaded: {error}")
-        return None
+        return
     source, destination = connection.source, connection.destination
-    return {
+    has_own = any(stream.schedule for stream in connection.streams)
+    yield {
         "connection": place.name,
-        "source": f"{source.kind}: {_text(source.value)}",
-        "destination": "lake" if destination is None else _text(destination.value),
+        "source": f"{source.kind}: {_join(source.value)}",
+        "destination": "lake" if destination is None else _join(destination.value),
         "streams": len(connection.streams),
-        "schedule": _schedule(connection),
+        "schedule": connection.schedule or ("per stream" if has_own else None),
     }
 
 
-def _schedule(connection: Connection) -> str | None:
-    if connection.schedule is not None:
-        return connection.schedule
-    return "per stream" if any(stream.schedule for stream in connection.streams) else None
-
-
-def _streams(assets: list[StreamAsset]) -> list[Document]:
+def _list_streams(assets: list[StreamAsset]) -> list[Document]:
     names = stream_names([asset.stream.id for asset in assets])
     return [
         {
@@ -82,10 +72,10 @@ def _streams(assets: list[StreamAsset]) -> list[Document]:
     ]
 
 
-def _table(columns: tuple[str, ...], rows: list[Document], out: Output) -> None:
+def _print(columns: tuple[str, ...], rows: list[Document], out: Output) -> None:
     names = [name.replace("_", " ") for name in columns]
     out.table(names, [[row[name] for name in columns] for row in rows])
 
 
-def _text(value: str | list[str]) -> str:
+def _join(value: str | list[str]) -> str:
     return value if isinstance(value, str) else " ".join(value)

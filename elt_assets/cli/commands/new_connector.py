@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from elt_assets import paths
-from elt_assets.cli.commands.new.connector_template import source_text, test_text
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
+from elt_assets.cli.templates import render
 from elt_assets.errors import ConfigError
 from elt_assets.runner.kinds.builtin import CONNECTOR_GROUP, NOT_CONNECTORS, list_built_in
 
@@ -55,15 +55,14 @@ def command(out: Output, name: str, package: str | None) -> int:
             raise ConfigError(
                 f"{path} exists already", guidance="choose another name, or remove it"
             )
-    for path, text in (
-        (place.source, source_text(name, place.module)),
-        (place.test, test_text(name, place.module)),
-    ):
+    title = "".join(part.capitalize() for part in name.split("_"))
+    values = {"name": name, "module": place.module, "title": title}
+    for path, template in ((place.source, "source.py"), (place.test, "test.py")):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(render(f"connector/{template}", values))
         out.note(f"created {path.relative_to(project)}")
-    steps = [] if place.is_found else _register(project, name, place.module)
-    steps += [
+    steps = [
+        *([] if place.is_found else _register(project, name, place.module)),
         f"pytest {place.test.relative_to(project)}",
         f'elt new NAME --source {name} --config \'{{"api_key": "…"}}\'',
     ]

@@ -6,13 +6,11 @@ import json
 
 import click
 
-from elt_assets import paths
-from elt_assets.cli.lookup import catalog_stream
+from elt_assets.cli.lookup import catalog_stream, start_connector
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Output, mask_record
 from elt_assets.connection import find_place, load_catalog, load_connection
 from elt_assets.orchestration.source_partitions import list_contexts
-from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.protocol.airbyte.catalog import stream_names
 
 
@@ -29,9 +27,7 @@ def command(out: Output, connection: str, stream: str) -> int:
     loaded = load_connection(place)
     catalog = load_catalog(place)
     chosen = catalog_stream(loaded, catalog, stream)
-    out.announce_installation(package_to_install(loaded))
-    connector = connect(loaded, paths.staging(), on_log=out.log)
-    out.note(f"starting {connector.name}")
+    connector = start_connector(loaded, out)
     rows = [
         {
             "key": mask_record(key, connector.mask),

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from elt_assets.cli.assets import assets_of
-from elt_assets.cli.lookup import find_stream
+from elt_assets.cli.assets import assets_of, select_streams
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Document, Output
 from elt_assets.cli.sync_report import list_losses, print_losses
@@ -17,7 +16,6 @@ from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.replay import replay_stream
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.protocol.airbyte.catalog import stream_names
 
 
 @subcommand("replay", "elt replay shop", "elt replay shop users orders")
@@ -28,22 +26,20 @@ def command(out: Output, connection: str, streams: Sequence[str]) -> int:
 
     Records that are now valid go to the tables of their streams. The others stay in the dead letter table.
     """
-    assets = {asset.stream.id: asset for asset in assets_of(find_place(connection))}
-    names = stream_names(assets)
-    selected = [find_stream(connection, assets, name) for name in streams]
+    selected = select_streams(connection, assets_of(find_place(connection)), streams)
     answers: list[Document] = []
     shared = resources()
     lake = shared[LAKE_KEY].process_config_and_initialize()
     spark = shared[SPARK_KEY].process_config_and_initialize()
     with open_instance() as instance:
-        for stream in selected or assets:
-            done = replay_stream(assets[stream], lake, spark, instance)
-            figures = SyncFigures() if done is None else done.figures
+        for name, asset in selected.items():
+            done = replay_stream(asset, lake, spark, instance)
+            figures = done or SyncFigures()
             replayed, rejected = figures.committed, figures.rejected
             result = f"{replayed} records replayed, {rejected} rejected again"
-            out.line(f"{names[stream]}: {'no dead letters' if done is None else result}")
-            print_losses(out, names[stream], figures)
+            out.line(f"{name}: {'no dead letters' if done is None else result}")
+            print_losses(out, name, figures)
             counts = {"replayed": replayed, "rejected": rejected, "changed": figures.changed}
-            answers.append({"stream": names[stream], **counts, **list_losses(figures)})
+            answers.append({"stream": name, **counts, **list_losses(figures)})
     out.document({"connection": connection, "streams": answers})
     return OK

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from elt_assets import paths
-from elt_assets.cli.assets import assets_of
-from elt_assets.cli.lookup import find_stream
+from elt_assets.cli.assets import assets_of, select_streams
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Document, Output
 from elt_assets.connection import find_place, load_connection
@@ -35,9 +34,8 @@ def command(out: Output, connection: str, streams: tuple[str, ...], data: bool, 
     streams are reset, the source gives up what it keeps on its server, such as a replication slot.
     """
     place = find_place(connection)
-    assets = {asset.stream.id: asset for asset in assets_of(place)}
-    chosen = [find_stream(place.name, assets, name) for name in streams] or list(assets)
-    selected = [assets[stream] for stream in dict.fromkeys(chosen)]
+    assets = assets_of(place)
+    selected = list(select_streams(place.name, assets, streams).values())
     if data and not yes:
         keys = ", ".join(asset.key.to_user_string() for asset in selected)
         raise ConfigError(

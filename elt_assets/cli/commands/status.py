@@ -13,7 +13,7 @@ from elt_assets.cli.assets import assets_of
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.cli.sync_report import list_losses
-from elt_assets.connection import ConnectionPlace, find_place, list_places
+from elt_assets.connection import find_place, list_places
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
@@ -49,7 +49,8 @@ def command(out: Output, connection: str | None, shows_state: bool) -> int:
         if connection is None:
             out.line(f"{place.name}:")
         try:
-            statuses = _find_statuses(place)
+            with open_instance() as instance:
+                statuses = stream_statuses(assets_of(place), project_lake(), instance)
         except ConfigError as error:
             if connection is not None:
                 raise
@@ -64,17 +65,12 @@ def command(out: Output, connection: str | None, shows_state: bool) -> int:
     return FAILED if has_failed else OK
 
 
-def _find_statuses(place: ConnectionPlace) -> list[StreamStatus]:
-    with open_instance() as instance:
-        return stream_statuses(assets_of(place), project_lake(), instance)
-
-
 def _print(statuses: Sequence[StreamStatus], out: Output, *, shows_state: bool) -> None:
     is_wide = out.width >= _WIDE
     counts = _COUNTS if is_wide else ("committed",)
     is_elsewhere = any(status.table and status.table.is_elsewhere for status in statuses)
-    rows = "rows delivered" if is_elsewhere else "rows"
-    columns = ["stream", "last sync", "result", *counts, rows]
+    rows_name = "rows delivered" if is_elsewhere else "rows"
+    columns = ["stream", "last sync", "result", *counts, rows_name]
     out.table(columns, [_row(status, counts, is_wide=is_wide) for status in statuses])
     for status in statuses:
         failure = status.sync.failure
@@ -85,7 +81,9 @@ def _print(statuses: Sequence[StreamStatus], out: Output, *, shows_state: bool) 
             out.warn(f"{status.stream}: the table cannot be read: {status.error}")
     if shows_state:
         names = ["stream", "policy", "acknowledged state", "path"]
-        out.table(names, [_describe_table(status) for status in statuses])
+        tables = [(s.table.state or "-", s.table.path) if s.table else "--" for s in statuses]
+        rows = [(s.stream, s.policy, *table) for s, table in zip(statuses, tables, strict=True)]
+        out.table(names, rows)
 
 
 def _row(status: StreamStatus, counts: Sequence[str], *, is_wide: bool) -> Sequence[object]:
@@ -116,11 +114,6 @@ def _describe_result(status: StreamStatus, *, is_wide: bool) -> Iterator[str]:
     if not is_wide:
         losses = {name: getattr(figures, name) for name in ("rejected", "changed")}
         yield from (f"{number:,} {name}" for name, number in losses.items() if number)
-
-
-def _describe_table(status: StreamStatus) -> Sequence[object]:
-    table = status.table
-    return (status.stream, status.policy, *((table.state or "-", table.path) if table else "--"))
 
 
 def _describe_time(time: dt.datetime) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
+from elt_assets.cli.assets import select_streams
 from elt_assets.cli.live import LiveProgress
-from elt_assets.cli.lookup import find_stream
 from elt_assets.cli.options import connection_argument, partition_option, subcommand
 from elt_assets.cli.output import CHECKS_FAILED, FAILED, INTERRUPTED, OK, REFUSED, Output
 from elt_assets.cli.sync_report import SyncReport
@@ -19,7 +19,6 @@ from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.materialize import materialize
 from elt_assets.orchestration.sync_result import SyncResult
-from elt_assets.protocol.airbyte.catalog import stream_names
 
 
 @subcommand(
@@ -58,13 +57,11 @@ def command(
     complete, and a check of severity ERROR failed.
     """
     component = ConnectionComponent.load_at(find_place(connection))
-    assets = {asset.stream.id: asset for asset in component.stream_assets()}
-    chosen = [find_stream(connection, assets, name) for name in streams] or list(assets)
-    selected = [assets[stream] for stream in chosen]
+    selected = select_streams(connection, component.stream_assets(), streams)
     with open_instance() as instance, LiveProgress(is_enabled=out.shows_progress) as live:
         result = materialize(
             component,
-            selected,
+            list(selected.values()),
             instance,
             partition=partition,
             refresh=Refresh[refresh or Refresh.none.name],
@@ -72,8 +69,7 @@ def command(
             watch=live.watch,
             shows_details=out.is_verbose,
         )
-    names = stream_names(assets)
-    report = SyncReport(result, {names[stream]: assets[stream] for stream in chosen})
+    report = SyncReport(result, selected)
     report.print(out)
     out.document(report.document())
     return _exit_code(result, allow_failed_checks=allow_failed_checks)

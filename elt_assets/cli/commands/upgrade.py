@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 import click
 
 from elt_assets import paths
-from elt_assets.cli.assets import assets_of
+from elt_assets.cli.assets import assets_of, find_load_error
+from elt_assets.cli.lookup import start_connector
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.connection import (
@@ -23,12 +24,9 @@ from elt_assets.connection import (
 from elt_assets.connection.catalog_diff import Change, changes
 from elt_assets.connection.package_edit import replace_package
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.io_manager import project_lake
-from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
 from elt_assets.protocol.specification_diff import ConfigChange, compare_specifications
-from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.package_index import newest_version
 from elt_assets.runner.package_removal import remove_environment
@@ -133,29 +131,14 @@ def _compare(
     Raises:
         EltError: the new version cannot be installed, refuses the config, or cannot list its streams.
     """
-    connectors = [_open(connection, out) for connection in (present, upgraded)]
+    connectors = [start_connector(connection, out) for connection in (present, upgraded)]
     old, new = (connector.specification.connectionSpecification for connector in connectors)
     catalog = connectors[1].discover()
-    previous = _previous(place)
+    previous = load_catalog(place) if place.catalog.exists() else Catalog(streams=[])
     differences = changes(previous, catalog)
-    try:
-        build_connection_assets(upgraded, catalog=catalog)
-        problem = None
-    except ConfigError as error:
-        problem = error.message
-    states = dict(_states(place, differences))
+    error, states = find_load_error(upgraded, catalog), dict(_states(place, differences))
+    problem = None if error is None else error.message
     return _Comparison(compare_specifications(old, new), catalog, differences, states, problem)
-
-
-def _open(connection: Connection, out: Output) -> Connector:
-    out.announce_installation(package_to_install(connection))
-    connector = connect(connection, paths.staging(), on_log=out.log)
-    out.note(f"starting {connector.name}")
-    return connector
-
-
-def _previous(place: ConnectionPlace) -> Catalog:
-    return load_catalog(place) if place.catalog.exists() else Catalog(streams=[])
 
 
 def _states(place: ConnectionPlace, differences: list[Change]) -> Iterator[tuple[str, str]]:

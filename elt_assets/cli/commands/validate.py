@@ -26,28 +26,25 @@ def command(out: Output, connection: str | None) -> int:
         out.line(f"there are no connections in {paths.connections()}")
     loaded, answers = [], []
     for place in places:
-        error = None
+        answer: Document = {"connection": place.name, "error": None}
         try:
             loaded.append(ConnectionComponent.load_at(place).definitions())
-        except ConfigError as config_error:
-            error = config_error
-        out.verdict("invalid" if error else "valid", _line(place.name, error), good=error is None)
-        answers.append({"connection": place.name, "error": _document(error)})
+            out.verdict("valid", place.name, good=True)
+        except ConfigError as error:
+            answer["error"] = _refuse(error, f"{place.name}: {error}", out)
+        answers.append(answer)
     together = None
     try:
         check_names(places)
         check_overlays(paths.connections())
         check_together(loaded)
     except ConfigError as error:
-        together = error
-        out.verdict("invalid", str(error), good=False)
-    out.document({"connections": answers, "error": _document(together)})
+        together = _refuse(error, str(error), out)
+    out.document({"connections": answers, "error": together})
     return FAILED if together or any(answer["error"] for answer in answers) else OK
 
 
-def _line(name: str, error: ConfigError | None) -> str:
-    return name if error is None else f"{name}: {error}"
-
-
-def _document(error: ConfigError | None) -> Document | None:
-    return None if error is None else {"message": error.message, "guidance": error.guidance}
+def _refuse(error: ConfigError, text: str, out: Output) -> Document:
+    """Print an error for people, and return it for machines."""
+    out.verdict("invalid", text, good=False)
+    return {"message": error.message, "guidance": error.guidance}

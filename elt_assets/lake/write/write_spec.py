@@ -305,8 +305,8 @@ def check_columns(stream: ConfiguredStream) -> None:
     Raises:
         ConfigError: names the stream and the field.
     """
-    columns = from_json_schema.columns(stream.stream.json_schema)
-    if not columns and (reason := explain_lost_fields(stream.stream.json_schema)) is not None:
+    schema = stream.stream.json_schema
+    if not schema.get("properties") and (reason := explain_lost_fields(schema)) is not None:
         raise ConfigError(
             f"stream {str(stream.id)!r}: its table would have no column of the source: the schema in the "
             f"catalog does not show the fields: {reason}",
@@ -321,6 +321,7 @@ def check_columns(stream: ConfiguredStream) -> None:
             "stream has none",
             guidance="set its `primary_key`, or another `destination_sync_mode`",
         )
+    columns = from_json_schema.columns(schema)
     used_fields = [("primary_key", part) for part in stream.key]
     for field, path in [
         *used_fields,

@@ -2,9 +2,8 @@
 
 # No `from __future__ import annotations`: Dagster inspects the annotations of the op.
 
-import contextlib
-import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from elt_assets.orchestration.assets.translator import (
     companion_key,
     companion_specs,
 )
+from elt_assets.orchestration.collector import leave_out_loaded
 from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.names import output_name
@@ -197,6 +197,10 @@ def _deps(assets: Iterable[StreamAsset], companions: _Companions) -> dict[str, s
     return dependencies
 
 
+_SIGNATURE = inspect.signature(lambda context: None)  # noqa: ARG005 - of each op
+"""Dagster asks for the signature of an op fifteen times."""
+
+
 def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDefinition:
     """Return the assets of one op: of a stream, or of all streams that one connector process reads."""
     name, configured = assets[0].step_name, assets[0].settings.partitions
@@ -204,7 +208,7 @@ def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDe
     companions = {asset.key: companion_specs(asset) for asset in assets}
     specs = [spec for asset in assets for spec in (asset.spec, *companions[asset.key])]
 
-    @dg.multi_asset(
+    make = dg.multi_asset(
         name=name,
         outs=_outs(specs),
         internal_asset_deps=_deps(assets, companions),
@@ -221,29 +225,15 @@ def _build_op(assets: Sequence[StreamAsset], source: dg.AssetKey) -> dg.AssetsDe
         pool=controls.pool or (name if configured is None else None),
         op_tags={**controls.op_tags, **STEP_TAGS},
     )
+
     def sync(context):  # type: ignore[no-untyped-def] # Dagster would resolve annotations six times
         log_separate_processes(context)
-        with _leave_out_loaded(), as_dagster_failure():
+        with leave_out_loaded(), as_dagster_failure():
             yield from SyncStep(assets, source, context).execute()
             activate_shared_session()  # the next step in this thread may be somebody else's
 
-    return sync
-
-
-@contextlib.contextmanager
-def _leave_out_loaded() -> Iterator[None]:
-    """Let Python's collector of unused objects leave out what is loaded, which takes long to search.
-
-    Afterwards the collector is as before: the next step of the process may be somebody else's.
-    """
-    is_left_out = gc.get_freeze_count() > 0
-    if not is_left_out:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if not is_left_out:
-            gc.unfreeze()
+    sync.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
+    return make(sync)
 
 
 def _retries(retry: Retry) -> dg.RetryPolicy | None:

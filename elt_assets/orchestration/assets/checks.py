@@ -16,7 +16,7 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.connection.checks import CONTRACT, Check, Checks, Share
+from elt_assets.connection.checks import CONTRACT, Check, Share
 from elt_assets.lake.admin.row_tests import TestedRows
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
@@ -58,18 +58,15 @@ DESCRIPTIONS = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """The input of the checks.
-
-    `syncs`: the metadata of the materialisation, one entry for each partition. `tables`: the tables in their
-    current version. `files`: the files with the rows to check. `partitions`: the partitions of the run; None
-    for a stream without partitions, or without a sync.
-    """
+    """The input of the checks."""
 
     asset: StreamAsset
+    # The metadata of the materialisation, one entry for each partition.
     syncs: Sequence[Mapping[str, Any]]
-    tables: StreamTables
-    files: Sequence[DataFile]
+    tables: StreamTables  # the tables in their current version
+    files: Sequence[DataFile]  # the files with the rows to check
     spark: SparkProvider
+    # The partitions of the run; None for a stream without partitions, or without a sync.
     partitions: Collection[str] | None = None
 
     @property
@@ -93,34 +90,23 @@ def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
     With `fail_run`, all of them are blocking: Dagster then fails the step that has committed the stream, and
     does not retry it.
     """
-    fail_run = settings(asset).fail_run
-    standard: list[dg.AssetCheckSpec] = [
-        _CheckSpec(name, asset=asset.key, description=DESCRIPTIONS[name], blocking=fail_run)
-        for name in _select_checks(asset)
-    ]
-    rules = [
+    checks = [(name, DESCRIPTIONS[name], False) for name in _select_checks(asset)]
+    checks += [(r.check_name, r.description, r.blocking) for r in list_rules(asset)]
+    if asset.settings.contract is not None and asset.connection.destination is None:
+        checks.append((CONTRACT, "The columns of the table are those of the contract.", False))
+    return [
         _CheckSpec(
-            rule.check_name,
+            name,
             asset=asset.key,
-            description=rule.description,
-            blocking=rule.blocking or fail_run,
+            description=text,
+            blocking=is_blocking or asset.checks.fail_run,
         )
-        for rule in list_rules(asset)
+        for name, text, is_blocking in checks
     ]
-    contract = asset.settings.contract
-    if contract is not None and asset.connection.destination is None:
-        text = "The columns of the table are those of the contract."
-        spec = _CheckSpec(CONTRACT, asset=asset.key, description=text, blocking=fail_run)
-        rules.append(spec)
-    return [*standard, *rules]
-
-
-def settings(asset: StreamAsset) -> Checks:
-    return asset.settings.checks.over(asset.connection.checks)
 
 
 def _select_checks(asset: StreamAsset) -> list[str]:
-    configured, stream = settings(asset), asset.stream
+    configured, stream = asset.checks, asset.stream
     has_unique_key = bool(stream.key) and stream.destination_sync_mode != APPEND
     # Each partition has its own cursor, and a partition with a window always starts from the beginning.
     has_cursor = stream.sync_mode == INCREMENTAL and asset.settings.partitions is None
@@ -144,21 +130,28 @@ def results(evidence: Evidence, names: Iterable[str]) -> Iterator[dg.AssetCheckR
     yield from _rule_results(evidence, selected)
     if CONTRACT in selected:
         yield _contract_result(evidence)
-    configured = settings(evidence.asset)
+    configured = evidence.asset.checks
     for name in DESCRIPTIONS:
         if name not in selected:
             continue
         check: Check = getattr(configured, name)
-        passed, text, metadata = _CHECKS[name](evidence, check)
-        is_warning = check.severity == "warn" or metadata.get("unmentioned") == QUIET
-        yield dg.AssetCheckResult(
-            check_name=name,
-            asset_key=evidence.asset.key,
-            passed=passed,
-            severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
-            description=text,
-            metadata=dict(metadata),
-        )
+        outcome = _CHECKS[name](evidence, check)
+        is_warning = check.severity == "warn" or outcome[2].get("unmentioned") == QUIET
+        yield _make_result(evidence.asset, name, outcome, is_warning=is_warning)
+
+
+def _make_result(
+    asset: StreamAsset, name: str, outcome: Outcome, *, is_warning: bool
+) -> dg.AssetCheckResult:
+    passed, text, metadata = outcome
+    return dg.AssetCheckResult(
+        check_name=name,
+        asset_key=asset.key,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
+        description=text,
+        metadata=dict(metadata),
+    )
 
 
 def _rule_results(evidence: Evidence, names: Collection[str]) -> Iterator[dg.AssetCheckResult]:
@@ -167,18 +160,11 @@ def _rule_results(evidence: Evidence, names: Collection[str]) -> Iterator[dg.Ass
     rules = [rule for rule in list_rules(asset) if rule.check_name in names]
     rows = TestedRows(table, evidence.files, evidence.partitions, evidence.spark)
     for rule, outcome in evaluate_rules(asset, rules, rows):
-        is_warning = rule.severity == "warn"
         metadata: dict[str, Any] = {"rows": outcome.rows, "failed": outcome.failed}
         if outcome.examples:
             metadata["examples"] = dg.MetadataValue.json(list(outcome.examples))
-        yield dg.AssetCheckResult(
-            check_name=rule.check_name,
-            asset_key=asset.key,
-            passed=outcome.passed,
-            severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
-            description=outcome.text,
-            metadata=metadata,
-        )
+        parts = (outcome.passed, outcome.text, metadata)
+        yield _make_result(asset, rule.check_name, parts, is_warning=rule.severity == "warn")
 
 
 def _contract_result(evidence: Evidence) -> dg.AssetCheckResult:
@@ -186,15 +172,10 @@ def _contract_result(evidence: Evidence) -> dg.AssetCheckResult:
     contract, table = evidence.asset.settings.contract, evidence.tables.main
     assert contract is not None
     violations = truncate(find_table_violations(contract, table)) if table.exists else []
+    text = "; ".join(violations) or "the columns of the table are those of the contract"
+    outcome = (not violations, text, {"violations": dg.MetadataValue.json(violations)})
     is_warning = contract.on_violation == "warn"
-    return dg.AssetCheckResult(
-        check_name=CONTRACT,
-        asset_key=evidence.asset.key,
-        passed=not violations,
-        severity=dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR,
-        description="; ".join(violations) or "the columns of the table are those of the contract",
-        metadata={"violations": dg.MetadataValue.json(violations)},
-    )
+    return _make_result(evidence.asset, CONTRACT, outcome, is_warning=is_warning)
 
 
 def _counts(evidence: Evidence, _: Check) -> Outcome:

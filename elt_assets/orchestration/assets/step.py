@@ -50,17 +50,13 @@ MAX_LISTED_FAILURES = 10
 
 @dataclass
 class StreamResult:
-    """The committed reads of a stream in one step.
-
-    `reporter`: logs the events of each read when it is committed. `version_before`: the version of the table
-    before the first read. `tables`: the tables after the last read.
-    """
+    """The committed reads of a stream in one step."""
 
     asset: StreamAsset
-    reporter: ReadReporter
+    reporter: ReadReporter  # logs the events of each read when it is committed
     reads: list[CommittedRead] = field(default_factory=list)
-    version_before: int = -1
-    tables: StreamTables | None = None
+    version_before: int = -1  # the version of the table before the first read
+    tables: StreamTables | None = None  # the tables after the last read
 
     def skip(self, read: CommittedRead) -> None:
         """Add a read of an earlier attempt. Its files are unknown, so the checks take all of the table."""

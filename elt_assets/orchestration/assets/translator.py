@@ -52,14 +52,14 @@ class ConnectionTranslator:
         landed = as_landed(connection, stream)
         schema = make_declared_schema(landed, partitioned=settings.partitions is not None)
         partitioning = partition_columns(connection, settings, landed)
-        source, is_in_lake = self.get_source_spec(connection), connection.destination is None
+        source, destination = self.get_source_spec(connection), connection.destination
         table = {"dagster/table_name": ".".join(path.levels), "dagster/storage_kind": "delta"}
         return dg.AssetSpec(
             default_asset_key(connection, stream),
             deps=[source],
             group_name=connection.group or connection.name,
             description=_description(settings, stream, landed),
-            kinds={"spark", "delta"} if is_in_lake else {"airbyte"},
+            kinds={"spark", "delta"} if destination is None else {"airbyte"},
             owners=settings.owners if settings.owners is not None else connection.owners,
             tags={**connection.tags, **settings.tags},
             partitions_def=partitions_definition(connection, stream),
@@ -74,7 +74,11 @@ class ConnectionTranslator:
                 "elt/sync_mode": stream.sync_mode,
                 "dagster/column_schema": column_schema(schema, landed),
                 **({PRIMARY_KEY: landed.key} if landed.deduplicates else {}),
-                **(table if is_in_lake else {DESTINATION: _writer(connection)}),
+                **(
+                    table
+                    if destination is None
+                    else {DESTINATION: _describe_connector(destination)}
+                ),
                 **({PARTITION_BY: partitioning} if partitioning else {}),
                 **({CLUSTER_BY: cluster_columns(settings, landed)} if settings.cluster_by else {}),
                 **({} if connection.controls_of(stream.id).enabled else {"elt/enabled": False}),
@@ -83,15 +87,15 @@ class ConnectionTranslator:
 
     def get_source_spec(self, connection: Connection) -> dg.AssetSpec:
         """Return the spec of the source system, which is upstream of all streams of the connection."""
-        source = connection.source
+        source, reader = connection.source, _describe_connector(connection.source)
         return dg.AssetSpec(
             [connection.name],
             group_name=connection.group or connection.name,
-            description=f"The source system of connection {connection.name}, read by {_reader(connection)}.",
+            description=f"The source system of connection {connection.name}, read by {reader}.",
             kinds={KINDS[source.kind].label},
             owners=connection.owners,
             tags=connection.tags,
-            metadata={"elt/connection": connection.name, "elt/source": _reader(connection)},
+            metadata={"elt/connection": connection.name, "elt/source": reader},
         )
 
 
@@ -143,17 +147,8 @@ def companion_key(asset: StreamAsset, suffix: str) -> dg.AssetKey:
     return dg.AssetKey([*above, name + suffix])
 
 
-def _reader(connection: Connection) -> str:
-    """Return the kind and name of the source connector; never its config, which may contain secrets."""
-    return _describe_connector(connection.source)
-
-
-def _writer(connection: Connection) -> str:
-    """Return the kind and name of the destination connector; empty if the destination is the lake."""
-    return "" if connection.destination is None else _describe_connector(connection.destination)
-
-
 def _describe_connector(connector: Source | Destination) -> str:
+    """Return the kind and name of a connector; never its config, which may contain secrets."""
     return f"{connector.kind} {KINDS[connector.kind].display(connector.value)}"
 
 

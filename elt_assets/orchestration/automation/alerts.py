@@ -25,19 +25,15 @@ for a tick, 60 seconds. A tick above it is lost with its cursor, so its failures
 
 @dataclass(frozen=True)
 class FailureAlert:
-    """A failed run.
-
-    `assets`: keys, for example "shop/users", of the assets that the failed steps should have materialised.
-    `error`: the message that the UI shows. `failure_type`: "config_error", "transient_error" or
-    "system_error"; it shows who must act. `url`: the page of the run in the UI; None without `ELT_UI_URL`.
-    """
+    """A failed run."""
 
     run_id: str
     job: str
+    # Keys, for example "shop/users", of the assets that the failed steps should have materialised.
     assets: tuple[str, ...]
-    error: str
-    failure_type: str
-    url: str | None
+    error: str  # the message that the UI shows
+    failure_type: str  # "config_error", "transient_error" or "system_error"; it shows who must act
+    url: str | None  # the page of the run in the UI; None without `ELT_UI_URL`
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,11 @@ def failure_sensors() -> list[dg.SensorDefinition]:
     hook_path = paths.alert_hook()
     if hook_path is None:
         return []
-    hook = _load_hook(hook_path)
+    hook = load_object(HOOK, hook_path)
+    if not callable(hook):
+        raise ConfigError(
+            f"{HOOK}: {hook_path!r} is not a function", guidance='write "package.module:function"'
+        )
 
     def report_failure(context: dg.RunStatusSensorContext) -> dg.SkipReason | None:
         if not _is_ours(context):
@@ -145,15 +145,6 @@ def _call(hook: Callable[[FailureAlert], Any], alert: FailureAlert) -> None:
         raise TimeoutError(f"the function has not returned after {SECONDS:.0f} seconds")
     if errors:
         raise RuntimeError(f"the function raised {errors[0]!r}") from errors[0]
-
-
-def _load_hook(hook_path: str) -> Callable[[FailureAlert], Any]:
-    alert_function = load_object(HOOK, hook_path)
-    if not callable(alert_function):
-        raise ConfigError(
-            f"{HOOK}: {hook_path!r} is not a function", guidance='write "package.module:function"'
-        )
-    return alert_function  # type: ignore[no-any-return]
 
 
 def _alert(context: dg.RunFailureSensorContext) -> FailureAlert:

@@ -48,14 +48,11 @@ Answers = Mapping[StreamId, "bool | EltError | None"]
 
 @dataclass(frozen=True)
 class NewDataResult:
-    """Result of a check.
+    """Result of a check."""
 
-    `new_data`: the streams with new data. `skip_reason`: applies if there are none. `probe_error`: why the
-    source could not be probed, if its streams were read instead, which costs it more.
-    """
-
-    new_data: list[dg.AssetKey]
-    skip_reason: str
+    new_data: list[dg.AssetKey]  # the streams with new data
+    skip_reason: str  # applies if there are none
+    # Why the source could not be probed, if its streams were read instead, which costs it more.
     probe_error: EltError | None = None
 
 
@@ -73,7 +70,12 @@ def find_new_data(
         EltError: the source cannot be probed, or does not answer in time.
     """
     end = time.monotonic() + TIMEOUT
-    states = {asset.stream.id: _read_starting_state(asset, lake) for asset in assets}
+    states = {
+        asset.stream.id: asset.join_metadata(
+            asset.tables(lake.location).metadata
+        ).find_starting_state()  # as the next sync
+        for asset in assets
+    }
     answers: dict[StreamId, bool | EltError | None] = {}
     probe_error: EltError | None = None
     reads = connection.new_data is not None and connection.new_data.read
@@ -170,12 +172,6 @@ def _skip_reason(assets: Sequence[StreamAsset], answers: Answers) -> str:
     if unknown:
         return f"the source cannot report new data of {', '.join(unknown)}"
     return "there is no new data"
-
-
-def _read_starting_state(asset: StreamAsset, lake: LakeResource) -> str | None:
-    """Return the state that the next sync would start from."""
-    metadata = asset.tables(lake.location).metadata
-    return asset.join_metadata(metadata).find_starting_state()
 
 
 def is_new(record: RawRecord, stream: ConfiguredStream, state: str | None) -> bool:

@@ -16,6 +16,12 @@ from elt_assets.sync.selection.fields import properties
 _COLUMN_OVERHEAD = 160
 """Approximate bytes of a column in an event, without its texts."""
 
+_CONSTRAINTS = {
+    (nullable, unique): dg.TableColumnConstraints(nullable=nullable, unique=unique)
+    for nullable in (False, True)
+    for unique in (False, True)
+}
+
 
 def column_schema(
     schema: metadata_columns.TableSchema,
@@ -44,17 +50,17 @@ def column_schema(
                 field.dataType.simpleString(),
                 description=metadata_columns.OWN.get(field.name)
                 or _text(source and described[source]),
-                constraints=dg.TableColumnConstraints(
-                    nullable=not is_key and field.name not in metadata_columns.OWN,
-                    unique=is_key or field.name == metadata_columns.RAW_ID,
-                ),
+                constraints=_CONSTRAINTS[
+                    not is_key and field.name not in metadata_columns.OWN,
+                    is_key or field.name == metadata_columns.RAW_ID,
+                ],
             )
         )
     return dg.TableSchema(_limit_columns(columns, max_bytes))
 
 
 def _limit_columns(columns: list[dg.TableColumn], max_bytes: int) -> list[dg.TableColumn]:
-    if sum(map(_size, columns)) <= max_bytes:
+    if max_bytes == sys.maxsize or sum(map(_size, columns)) <= max_bytes:
         return columns
     shortened, size = [], 0
     for number, column in enumerate(columns):

@@ -114,12 +114,14 @@ def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
 def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
     """Return the metadata of a sync's figures."""
     values = {key: getattr(figures, name) for name, key in _FIGURES.items()}
-    for key in (UNDECLARED, REJECTED_REASONS, CHANGED_FIELDS):
-        values.pop(key)
-    optional = {key: values.pop(key) for key in (RECORDS_FILTERED, DOCUMENTS, DOCUMENT_BYTES)}
+    optional = (RECORDS_FILTERED, DOCUMENTS, DOCUMENT_BYTES)
+    losses = (UNDECLARED, REJECTED_REASONS, CHANGED_FIELDS)
     return {
-        **values,
-        **{key: number for key, number in optional.items() if number},
+        **{
+            k: value
+            for k, value in values.items()
+            if k not in losses and (value or k not in optional)
+        },
         "elt/seconds": round(figures.seconds, 3),
         RATE: round(figures.rate, 1),
         **losses_metadata(figures),
@@ -128,21 +130,16 @@ def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
 
 def losses_metadata(figures: SyncFigures) -> dict[str, Any]:
     """Return the metadata of what a sync did not store as it came, by field and by reason."""
+    by_field: dict[str, dict[str, int]] = {}
+    for name, records in figures.changed_fields.items():
+        change = parse_name(name)
+        by_field.setdefault(change.field, {})[f"{change.change} {change.reason}"] = records
     counts: dict[str, Mapping[str, Any]] = {
         UNDECLARED: figures.undeclared,
-        CHANGED_FIELDS: _group_by_field(figures.changed_fields),
+        CHANGED_FIELDS: by_field,
         REJECTED_REASONS: figures.rejected_reasons,
     }
     return {key: dg.MetadataValue.json(dict(value)) for key, value in counts.items() if value}
-
-
-def _group_by_field(counts: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Return the counts of changes by field, and by what was changed in it."""
-    grouped: dict[str, dict[str, int]] = {}
-    for name, records in counts.items():
-        change = parse_name(name)
-        grouped.setdefault(change.field, {})[f"{change.change} {change.reason}"] = records
-    return grouped
 
 
 def measures_metadata(measures: Mapping[str, float]) -> dict[str, float]:
@@ -189,18 +186,14 @@ def state_metadata(state: str | None) -> Any:
     """Return the metadata value of a state; a reference and a hash if the state is too large for an event."""
     if state is None:
         return dg.MetadataValue.null()
-    size = len(state.encode())
-    message = decode_for_output(state)
-    if len(json.dumps(message)) <= MAX_STATE_BYTES:  # Dagster stores ASCII only
-        return dg.MetadataValue.json(message)
-    digest = hashlib.sha256(state.encode()).hexdigest()
-    return dg.MetadataValue.json(
-        {
+    message, text = decode_for_output(state), state.encode()
+    if len(json.dumps(message)) > MAX_STATE_BYTES:  # Dagster stores ASCII only
+        message = {
             "elt/too_large": "see elt.state in the table's last commit",
-            "bytes": size,
-            "sha256": digest,
+            "bytes": len(text),
+            "sha256": hashlib.sha256(text).hexdigest(),
         }
-    )
+    return dg.MetadataValue.json(message)
 
 
 def table_mark(table: Table) -> dict[str, Any]:

@@ -32,14 +32,11 @@ _TEMPORARY_HOME = ".tmp_dagster_home_"
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """The commit that the next sync of a stream starts from.
-
-    `warnings`: lines for the log. `is_unreported`: the event log has no event for this commit.
-    """
+    """The commit that the next sync of a stream starts from."""
 
     metadata: CommitMetadata
-    warnings: tuple[str, ...] = ()
-    is_unreported: bool = False
+    warnings: tuple[str, ...] = ()  # lines for the log
+    is_unreported: bool = False  # the event log has no event for this commit
 
 
 def reconcile(
@@ -50,7 +47,11 @@ def reconcile(
     if not keeps_events(instance):  # those of earlier runs are gone, so nothing can be compared
         return StartingPoint(metadata)
     if metadata.restored:
-        return StartingPoint(metadata, (_restore_warning(table),))
+        warning = (
+            f"the table {table.uri} was restored to an older version. The sync starts from the state of this "
+            "version and reads later data again."
+        )
+        return StartingPoint(metadata, (warning,))
     event = TableEvents(instance, key, table, partition).newest_commit()
     reported_sequence = None if event is None else int(unwrap(event.metadata[SEQUENCE]))
     if event is not None and (reported_sequence or 0) > metadata.sequence:
@@ -115,13 +116,6 @@ def is_unreported_read(
     event = events.newest_materialization()
     reported = 0 if event is None else unwrap(event.metadata.get(GENERATION, 0))
     return bool(metadata.generation > reported)
-
-
-def _restore_warning(table: Table) -> str:
-    return (
-        f"the table {table.uri} was restored to an older version. The sync starts from the state of this "
-        "version and reads later data again."
-    )
 
 
 def _ahead_warning(event: TableEvent, table: Table) -> str:

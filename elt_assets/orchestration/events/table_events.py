@@ -8,10 +8,9 @@ event says of which table it is (`TABLE`), and is compared with no other one:
   again has another id, and its events tell that it is behind.
 - If there is none, the events of the same id at another place are: the lake was moved or copied. The two
   copies go on apart, because the first event at the new place takes precedence from then on.
-- An event that names no table was reported by an earlier version, or by a person in the UI. It counts for
-  every table.
-- A run names its lake by a tag (`LAKE_TAG`) as soon as a step of it starts. One without the tag, which waits
-  or was of an earlier version, counts for every table.
+- An event that names no table was reported by a person in the UI. It counts for every table.
+- A run names its lake by a tag (`LAKE_TAG`) as soon as a step of it starts. One without the tag, which waits,
+  counts for every table.
 
 Test: `tests/orchestration/test_shared_home.py`
 """
@@ -56,18 +55,14 @@ class Relation(Enum):
 
 @dataclass(frozen=True)
 class TableEvent:
-    """A materialisation or observation of an asset.
-
-    `place`: the URI of the table that it names; None if it names none. `relation`: to the table that was
-    asked for.
-    """
+    """A materialisation or observation of an asset."""
 
     metadata: Mapping[str, Any]
     run_id: str
     timestamp: float
     storage_id: int
-    place: str | None
-    relation: Relation
+    place: str | None  # the URI of the table that it names; None if it names none
+    relation: Relation  # to the table that was asked for
 
 
 class TableEvents:

@@ -1,9 +1,9 @@
-"""Work of a job on several streams, of which one may fail without the others."""
+"""What the jobs of this project share: one op, and work on several streams, of which one may fail alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import dagster as dg
 
@@ -11,6 +11,18 @@ from elt_assets.machine_faults import translate
 from elt_assets.orchestration.failures import is_explained
 
 S = TypeVar("S")
+
+
+def make_job(
+    name: str, op: dg.OpDefinition, description: str, tags: Mapping[str, Any] | None = None
+) -> dg.JobDefinition:
+    """Return a job of one op."""
+
+    @dg.job(name=name, description=description, tags=tags)
+    def job() -> None:
+        op()
+
+    return job
 
 
 def select_streams(requested: Collection[str], streams: Mapping[str, S]) -> dict[str, S]:
@@ -43,19 +55,17 @@ def try_each(
         work: what the function does, as a noun for messages.
         streams: the streams by their asset key.
     """
-    return [key for key in streams if not _try(context, f"the {work} of {key}", run, streams[key])]
-
-
-def _try(context: dg.OpExecutionContext, what: str, run: Callable[[S], None], stream: S) -> bool:
-    try:
-        run(stream)
-    except Exception as error:  # libraries raise errors of many types
-        translated = translate(error)
-        has_trace = translated is None or not is_explained(translated)
-        text = f"{what} failed: {translated or error}"
-        context.log.error(text, exc_info=has_trace)  # noqa: TRY400 - not always with a stack trace
-        return False
-    return True
+    failed = []
+    for key, stream in streams.items():
+        try:
+            run(stream)
+        except Exception as error:  # noqa: PERF203 - libraries raise errors of many types
+            failed.append(key)
+            translated = translate(error)
+            has_trace = translated is None or not is_explained(translated)
+            text = f"the {work} of {key} failed: {translated or error}"
+            context.log.error(text, exc_info=has_trace)  # noqa: TRY400 - not always with a trace
+    return failed
 
 
 def refuse_failures(work: str, failed: list[str]) -> None:

@@ -16,7 +16,12 @@ from elt_assets.lake.write.stream_tables import app_id
 from elt_assets.lake.write.table_paths import open_tables
 from elt_assets.orchestration.events.metadata import HISTORY, cluster_columns_of, table_path_of
 from elt_assets.orchestration.failures import as_dagster_failure
-from elt_assets.orchestration.jobs.each_stream import refuse_failures, select_streams, try_each
+from elt_assets.orchestration.jobs.each_stream import (
+    make_job,
+    refuse_failures,
+    select_streams,
+    try_each,
+)
 from elt_assets.orchestration.jobs.run_history import remove_compute_logs, remove_runs
 from elt_assets.orchestration.resources import (
     LAKE_KEY,
@@ -34,24 +39,20 @@ _DAY = 24 * 3600
 
 
 class MaintenanceConfig(dg.Config):
-    """Config of the job. 0 days: nothing of this kind is removed.
+    """Config of the job. 0 days: nothing of this kind is removed."""
 
-    Attributes:
-        retention_hours: minimum age of an unreferenced file before it is removed; no sync may take longer.
-            The same age applies to staging folders and to Spark's temporary files that killed runs left.
-        assets: asset keys, for example "shop/users"; default: all streams.
-        dead_letter_days: age at which a rejected record is removed.
-        run_days: age at which a run that reported nothing about an asset is removed from the event log.
-        compute_log_days: age at which the stdout and stderr of a run are removed.
-        package_days: time since its last use after which the environment of a package is removed.
-    """
-
+    # Minimum age of an unreferenced file before it is removed; no sync may take longer. The same age
+    # applies to staging folders and to Spark's temporary files that killed runs left.
     retention_hours: int = 7 * 24
+    # Asset keys, for example "shop/users"; default: all streams.
     assets: list[str] = []  # noqa: RUF012 - pydantic copies it
-    dead_letter_days: int = 90
+    dead_letter_days: int = 90  # age at which a rejected record is removed
+    # Age at which a run that reported nothing about an asset is removed from the event log.
     run_days: int = 90
-    compute_log_days: int = 30
-    package_days: int = 90
+    compute_log_days: int = 30  # age at which the stdout and stderr of a run are removed
+    package_days: int = (
+        90  # time since its last use after which the environment of a package is removed
+    )
 
 
 def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
@@ -65,17 +66,12 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
     )
     def maintain_tables(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
         selected = select_streams(config.assets, tables)
-        maintain_stream = partial(_maintain, context, config)
-        failed = try_each(context, "maintenance", selected, maintain_stream)
+        failed = try_each(context, "maintenance", selected, partial(_maintain, context, config))
         with as_dagster_failure():
             _clean_up(context, config)
         refuse_failures("maintenance", failed)
 
-    @dg.job(name=JOB, description=maintenance_job.__doc__)
-    def job() -> None:
-        maintain_tables()
-
-    return job
+    return make_job(JOB, maintain_tables, str(maintenance_job.__doc__))
 
 
 def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
@@ -118,10 +114,11 @@ def _maintain(
         return
     session, cluster_by = spark_provider(spark).get(), cluster_columns_of(spec.metadata)
     for report in maintain(session, tables, retention, dead_letter_age, cluster_by):
-        clustered = f"; {report.clustered} sorted" if report.clustered else ""
-        expired = f"; {report.expired} rejected records expired" if report.expired else ""
-        documents = f"; {report.documents} documents removed" if report.documents else ""
-        context.log.info(
-            f"{report.table}: {report.files_before} files → {report.files_after}; {report.removed} removed"
-            f"{clustered}{expired}{documents}"
-        )
+        counts = {
+            "{} sorted": report.clustered,
+            "{} rejected records expired": report.expired,
+            "{} documents removed": report.documents,
+        }
+        files = f"{report.table}: {report.files_before} files → {report.files_after}"
+        others = [text.format(count) for text, count in counts.items() if count]
+        context.log.info("; ".join([files, f"{report.removed} removed", *others]))

@@ -4,7 +4,6 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import dagster as dg
@@ -14,7 +13,12 @@ from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.schema.logical_types import column_of
 from elt_assets.lake.schema.metadata_columns import PARTITION
 from elt_assets.orchestration.events.metadata import commit_metadata, losses_metadata
-from elt_assets.orchestration.jobs.each_stream import refuse_failures, select_streams, try_each
+from elt_assets.orchestration.jobs.each_stream import (
+    make_job,
+    refuse_failures,
+    select_streams,
+    try_each,
+)
 from elt_assets.orchestration.resources import (
     LAKE_KEY,
     SPARK_KEY,
@@ -27,17 +31,14 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.figure_texts import describe_losses
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.stream_plan import plan_replay
-from elt_assets.sync.events import Committed
 
 JOB = "elt_replay"
 
 
 class ReplayConfig(dg.Config):
-    """Config of the job.
+    """Config of the job."""
 
-    `assets`: asset keys, for example "shop/users"; the empty list, the default, selects all streams.
-    """
-
+    # Asset keys, for example "shop/users"; the empty list, the default, selects all streams.
     assets: list[str] = []  # noqa: RUF012 - pydantic copies it
 
 
@@ -58,14 +59,8 @@ def replay_job(assets: Sequence[StreamAsset]) -> dg.JobDefinition:
         failed = try_each(context, "replay", selected, partial(_replay_and_log, context))
         refuse_failures("replay", failed)
 
-    @dg.job(
-        name=JOB,
-        description="Replays the records in the dead letter tables of streams, one stream after the other.",
-    )
-    def job() -> None:
-        replay_dead_letters()
-
-    return job
+    text = "Replays the records in the dead letter tables of streams, one stream after the other."
+    return make_job(JOB, replay_dead_letters, text)
 
 
 def _replay_and_log(context: dg.OpExecutionContext, asset: StreamAsset) -> None:
@@ -75,36 +70,22 @@ def _replay_and_log(context: dg.OpExecutionContext, asset: StreamAsset) -> None:
     done = replay_stream(asset, lake, context.resources.elt_spark, context.instance)
     outcome = "the dead letter table is empty"
     if done is not None:
-        outcome = f"{done.records} records replayed, {done.rejected} rejected again"
+        outcome = f"{done.committed} records replayed, {done.rejected} rejected again"
     context.log.info(f"{asset.key.to_user_string()}: {outcome}")
-    for loss in describe_losses(done.figures) if done is not None else ():
+    for loss in describe_losses(done) if done is not None else ():
         context.log.warning(f"{asset.key.to_user_string()}: {loss}")
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """A replay. `records` moved to the table, `rejected` were rejected again; `figures` say why."""
-
-    figures: SyncFigures
-
-    @property
-    def records(self) -> int:
-        return self.figures.committed
-
-    @property
-    def rejected(self) -> int:
-        return self.figures.rejected
 
 
 def replay_stream(
     asset: StreamAsset, lake: LakeResource, spark: AnySparkResource, instance: dg.DagsterInstance
-) -> Replayed | None:
+) -> SyncFigures | None:
     """Replay the dead letter table of a stream, partition by partition.
 
     For each partition with records in that table, an AssetObservation with the counts is reported.
 
     Returns:
-        The counts; None if the dead letter table is empty.
+        The records that were moved to the table (`committed`), and those that were rejected again; None if
+        the dead letter table is empty.
 
     Raises:
         ConcurrentSync: a sync of the stream committed first.
@@ -116,14 +97,8 @@ def replay_stream(
         table = asset.tables(lake.location).dead_letter
         partitions = texts_of(table, [column_of(field) for field in table.schema], [PARTITION])
     results = [_replay(asset, lake, spark, instance, partition) for partition in partitions]
-    commits = [commit for commit in results if commit is not None]
-    if not commits:
-        return None
-    figures = SyncFigures()
-    for commit in commits:
-        figures.add(commit)
-    figures.read = figures.committed + figures.rejected
-    return Replayed(figures)
+    parts = [figures for figures in results if figures is not None]
+    return sum(parts, SyncFigures()) if parts else None
 
 
 def _replay(
@@ -132,21 +107,23 @@ def _replay(
     spark: AnySparkResource,
     instance: dg.DagsterInstance,
     partition: str | None,
-) -> Committed | None:
+) -> SyncFigures | None:
     tables = asset.tables(lake.location, partition)
     run_id = str(uuid.uuid4())
     tables.roll_back_companions(run_id)
     spec = plan_replay(asset, tables, partition).write_spec(run_id)
     commit = replay(spark_provider(spark), tables, spec, lake.sync_staging)
-    if commit is not None:
-        metadata = {
-            **commit_metadata(tables.main),
-            "elt/records_replayed": commit.records,
-            "elt/records_rejected": commit.rejected,
-        }
-        losses = SyncFigures()
-        losses.add(commit)
-        metadata |= losses_metadata(losses)
-        event = dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
-        instance.report_runless_asset_event(event)
-    return commit
+    if commit is None:
+        return None
+    figures = SyncFigures()
+    figures.add(commit)
+    figures.read = figures.committed + figures.rejected
+    metadata = {
+        **commit_metadata(tables.main),
+        "elt/records_replayed": commit.records,
+        "elt/records_rejected": commit.rejected,
+        **losses_metadata(figures),
+    }
+    event = dg.AssetObservation(asset.key, metadata=metadata, partition=partition)
+    instance.report_runless_asset_event(event)
+    return figures

@@ -36,7 +36,9 @@ def remove_runs(instance: dg.DagsterInstance, seconds: float) -> int:
     """
     before = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=seconds)
     old = [
-        run for run in _list_finished_runs(instance, before) if not _concerns_assets(instance, run)
+        run
+        for run in _list_finished_runs(instance, before)
+        if not any(instance.get_records_for_run(run, None, kind, 1).records for kind in _OF_ASSETS)
     ]
     for run in old:
         instance.delete_run(run)
@@ -69,7 +71,3 @@ def _list_finished_runs(instance: dg.DagsterInstance, before: dt.datetime) -> It
         if len(runs) < _PAGE:
             return
         cursor = runs[-1].run_id
-
-
-def _concerns_assets(instance: dg.DagsterInstance, run: str) -> bool:
-    return any(instance.get_records_for_run(run, None, kind, 1).records for kind in _OF_ASSETS)

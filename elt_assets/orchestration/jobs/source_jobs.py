@@ -11,6 +11,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration.automation.drift import Source, report_drift
 from elt_assets.orchestration.events.connector_log import connector_lines
 from elt_assets.orchestration.failures import as_dagster_failure
+from elt_assets.orchestration.jobs.each_stream import make_job
 from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.pipeline.connectors import connect
 
@@ -23,11 +24,9 @@ class DriftPolicy(enum.Enum):
 
 
 class DiscoverConfig(dg.Config):
-    """Config of the job.
+    """Config of the job."""
 
-    `policy`: by default the policy in the connection's `drift`; if the connection has no `drift`, `tell`.
-    """
-
+    # By default the policy in the connection's `drift`; if the connection has no `drift`, `tell`.
     policy: DriftPolicy | None = None
 
 
@@ -48,15 +47,8 @@ def check_job(source: Source) -> dg.JobDefinition:
                 )
             context.log.info(f"the check succeeded {message}".strip())
 
-    @dg.job(
-        name=f"{connection.name}_check",
-        description=f"Checks that the source of {connection.name} can be accessed with its config.",
-        tags=connection.run_tags,
-    )
-    def job() -> None:
-        check()
-
-    return job
+    text = f"Checks that the source of {connection.name} can be accessed with its config."
+    return make_job(f"{connection.name}_check", check, text, connection.run_tags)
 
 
 def discover_job(source: Source) -> dg.JobDefinition:
@@ -74,12 +66,5 @@ def discover_job(source: Source) -> dg.JobDefinition:
         with as_dagster_failure():
             report_drift(source, context, update=policy is DriftPolicy.update)
 
-    @dg.job(
-        name=f"{connection.name}_discover",
-        description=f"Reports what changed in the source of {connection.name} (policy: {default}).",
-        tags=connection.run_tags,
-    )
-    def job() -> None:
-        discover()
-
-    return job
+    text = f"Reports what changed in the source of {connection.name} (policy: {default})."
+    return make_job(f"{connection.name}_discover", discover, text, connection.run_tags)

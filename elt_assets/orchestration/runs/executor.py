@@ -15,6 +15,7 @@ from typing import Any
 
 import dagster as dg
 
+from elt_assets.orchestration.collector import pause_collector
 from elt_assets.orchestration.runs.liveness import hold_until_exit
 
 STEP_TAG = "elt/step"
@@ -108,6 +109,7 @@ class _ProjectDefinitions(dg.Definitions):
     def _with_executor(self) -> dg.Definitions:
         return dg.Definitions.merge(self, dg.Definitions(executor=executor))
 
+    @pause_collector()
     def get_repository_def(self) -> dg.RepositoryDefinition:
         return self._with_executor.get_repository_def()
 

@@ -51,12 +51,10 @@ def hold_until_exit(instance: dg.DagsterInstance, run_id: str) -> None:
         _held[folder / run_id].enter_context(alive(instance, run_id))
 
 
+@atexit.register
 def _release_all() -> None:
     while _held:
         _held.popitem()[1].close()
-
-
-atexit.register(_release_all)
 
 
 @contextlib.contextmanager

@@ -22,50 +22,21 @@ _MODES = {
     "incremental_deduped_history": ("incremental", "append_dedup"),
 }
 _CONNECTION_IDS = frozenset(
-    [
-        "connectionId",
-        "sourceId",
-        "destinationId",
-        "workspaceId",
-        "createdAt",
-        "updatedAt",
-        "createdBy",
-        "catalogId",
-        "geography",
-        "dataplaneGroupId",
-        "dataResidency",
-        "breakingChange",
-        "schemaChange",
-        "latestSyncJobStatus",
-        "latestSyncJobCreatedAt",
-        "isSyncing",
-        "catalogDiff",
-        "source",
-        "sourceCatalogId",
-        "operationIds",
-        "resourceRequirements",
-        "tags",
-    ]
+    {
+        *("connectionId", "sourceId", "destinationId", "workspaceId", "createdAt", "updatedAt"),
+        *("createdBy", "catalogId", "geography", "dataplaneGroupId", "dataResidency"),
+        *("breakingChange", "schemaChange", "latestSyncJobStatus", "latestSyncJobCreatedAt"),
+        *("isSyncing", "catalogDiff", "source", "sourceCatalogId", "operationIds"),
+        *("resourceRequirements", "tags"),
+    }
 )
 """Keys that identify or describe the connection at Airbyte, and say nothing of its syncs."""
 _SOURCE_IDS = frozenset(
-    [
-        "sourceId",
-        "name",
-        "workspaceId",
-        "createdAt",
-        "updatedAt",
-        "sourceName",
-        "icon",
-        "isVersionOverrideApplied",
-        "supportState",
-        "sourceDefinitionId",
-        "definitionId",
-        "breakingChanges",
-        "isEntitled",
-        "status",
-        "numConnections",
-    ]
+    {
+        *("sourceId", "name", "workspaceId", "createdAt", "updatedAt", "sourceName", "icon"),
+        *("isVersionOverrideApplied", "supportState", "sourceDefinitionId", "definitionId"),
+        *("breakingChanges", "isEntitled", "status", "numConnections"),
+    }
 )
 _SCHEMA_CHANGES = {
     "ignore": "freeze",

@@ -14,6 +14,7 @@ import yaml
 
 from elt_assets.cli.commands.new.given_config import replace_secrets
 from elt_assets.cli.commands.new.written_connection import new_folder
+from elt_assets.cli.lookup import read_text
 from elt_assets.connection import DEFINITION_FILE, Connection, parse_connection, save_catalog
 from elt_assets.connection.template import document
 from elt_assets.errors import ConfigError
@@ -31,28 +32,17 @@ ENV_EXAMPLE = ".env.example"
 
 @dataclass
 class ConnectionDraft:
-    """A connection as it will be written.
-
-    Attributes:
-        name: its name.
-        origin: what it was imported from, for the comment at the head of its file.
-        source: the kind of its connector, and other keys of `source`, without the config.
-        config: the config, whose secrets are references.
-        streams: the settings of its streams.
-        settings: its other keys.
-        variables: the field that is read from each environment variable.
-        untranslated: what has no counterpart, one line each.
-        catalog: the catalog, if it is known.
-    """
+    """A connection as it will be written."""
 
     name: str
-    origin: str
-    source: Json
-    config: Json = field(default_factory=dict)
-    streams: list[Json] = field(default_factory=list)
-    settings: Json = field(default_factory=dict)
+    origin: str  # what it was imported from, for the comment at the head of its file
+    source: Json  # the kind of its connector, and other keys of `source`, without the config
+    config: Json = field(default_factory=dict)  # the config, whose secrets are references
+    streams: list[Json] = field(default_factory=list)  # the settings of its streams
+    settings: Json = field(default_factory=dict)  # other keys of the connection
+    # The field that is read from each environment variable.
     variables: dict[str, str] = field(default_factory=dict)
-    untranslated: list[str] = field(default_factory=list)
+    untranslated: list[str] = field(default_factory=list)  # what has no counterpart, one line each
     catalog: Catalog | None = None
 
     def hide_secrets(
@@ -169,11 +159,9 @@ def read_document(path: Path, parse: Callable[[str], Any]) -> Any:
     Raises:
         ConfigError: the file cannot be read or parsed. The error quotes nothing of it.
     """
+    text = read_text(path, str(path), "correct the path")
     try:
-        return parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(f"{path} cannot be read: {reason}", guidance="correct the path") from None
+        return parse(text)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{path} is not JSON: {error.msg} at line {error.lineno}",

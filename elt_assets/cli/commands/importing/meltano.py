@@ -18,28 +18,12 @@ from elt_assets.errors import ConfigError
 from elt_assets.runner.config.credentials import looks_secret
 
 _WITHOUT_EFFECT = frozenset(
-    [
-        "variant",
-        "namespace",
-        "label",
-        "description",
-        "docs",
-        "repo",
-        "logo_url",
-        "settings_group_validation",
-        "capabilities",
-        "hidden",
-        "maintenance_status",
-        "quality",
-        "keywords",
-        "domain_url",
-        "definition",
-        "usage",
-        "next_steps",
-        "prereq",
-        "use_cached_catalog",
-        "load_schema",
-    ]
+    {
+        *("variant", "namespace", "label", "description", "docs", "repo", "logo_url"),
+        *("settings_group_validation", "capabilities", "hidden", "maintenance_status"),
+        *("quality", "keywords", "domain_url", "definition", "usage", "next_steps", "prereq"),
+        *("use_cached_catalog", "load_schema"),
+    }
 )
 _PROJECT_IDS = ("version", "default_environment", "project_id", "send_anonymous_usage_stats")
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")

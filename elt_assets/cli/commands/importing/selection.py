@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from elt_assets.cli.commands.importing.draft import Json
 from elt_assets.connection.template import overwrite_attributes, stream_attributes
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
 
-Json = dict[str, Any]
 _WILDCARD = re.compile(r"[*?\[]")
 _DOT = re.compile(r"(?<!\\)\.")
 _KEYS = (
@@ -61,13 +61,12 @@ class Selection:
         by_name = {stream.name: stream for stream in catalog.streams} if catalog is not None else {}
         names = list(by_name) or [stream for is_out, stream, _ in self._rules if not is_out]
         streams = (self._stream(name, by_name.get(name), notes) for name in dict.fromkeys(names))
-        notes += [f"metadata.{pattern}" for pattern in self._list_unused(names)]
+        notes += [
+            f"metadata.{pattern}"
+            for pattern in self.metadata
+            if not any(fnmatchcase(name, pattern) for name in names)
+        ]
         return [stream for stream in streams if stream is not None]
-
-    def _list_unused(self, names: Sequence[str]) -> Iterator[str]:
-        for pattern in self.metadata:
-            if not any(fnmatchcase(name, pattern) for name in names):
-                yield pattern
 
     def _stream(self, name: str, stream: AirbyteStream | None, notes: list[str]) -> Json | None:
         rules = [

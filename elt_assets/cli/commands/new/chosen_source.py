@@ -39,23 +39,15 @@ _OF_PYTHON = ("components.py", "spec.yaml", "spec.json")
 
 @dataclass(frozen=True)
 class ChosenSource:
-    """The source of a new connection.
+    """The source of a new connection."""
 
-    Attributes:
-        kind: the key of its kind.
-        value: the value of that key in `defs.yaml`.
-        trusted: the Python modules and the origins that a manifest may use.
-        engine: the engine of a manifest; None for the one that it needs.
-        folder: a folder with copies of the files that the connection's folder gets; None if there are none.
-        original: the file of which the value is a copy in this folder.
-    """
-
-    kind: str
-    value: str | list[str]
-    trusted: Sequence[str] = ()
-    engine: str | None = None
+    kind: str  # the key of its kind
+    value: str | list[str]  # the value of that key in `defs.yaml`
+    trusted: Sequence[str] = ()  # the Python modules and the origins that a manifest may use
+    engine: str | None = None  # the engine of a manifest; None for the one that it needs
+    # A folder with copies of the files that the connection's folder gets; None if there are none.
     folder: Path | None = None
-    original: Path | None = None
+    original: Path | None = None  # the file of which the value is a copy in this folder
 
     @property
     def current(self) -> str | list[str]:

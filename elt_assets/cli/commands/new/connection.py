@@ -35,23 +35,15 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Answers:
-    """The answers of the source of a new connection, and the config that is written.
+    """The answers of the source of a new connection, and the config that is written."""
 
-    Attributes:
-        connector: the name of the connector.
-        config: the config that is written: its secrets are references to environment variables.
-        notes: the comment above each field of the config, by its path.
-        variables: the field of the config of each environment variable that has to be set.
-        examples: the fields of the config whose values are examples.
-        catalog: the catalog of the source.
-    """
-
-    connector: str
-    config: Json
-    notes: Mapping[Place, str]
+    connector: str  # the name of the connector
+    config: Json  # the config that is written: its secrets are references to environment variables
+    notes: Mapping[Place, str]  # the comment above each field of the config, by its path
+    # The field of the config of each environment variable that has to be set.
     variables: Mapping[str, str]
-    examples: Sequence[str]
-    catalog: Catalog
+    examples: Sequence[str]  # the fields of the config whose values are examples
+    catalog: Catalog  # the catalog of the source
 
 
 @subcommand(
@@ -170,9 +162,12 @@ def _ask(source: ChosenSource, given_config: Json, name: str, out: Output) -> _A
             out.warn(warning)
         catalog = connector.discover()
     except EltError as error:
-        if required.examples or unset:
-            hints = (error.guidance, _guide_to_real_config(required, unset))
-            error.guidance = "; ".join(filter(None, hints))
+        fields = ", ".join(_join(place) for place in required.examples)
+        steps = [f"give {fields} with --config"] if fields else []
+        steps += [f"set {', '.join(unset)}"] if unset else []
+        if steps:
+            hint = f"part of the config is an example; {' and '.join(steps)}, and try again"
+            error.guidance = "; ".join(filter(None, (error.guidance, hint)))
         raise
     secrets = validate(required.config, schema, connector.name).secrets
     config, replaced = replace_secrets(required.config, secrets, name, required.variables)
@@ -180,14 +175,6 @@ def _ask(source: ChosenSource, given_config: Json, name: str, out: Output) -> _A
     examples = [_join(place) for place in required.examples]
     variables = {**added, **replaced}
     return _Answers(connector.name, config, required.notes, variables, examples, catalog)
-
-
-def _guide_to_real_config(required: RequiredConfig, unset: Sequence[str]) -> str:
-    """Return what to do if the streams cannot be found with examples."""
-    fields = ", ".join(_join(place) for place in required.examples)
-    steps = [f"give {fields} with --config"] if fields else []
-    steps += [f"set {', '.join(unset)}"] if unset else []
-    return f"part of the config is an example; {' and '.join(steps)}, and try again"
 
 
 def _join(place: Place) -> str:

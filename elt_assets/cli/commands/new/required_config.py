@@ -56,19 +56,16 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass
 class RequiredConfig:
-    """A config that has every required field.
+    """A config that has every required field."""
 
-    Attributes:
-        config: the config. Of the fields that were not given, a secret is a reference to an environment
-            variable, and another field is its constant or default value, or else an example.
-        notes: the description of each field that was added, by its path.
-        variables: the path and an example value of the secret of each variable that was added.
-        examples: the paths of the fields whose values are examples.
-    """
-
+    # The config. Of the fields that were not given, a secret is a reference to an environment variable, and
+    # another field is its constant or default value, or else an example.
     config: Json
+    # The description of each field that was added, by its path.
     notes: dict[Place, str] = field(default_factory=dict)
+    # The path and an example value of the secret of each variable that was added.
     variables: dict[str, tuple[Place, Any]] = field(default_factory=dict)
+    # The paths of the fields whose values are examples.
     examples: list[Place] = field(default_factory=list)
 
     def fill_examples(self, variables: Sequence[str]) -> Json:
@@ -92,50 +89,37 @@ def add_required_config(
         config: the config that is given, which is kept.
     """
     required = RequiredConfig(copy.deepcopy(dict(config)))
-    _fill(required.config, _as_mapping(schema), (), required, variable_name)
+
+    def fill(inner: Json, schema: Mapping[str, Any], place: Place) -> None:
+        """Add the required fields that an object in the config lacks, also in the objects in it."""
+        for name, field_schema, is_required in list(_fields(schema, inner)):
+            path = (*place, name)
+            if name not in inner and is_required:
+                add(inner, field_schema, path)
+            value = inner.get(name)
+            if isinstance(value, dict) and not is_reference(value) and set(value) != {"literal"}:
+                fill(value, field_schema, path)
+
+    def add(inner: Json, schema: Mapping[str, Any], place: Place) -> None:
+        name, notes = str(place[-1]), [_note(schema)]
+        constant = schema.get("const", schema.get("default"))
+        options = [schema, *_schemas(schema.get("oneOf")), *_schemas(schema.get("anyOf"))]
+        if schema.get("airbyte_secret"):
+            variable = variable_name([str(step) for step in place], required.variables)
+            inner[name] = {"env": variable}
+            required.variables[variable] = (place, as_literal(_example(schema)))
+        elif constant is not None:
+            inner[name] = as_literal(copy.deepcopy(constant))
+        elif any("properties" in option for option in options):
+            inner[name] = {}
+        else:
+            inner[name] = as_literal(_example(schema))
+            required.examples.append(place)
+            notes.append("replace this example")
+        required.notes[place] = "; ".join(filter(None, notes))
+
+    fill(required.config, _as_mapping(schema), ())
     return required
-
-
-def _fill(
-    config: Json,
-    schema: Mapping[str, Any],
-    place: Place,
-    required: RequiredConfig,
-    variable_name: VariableName,
-) -> None:
-    """Add the required fields that an object in the config lacks, also in the objects in it."""
-    for name, field_schema, is_required in list(_fields(schema, config)):
-        inner = (*place, name)
-        if name not in config and is_required:
-            _add(config, name, field_schema, inner, required, variable_name)
-        value = config.get(name)
-        if isinstance(value, dict) and not is_reference(value) and set(value) != {"literal"}:
-            _fill(value, field_schema, inner, required, variable_name)
-
-
-def _add(
-    config: Json,
-    name: str,
-    schema: Mapping[str, Any],
-    place: Place,
-    required: RequiredConfig,
-    variable_name: VariableName,
-) -> None:
-    notes = [_note(schema)]
-    constant = schema.get("const", schema.get("default"))
-    if schema.get("airbyte_secret"):
-        variable = variable_name([str(step) for step in place], required.variables)
-        config[name] = {"env": variable}
-        required.variables[variable] = (place, as_literal(_example(schema)))
-    elif constant is not None:
-        config[name] = as_literal(copy.deepcopy(constant))
-    elif _is_object(schema):
-        config[name] = {}
-    else:
-        config[name] = as_literal(_example(schema))
-        required.examples.append(place)
-        notes.append("replace this example")
-    required.notes[place] = "; ".join(filter(None, notes))
 
 
 def _fields(
@@ -147,7 +131,11 @@ def _fields(
     the others are required.
     """
     options = [
-        [option for option in _schemas(schema.get(keyword)) if _fits(option, config)][:1]
+        [
+            option
+            for option in _schemas(schema.get(keyword))
+            if all(config.get(name, value) == value for name, value in _constants(option).items())
+        ][:1]
         for keyword in ("oneOf", "anyOf")
     ]
     chosen = [option for alternatives in options for option in alternatives]
@@ -163,21 +151,11 @@ def _fields(
         yield name, inner, name in required
 
 
-def _fits(option: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Return whether an object that has these values may be meant by an option: its constants are equal."""
-    return all(config.get(name, value) == value for name, value in _constants(option).items())
-
-
 def _constants(option: Mapping[str, Any]) -> dict[str, Any]:
     properties = {
         name: _as_mapping(inner) for name, inner in _as_mapping(option.get("properties")).items()
     }
     return {name: inner["const"] for name, inner in properties.items() if "const" in inner}
-
-
-def _is_object(schema: Mapping[str, Any]) -> bool:
-    options = [schema, *_schemas(schema.get("oneOf")), *_schemas(schema.get("anyOf"))]
-    return any("properties" in option for option in options)
 
 
 def _note(schema: Mapping[str, Any]) -> str:
@@ -186,12 +164,9 @@ def _note(schema: Mapping[str, Any]) -> str:
     title = _TAG.sub("", str(schema.get("title") or schema.get("description") or "")).rstrip(". \n")
     parts = [title, kind if isinstance(kind, str) else None]
     parts += ["secret" if schema.get("airbyte_secret") else None]
-    if values := _list(schema.get("enum")):
+    titles = [option["title"] for option in _schemas(schema.get("oneOf")) if "title" in option]
+    for values in filter(None, (_list(schema.get("enum")), titles)):
         parts.append(f"one of: {', '.join(map(str, values))}")
-    if titles := [
-        str(option["title"]) for option in _schemas(schema.get("oneOf")) if "title" in option
-    ]:
-        parts.append(f"one of: {', '.join(titles)}")
     text = "; ".join(" ".join(str(part).split()) for part in parts if part)
     text = "".join(character for character in text if character.isprintable())
     return text if len(text) <= _MAX_NOTE else f"{text[: _MAX_NOTE - 1]}…"

@@ -46,16 +46,12 @@ def print_state(asset: StreamAsset, partition: str | None, table: Table, out: Ou
         "generation": metadata.generation,
         "table_version": table.version if table.exists else None,
         "table": table.uri,
-        "refresh": None,
+        "refresh": None  # the next sync resumes it from its own state
+        if refresh is None
+        else {"generation": refresh.generation, "state": parse_state(refresh.state)},
     }
-    if refresh is not None:  # the next sync resumes it from its own state
-        state = parse_state(refresh.state)
-        answer["refresh"] = {"generation": refresh.generation, "state": state}
-    texts = {
-        **answer,
-        "state": text_of(answer["state"]) or "none: the next sync reads from the beginning",
-        "refresh": text_of(answer["refresh"]),
-    }
+    state_text = text_of(answer["state"]) or "none: the next sync reads from the beginning"
+    texts = {**answer, "state": state_text, "refresh": text_of(answer["refresh"])}
     out.table(["", ""], [(name, text) for name, text in texts.items() if text is not None])
     out.document(answer)
 
