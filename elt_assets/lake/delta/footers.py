@@ -46,7 +46,8 @@ class FooterStatistics:
             or pa.types.is_large_string(logged.type)
         ):
             return logged
-        self._read([path for path in paths if path not in self._statistics])
+        for file in self._storage.describe(path for path in paths if path not in self._statistics):
+            self._statistics[file.path] = json.loads(file.stats or "{}")
         from_footers = {
             path: _find(self._statistics.get(path), (_KEYS[kind], *column)) for path in paths
         }
@@ -56,10 +57,6 @@ class FooterStatistics:
                 values[row] = from_footers[path]
         type_ = None if pa.types.is_null(logged.type) else logged.type
         return pa.chunked_array([pa.array(values, type_)])
-
-    def _read(self, paths: Sequence[str]) -> None:
-        for file in self._storage.describe(paths):
-            self._statistics[file.path] = json.loads(file.stats or "{}")
 
 
 def _list_bare(actions: pa.Table) -> list[str]:

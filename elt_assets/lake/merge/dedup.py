@@ -107,23 +107,16 @@ def merge(
     matching = Batch(table, [*visible.matching, *hidden.matching])
     try:
         inputs = key_merge.MergeInputs(table, batch, matching)
-        files, tombstones = _latest_files(spark, inputs, by, schema)
+        merged = None
+        if not by.is_replay:
+            merged = key_merge.merge_in_one_task(spark, inputs, by.key, by.cursor, schema)
+        files, tombstones = merged or _merge_by_window(spark, inputs, by, schema)
     finally:
         table.storage.discard([*visible.temporary, *hidden.temporary])
     tombstones_left = MergeTarget(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
     return MergeResult(
         TableChange([*visible.rest, *files], visible.taken), [*tombstones_left, *tombstones]
     )
-
-
-def _latest_files(
-    spark: SparkSession, inputs: key_merge.MergeInputs, by: Ordering, schema: t.StructType
-) -> key_merge.WrittenFiles:
-    """Write the latest row of each key: in one task if possible, otherwise with a Spark window."""
-    files = None
-    if not by.is_replay:
-        files = key_merge.merge_in_one_task(spark, inputs, by.key, by.cursor, schema)
-    return files or _merge_by_window(spark, inputs, by, schema)
 
 
 def _merge_by_window(

@@ -106,9 +106,12 @@ def split_all(
 
     A row without a key stays where it is.
     """
-    if _is_small([*visible, *hidden]) and any(
-        lacks_nulls(table, [*visible, *hidden], part) for part in record_parts(key)
-    ):
+    files = [*visible, *hidden]
+    is_small_table = (
+        sum(file.records for file in files) <= MAX_ROWS_UNSPLIT
+        and sum(file.size for file in files) <= TARGET_BYTES
+    )
+    if is_small_table and any(lacks_nulls(table, files, part) for part in record_parts(key)):
         return Split(visible, (), visible), Split(hidden, (), hidden)
     return (
         split(spark, table, visible, batch, key, schema),
@@ -129,11 +132,6 @@ def combine(spark: SparkSession, table: Table, groups: Sequence[Sequence[DataFil
     """
     fold = frozenset(range(len(groups)))
     return _split_in_tasks(spark, table, groups, fold, Batch(table, ()), (), VISIBLE, table.schema)
-
-
-def _is_small(files: Sequence[DataFile]) -> bool:
-    rows, size = sum(file.records for file in files), sum(file.size for file in files)
-    return rows <= MAX_ROWS_UNSPLIT and size <= TARGET_BYTES
 
 
 def record_parts(key: Key) -> Key:

@@ -64,7 +64,10 @@ class StateOnlyWriter:
             metadata.refresh,
         ):
             self._publish(state, spec.generation, None)
-        return self._describe_commit(state)
+        metadata = self._table.metadata
+        return Committed(
+            metadata.sequence, metadata.generation, self._table.version, 0, 0, 0, state
+        )
 
     def close(self) -> None:
         """Do nothing: there are no files to remove."""
@@ -89,9 +92,3 @@ class StateOnlyWriter:
         )
         self._table.commit(TableChange(), after, 0)
         reach(Failpoint.STATE_STORED)
-
-    def _describe_commit(self, state: str | None) -> Committed:
-        metadata = self._table.metadata
-        return Committed(
-            metadata.sequence, metadata.generation, self._table.version, 0, 0, 0, state
-        )

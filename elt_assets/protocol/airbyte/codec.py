@@ -1,7 +1,7 @@
 """Codec of Airbyte messages, one message per line.
 
 Spec: Interface Invariants: each message is on its own line, wrapped in an AirbyteMessage. A line that is not
-wrapped is dropped and logged. A line with messages and other text is no such line: see `recovery`.
+wrapped is dropped and logged. A line with a message and other text is no such line: see `lines`.
 """
 
 from __future__ import annotations
@@ -92,20 +92,20 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
 
     With `whole`, a RECORD is decoded as a lossless `Message`.
 
-    A line that contains no message is replaced by an `UndecodedLine` LOG message that contains its beginning;
-    so is the text beside messages. A text that is no text, and a number that JSON does not have, make no
+    A line that shows no message is replaced by an `UndecodedLine` LOG message that contains its beginning;
+    so is the text before a message. A text that is no text, and a number that JSON does not have, make no
     message malformed, see `recovery.texts`; a record's data, its meta and the blobs of a state are as
     received. Of duplicate keys the last one counts.
 
-    A malformed TRACE is replaced by the failure that it reports or may report: see `recovery.traces`.
+    A malformed TRACE is replaced by the failure that it reports or may report: see `traces`.
 
     A message has one body, that of its type: with the body of another one, it is malformed. A reader that
     looks for a body could otherwise be given one past the checks for its type.
 
     Raises:
         SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
-            CONNECTION_STATUS, CONTROL, PARTITION or SLICE), or contains a part of one, but is truncated,
-            malformed, or nested too deeply.
+            CONNECTION_STATUS, CONTROL, PARTITION, SLICE or BARRIER), or shows one (see `lines`), but is
+            truncated, malformed, or nested too deeply.
     """
     try:
         envelope = read(_decode_envelope, line)

@@ -144,8 +144,8 @@ class Translator:
         stream whose bookmark changes or that has records since its last state: records with equal
         replication keys leave the bookmark where it is, and it covers them all the same. Any other STATE
         becomes a LEGACY state. A BATCH becomes the records of its files. Any other line becomes an
-        `UndecodedLine` LOG message. Bad texts make no message malformed, and messages beside other text are
-        found, as in `codec.decode_line`.
+        `UndecodedLine` LOG message. Bad texts make no message malformed, and a message behind other text is
+        taken, as in `codec.decode_line`.
 
         Raises:
             SystemFailure: the line is a Singer message, but is truncated, malformed, or nested too deeply; or
