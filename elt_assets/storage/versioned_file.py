@@ -4,15 +4,18 @@ Each version is a file of its own, whose name is its number. A version is create
 created the same one, which file systems and stores promise. So a writer that lost a race reads the newer
 version and makes its change to that one; a version that was written is never overwritten. A writer that is
 killed leaves a complete version or none: a local file gets its name when its content is on the disk, and an
-object appears whole. Only the newest versions stay; a reader whose version was removed meanwhile looks for
-the newest again.
+object appears whole.
+
+Only the newest versions keep their content; a reader whose version lost it meanwhile looks for the newest
+again. An older version stays as an empty file for a long time: a writer that read the version before it, and
+was then slow, must not create it again, since its change would be below newer versions, and lost.
+Test: `tests/storage/test_versioned_file.py::test_a_writer_that_is_slower_than_many_others_loses_no_change`
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import itertools
 import os
 import random
 import time
@@ -33,7 +36,9 @@ if TYPE_CHECKING:
 
 _DIGITS = 12
 _KEPT_VERSIONS = 5
-"""Number of versions that stay, which gives a slow reader the time to read one."""
+"""Number of versions that keep their content, which gives a slow reader the time to read one."""
+_KEPT_NAMES = 1_000
+"""Number of versions that exist, most of them empty: a writer may be slower than so many others."""
 _MAX_ATTEMPTS = 100
 _MAX_PAUSE = 0.2
 """Maximum pause before the next attempt, in seconds."""
@@ -60,8 +65,8 @@ class VersionedFile:
         """Write a new version, computed from the newest one, and return it. It is durable on return.
 
         Args:
-            compute: returns the new content. It is called again if another process was faster. If it returns
-                the content that it gets, nothing is written.
+            compute: returns the new content, which is not empty. It is called again if another process was
+                faster. If it returns the content that it gets, nothing is written.
 
         Raises:
             ConfigError: as `read`.
@@ -74,7 +79,8 @@ class VersionedFile:
             if new == content:
                 return new
             if store.create(_name(version + 1), new):
-                store.remove(_name(old) for old in range(version + 1 - _KEPT_VERSIONS, 0, -1))
+                with contextlib.suppress(OSError):  # the next change does it
+                    self._forget_old(store, version + 1)
                 return new
             time.sleep(random.uniform(0, _MAX_PAUSE))
         raise OSError(0, f"other processes changed it {_MAX_ATTEMPTS} times at the same time")
@@ -86,12 +92,26 @@ class VersionedFile:
     @staticmethod
     def _read_newest(store: _Folder | _Objects) -> tuple[int, bytes | None]:
         for _ in range(_MAX_ATTEMPTS):
-            version = max((int(name) for name in store.names() if name.isdecimal()), default=0)
+            version = max(_sizes(store), default=0)
             if version == 0:
                 return 0, None
             with contextlib.suppress(FileNotFoundError):
-                return version, store.read(_name(version))
+                if content := store.read(_name(version)):
+                    return version, content
         raise OSError(0, "its versions are removed while they are read")
+
+    @staticmethod
+    def _forget_old(store: _Folder | _Objects, newest: int) -> None:
+        for version, size in _sizes(store).items():
+            if version <= newest - _KEPT_NAMES:
+                store.remove(_name(version))
+            elif version <= newest - _KEPT_VERSIONS and size:
+                store.empty(_name(version))
+
+
+def _sizes(store: _Folder | _Objects) -> dict[int, int]:
+    """Return the bytes of each version."""
+    return {int(name): size for name, size in store.list_sizes() if name.isdecimal()}
 
 
 def _name(version: int) -> str:
@@ -104,8 +124,16 @@ class _Folder:
 
     path: Path
 
-    def names(self) -> list[str]:
-        return [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
+    def list_sizes(self) -> list[tuple[str, int]]:
+        """Return the name of each file, with its bytes."""
+        if not self.path.is_dir():
+            return []
+        with os.scandir(self.path) as entries:
+            sizes = []
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    sizes.append((entry.name, entry.stat().st_size))
+            return sizes
 
     def read(self, name: str) -> bytes:
         return (self.path / name).read_bytes()
@@ -121,11 +149,12 @@ class _Folder:
         sync_folder(self.path)
         return True
 
-    def remove(self, names: Iterator[str]) -> None:
-        """Remove older versions, from the newest of them on, until one is missing."""
-        for name in itertools.takewhile(lambda name: (self.path / name).exists(), names):
-            with contextlib.suppress(OSError):
-                (self.path / name).unlink()
+    def empty(self, name: str) -> None:
+        with write_draft(self.path, b"") as draft:
+            draft.replace(self.path / name)
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -149,10 +178,11 @@ class _Objects:
         conditional_writes.require(folder)
         return cls(_open_store(folder))
 
-    def names(self) -> list[str]:
+    def list_sizes(self) -> list[tuple[str, int]]:
+        """Return the name of each object, with its bytes."""
         with _as_os_error():
             pages = list(self.store.list())
-        return [item["path"].rsplit("/", 1)[-1] for page in pages for item in page]
+        return [(item["path"].rsplit("/", 1)[-1], item["size"]) for page in pages for item in page]
 
     def read(self, name: str) -> bytes:
         with _as_os_error():
@@ -173,10 +203,13 @@ class _Objects:
             return False
         return True
 
-    def remove(self, names: Iterator[str]) -> None:
-        """Remove the newest of the older versions."""
-        with contextlib.suppress(OSError), _as_os_error():
-            self.store.delete(list(names)[:_KEPT_VERSIONS])
+    def empty(self, name: str) -> None:
+        with _as_os_error():
+            self.store.put(name, b"", mode="overwrite")
+
+    def remove(self, name: str) -> None:
+        with _as_os_error():
+            self.store.delete(name)
 
 
 def _open_store(folder: Location) -> ObjectStore:

@@ -52,12 +52,32 @@ def test_no_change_of_several_writers_is_lost(folder: Location) -> None:
     assert content is not None and sorted(map(int, content.split())) == list(range(12))
 
 
+def test_a_writer_that_is_slower_than_many_others_loses_no_change(folder: Location) -> None:
+    file = VersionedFile(folder)
+    add("a", file)
+    pauses = iter([True])
+
+    def add_slowly(content: bytes | None) -> bytes:
+        if next(pauses, False):
+            for number in range(8):
+                add(str(number), file)
+        return (content or b"") + b"b"
+
+    assert file.change(add_slowly) == file.read() == b"a01234567b"
+
+
 def test_old_versions_are_removed_and_files_are_private(tmp_path: Path) -> None:
     file = VersionedFile(Location(str(tmp_path / "vault" / "entry")))
-    for number in range(20):
+    add("a", file)
+    folder = tmp_path / "vault" / "entry"
+    for version in range(2, 1_001):
+        (folder / f"{version:012}").write_bytes(b"" if version < 990 else b"a")
+        (folder / f"{version:012}").chmod(0o600)
+    for number in range(10):
         add(str(number), file)
-    files = sorted((tmp_path / "vault" / "entry").iterdir())
-    assert [int(path.name) for path in files] == [16, 17, 18, 19, 20]
+    files = sorted(folder.iterdir())
+    assert [int(path.name) for path in files] == list(range(11, 1_011))
+    assert [int(path.name) for path in files if path.stat().st_size] == list(range(1_006, 1_011))
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert stat.S_IMODE((tmp_path / "vault").stat().st_mode) == 0o700
 
