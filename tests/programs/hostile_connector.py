@@ -210,9 +210,8 @@ ATTACKS: Mapping[str, Attack] = {
         rows=[],
     ),
     "values_behind_other_text": Attack(
-        nest('noise {"type":"LOG","log":{"level":"INFO","message":"a","x":', VALUES, "}}"),
-        error="cannot be searched: it has more than 4,000,000 values",
-        rows=[],
+        nest('noise {"type":"LOG","log":{"level":"INFO","message":"a","x":', VALUES, "}}") + END,
+        logs=("malformed LOG message .it has more than 4,000,000 values",),
     ),
     "record_of_fields": Attack(
         "say('RECORD', record={'stream': 'users', 'emitted_at': 1,"
