@@ -21,8 +21,8 @@ from elt_assets.lake.write import table_ownership
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
+from elt_assets.protocol.catalog import APPEND, OVERWRITE
+from elt_assets.protocol.messages import State
 from elt_assets.sync.events import Checkpoint
 from tests.lake.plain import NoSpark, without_spark
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream, take_generations

@@ -19,12 +19,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TextIO
 
-from elt_assets.protocol.airbyte.catalog import (
-    INCREMENTAL,
-    AirbyteStream,
-    ConfiguredStream,
-)
-from elt_assets.protocol.airbyte.sync_modes import APPEND
+from elt_assets.protocol.catalog import APPEND, INCREMENTAL, AirbyteStream, ConfiguredStream
 
 SEED = 7
 BASE = datetime(2024, 1, 1, tzinfo=timezone.utc)

@@ -32,7 +32,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.messages import State
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment
 

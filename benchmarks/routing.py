@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.measure import MEGABYTE, CommandFailed
 from benchmarks.report import Bar, Report
 from benchmarks.staging import Counted, route
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream
+from elt_assets.protocol.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream
 
 STREAMS = 20
 BLOCK = 20_000

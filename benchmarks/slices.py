@@ -40,8 +40,8 @@ from elt_assets.lake.spark.parsing.slices import SliceSource
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol.airbyte import messages as wire
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol import messages as wire
+from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.sync.slices import SliceGroup
 from tests.support.project import REPOSITORY
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from benchmarks.measure import CommandFailed
 from benchmarks.messages import HERE, MessageSet
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Received
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import Received
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.source_kind import ConnectorSpec

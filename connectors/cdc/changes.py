@@ -25,8 +25,8 @@ from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Slice, Warn
 from connectors.sdk.slice_files import SliceFiles
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, StreamId
-from elt_assets.protocol.airbyte.messages import TRUNCATED
+from elt_assets.protocol.catalog import DELETED_AT, StreamId
+from elt_assets.protocol.messages import TRUNCATED
 
 _TIME = pa.timestamp("us", "UTC")
 _BATCH_ROWS, _BATCH_BYTES = 50_000, 16 << 20

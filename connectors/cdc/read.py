@@ -32,7 +32,7 @@ from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, Stream
 from connectors.sdk.items import Checkpoint, Slice, Wait, Warn
 from connectors.sdk.slice_files import find_slice_folder
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 
 def read_log(

@@ -20,7 +20,7 @@ from connectors.sdk.groups import GroupState
 from connectors.sdk.items import Measure, Warn
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 
 if TYPE_CHECKING:
     from connectors.cdc.changes import ChangeFiles

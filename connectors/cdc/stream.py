@@ -15,7 +15,7 @@ from connectors.cdc.texts import UPDATED_AT
 from connectors.sdk.columns.types import INT64, TIMESTAMP_UTC
 from connectors.sdk.groups import GroupItem, GroupState, StreamGroup
 from connectors.sdk.slices import SlicedStream
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
     DELETED_AT,
     FULL_REFRESH,
     INCREMENTAL,

@@ -30,7 +30,7 @@ from connectors.sdk.reports import report_warning
 from connectors.sdk.stream import Stream
 from connectors.sdk.team import run_jobs
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 Schema = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ from connectors.faker.shop import INSTANT, INTEGER, NUMBER, STRING, Shop, ShopSt
 from connectors.faker.tables import CITIES
 from connectors.sdk import Parent, Stream, Window
 from connectors.sdk.items import Context, Record
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 
 COLUMNS = 200
 REGIONS = ("east", "north", "south", "west")

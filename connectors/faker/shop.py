@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from connectors.sdk import Checkpoint, Stream, Window
 from connectors.sdk.items import Item, Record
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredStream
 
 DAY = timedelta(days=1)
 MICROSECOND = timedelta(microseconds=1)

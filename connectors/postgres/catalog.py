@@ -11,7 +11,7 @@ from connectors.postgres.dialect import Kind, ServerType, kind_of, quote_name, q
 from connectors.postgres.session import Session
 from connectors.sdk.items import Warn
 from connectors.sql import tables
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
+from elt_assets.protocol.catalog import DELETED_AT, ConfiguredStream
 
 TABLE, PARTITIONED, VIEW, MATERIALIZED, FOREIGN = "r", "p", "v", "m", "f"
 """The values of `relkind` that can be read."""

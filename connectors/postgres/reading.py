@@ -29,7 +29,7 @@ from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.items import Estimate, Warn
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
 
 
 def can_resume(table: Table, configured: ConfiguredStream) -> bool:

@@ -26,7 +26,7 @@ from connectors.postgres.session import Session, open_session
 from connectors.sdk import SlicedStream
 from connectors.sdk.slices import Part
 from elt_assets.errors import TransientError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 if TYPE_CHECKING:
     import pyarrow as pa

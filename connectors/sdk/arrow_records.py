@@ -22,7 +22,7 @@ from msgspec import Raw
 from connectors.sdk.encoding import encode
 from connectors.sdk.items import Change, Page, Record
 from connectors.sdk.output import encode_record
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN
+from elt_assets.protocol.messages import CHANGES_COLUMN
 
 _CHANGES = pa.list_(pa.struct([(name, pa.string()) for name in ("field", "change", "reason")]))
 _BREAK = re.compile(rb"[\r\n]")

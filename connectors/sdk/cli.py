@@ -16,7 +16,7 @@ from connectors.sdk.programs import offer
 from connectors.sdk.singer.commands import add_options, run_tap
 from connectors.sdk.singer.output import TapOutput
 from connectors.sdk.source import Source
-from elt_assets.protocol.output import Output, OutputClosedError
+from elt_assets.protocol.message_output import Output, OutputClosedError
 
 _EPILOG = """As a Singer tap: --config FILE [--catalog FILE] [--state FILE]; or --discover, --about, --version
 or --test."""

@@ -21,7 +21,7 @@ from connectors.sdk.state.replication_key import (
 )
 from connectors.sdk.times import add_length
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 ASCENDING, DESCENDING = "ascending", "descending"
 _DAY = timedelta(days=1)

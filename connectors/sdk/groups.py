@@ -16,7 +16,7 @@ from typing import Any
 
 from connectors.sdk.items import Estimate, Measure, Page, Slice, Wait, Warn
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from connectors.sdk.declared_stream import DeclaredStream
 from connectors.sdk.items import Context
 from connectors.sdk.state.partitions import identity
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 
 
 def find_named_partitions(configured: ConfiguredStream) -> list[Context] | None:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 from connectors.sdk.encoding import encode, encode_lines
 from connectors.sdk.items import Record
-from elt_assets.protocol.output import Output
+from elt_assets.protocol.message_output import Output
 
 FLUSH_BYTES = 1 << 16
 FLUSH_MS = 1_000

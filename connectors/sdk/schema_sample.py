@@ -10,7 +10,7 @@ from jsonschema import ValidationError
 
 from connectors.sdk.encoding import encode
 from connectors.sdk.items import Record
-from elt_assets.protocol.schema_check import make_validator
+from elt_assets.protocol.config_check import make_validator
 
 
 class SchemaSample:

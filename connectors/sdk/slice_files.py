@@ -19,8 +19,8 @@ from connectors.sdk.arrow_records import list_changes, report_changes, split_cha
 from connectors.sdk.groups import StreamPart
 from connectors.sdk.items import Slice
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import CHANGES_COLUMN, SLICES_FOLDER
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import CHANGES_COLUMN, SLICES_FOLDER
 
 FILE_ROWS, FILE_BYTES = 500_000, 64 << 20
 """The size of a file from which the next one begins: a file is read by one task."""

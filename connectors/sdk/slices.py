@@ -21,7 +21,7 @@ from connectors.sdk.items import Checkpoint, Estimate, Item, Measure, Page, Slic
 from connectors.sdk.programs import find_source
 from connectors.sdk.stream import Stream
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 
 if TYPE_CHECKING:  # a source that only lists its streams needs no Arrow
     import pyarrow as pa

@@ -17,7 +17,7 @@ from connectors.sdk.saved_config import save_assignments
 from connectors.sdk.stream import Stream
 from connectors.sdk.times import instant, is_instant, iso
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 if TYPE_CHECKING:
     from pydantic import BaseModel  # a source with a model imports it itself

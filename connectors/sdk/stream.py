@@ -9,12 +9,7 @@ from connectors.sdk.declared_stream import DeclaredStream, key_paths, make_schem
 from connectors.sdk.groups import StreamGroup
 from connectors.sdk.items import Context, Item
 from connectors.sdk.stream_read import read_partitions, read_stream
-from elt_assets.protocol.airbyte.catalog import (
-    FULL_REFRESH,
-    INCREMENTAL,
-    AirbyteStream,
-    ConfiguredStream,
-)
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, AirbyteStream, ConfiguredStream
 
 
 class Stream(DeclaredStream):

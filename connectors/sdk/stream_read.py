@@ -53,7 +53,7 @@ from connectors.sdk.state.schedule import MANY_PARTITIONS, StateSchedule
 from connectors.sdk.state.stream_state import PARENT_STATE, StreamState
 from connectors.sdk.times import parse_length
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
 
 MAX_SENT, MAX_SENT_IN_PARTITION = 1_000, 20
 """Maximum number of records that a bookmark has hashes of, so that they are not sent again. A hash takes

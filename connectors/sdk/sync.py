@@ -34,8 +34,8 @@ from connectors.sdk.slices import SlicedStream, read_as_pages
 from connectors.sdk.state.parents import share_parents
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
-from elt_assets.protocol.output import OutputClosedError
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream, StreamId
+from elt_assets.protocol.message_output import OutputClosedError
 
 if TYPE_CHECKING:
     from connectors.sdk.schema_sample import SchemaSample

@@ -42,7 +42,7 @@ from connectors.sql.bounds import decode_bound, encode_bound, is_after, is_until
 from connectors.sql.dialect import SqlDialect
 from connectors.sql.tables import Table
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 if TYPE_CHECKING:
     import pyarrow as pa

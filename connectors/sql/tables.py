@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from connectors.sdk.columns.types import ColumnType
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from connectors.testing.connector import Processes, Run
 from connectors.testing.kit import RULES, Kit
 from connectors.testing.options import KitOptions
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.arguments import load_config
-from elt_assets.protocol.airbyte.log_text import printable
+from elt_assets.protocol.catalog import load_config
+from elt_assets.protocol.messages import printable
 
 PASSED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 """The exit codes: no finding; a finding, or a rule that could not be checked; invalid arguments; Ctrl-C."""

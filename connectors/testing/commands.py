@@ -14,10 +14,10 @@ from connectors.testing.findings import Blocked
 from connectors.testing.options import KitOptions
 from connectors.testing.scopes import names_of
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
-from elt_assets.protocol.airbyte.messages import Specification
+from elt_assets.protocol.catalog import AirbyteStream, Catalog
 from elt_assets.protocol.config_check import InvalidSpecification, violations
-from elt_assets.protocol.singer.catalog import attach_all_entries
+from elt_assets.protocol.messages import Specification
+from elt_assets.protocol.singer_catalog import attach_all_entries
 from elt_assets.protocol.specification import types_at
 
 MAX_MISSING = 10

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from connectors.testing.protocols.protocol import SeenRecord
-from elt_assets.protocol.airbyte.catalog import FieldPath, StreamId
+from elt_assets.protocol.catalog import FieldPath, StreamId
 
 _OTHER, _NUMBER, _TIME, _TEXT = range(4)
 

@@ -29,9 +29,9 @@ from connectors.testing.process import (
 )
 from connectors.testing.protocols.protocol import Protocol, SeenRecord, Transcript
 from connectors.testing.slices import SliceReads
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.messages import SLICES, State
+from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.protocol.masking import Masker
+from elt_assets.protocol.messages import SLICES, State
 from elt_assets.protocol.specification import secret_places
 
 MIN_SECRET = 4

@@ -37,7 +37,7 @@ from connectors.testing.rules import (
 )
 from connectors.testing.rules.rule import Rule
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.log_text import printable
+from elt_assets.protocol.messages import printable
 
 _ALL = (
     answers.spec_is_valid,

@@ -24,8 +24,8 @@ from connectors.testing.scopes import (
     list_resumable_scopes,
     remove_field,
 )
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL
+from elt_assets.protocol.messages import State
 
 SPEC, CHECK, BAD_CHECKS, DISCOVER, NO_FILE = "spec", "check", "bad checks", "discover", "no file"
 READ, REFRESH, REFRESH_WITH_STATES = "read", "refresh", "refresh with states"

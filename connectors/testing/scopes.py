@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from connectors.testing.comparison import Difference, Identity
 from connectors.testing.connector import Run
 from connectors.testing.protocols.protocol import SeenRecord
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
     FULL_REFRESH,
     INCREMENTAL,
     AirbyteStream,
     ConfiguredStream,
     StreamId,
 )
-from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.airbyte.states import LEGACY, STREAM, kind_of
+from elt_assets.protocol.message_rules import LEGACY, STREAM, kind_of
+from elt_assets.protocol.messages import State
 
 
 @dataclass(frozen=True)

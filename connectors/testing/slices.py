@@ -20,9 +20,9 @@ from connectors.testing.slice_reading import (
     list_arguments,
 )
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import SLICES_FOLDER, Message
+from elt_assets.protocol.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import SLICES_FOLDER, Message
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.states import find
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
+from elt_assets.protocol.catalog import Catalog, stream_names
 
 
 def assets_of(place: ConnectionPlace) -> list[StreamAsset]:

@@ -21,7 +21,7 @@ from rich.progress import (
 
 from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.pipeline.progress import Phase, repeat_in_thread
-from elt_assets.protocol.airbyte.log_text import printable
+from elt_assets.protocol.messages import printable
 
 _INTERVAL = 0.25
 """Seconds between two updates of a bar."""

@@ -14,7 +14,7 @@ from elt_assets.connection import Connection, Stream, resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.pipeline.connectors import connect, package_to_install
-from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
+from elt_assets.protocol.catalog import Catalog, StreamId, stream_names
 from elt_assets.runner.config.references import keep_file_field, resolve_paths
 from elt_assets.runner.connector import Connector
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.log_text import printable
+from elt_assets.protocol.messages import printable
 
 OK, FAILED, REFUSED, CHECKS_FAILED, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes; docs/cli.md describes them."""

@@ -10,7 +10,7 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.sync_result import CompleteSync, FailedCheck, SyncResult
 from elt_assets.pipeline.figure_texts import describe_losses, describe_undeclared
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 _COLUMNS = ("stream", "read", "committed", "rejected", "changed", "result")
 _MAX_NAMES = 5

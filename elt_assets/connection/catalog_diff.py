@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, StreamId
+from elt_assets.protocol.catalog import AirbyteStream, Catalog, StreamId
 from elt_assets.sync.selection.fields import join_path, properties
 
 Kind = Literal[

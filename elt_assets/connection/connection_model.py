@@ -28,8 +28,7 @@ from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.connection.rows import Conditions, Renaming
 from elt_assets.connection.stream_model import DeadLetter, PartitionColumns, Stream
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.sync_modes import find_modes
+from elt_assets.protocol.catalog import StreamId, find_modes
 from elt_assets.runner.kinds.registry import KINDS
 
 _OF_THE_OP = ("pool", "op_tags", "run_tags", "full_refresh")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from elt_assets.connection.field_lookup import is_unknown
 from elt_assets.connection.stream_model import Stream
-from elt_assets.protocol.airbyte.catalog import AirbyteStream
-from elt_assets.protocol.airbyte.file_references import FIELD
+from elt_assets.protocol.catalog import AirbyteStream
+from elt_assets.protocol.message_rules import FIELD
 from elt_assets.sync.selection.fields import properties
 from elt_assets.sync.selection.renames import Renames
 

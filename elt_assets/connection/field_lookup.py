@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from elt_assets.protocol.airbyte.catalog import AirbyteStream
+from elt_assets.protocol.catalog import AirbyteStream
 from elt_assets.sync.selection.fields import join_path, properties
 
 _MAX_NAMES = 20

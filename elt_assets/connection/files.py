@@ -24,7 +24,7 @@ from elt_assets.connection.templates import (
 from elt_assets.connection.yaml_files import describe_unreadable, read_components
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.paths import DEFINITION_FILE
-from elt_assets.protocol.airbyte.catalog import Catalog, StreamId
+from elt_assets.protocol.catalog import Catalog, StreamId
 from elt_assets.storage.text_file import replace_text
 
 AnyConnection = TypeVar("AnyConnection", bound=Connection)

@@ -17,7 +17,7 @@ from elt_assets.connection.yaml_files import YAML_ERRORS
 from elt_assets.connection.yaml_limits import FAST_LOADER
 from elt_assets.errors import Problems
 from elt_assets.paths import DEFINITION_FILE
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 
 def collect_problems(connection: str, definition: Path | None = None) -> Problems:

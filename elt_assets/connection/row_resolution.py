@@ -9,7 +9,7 @@ from elt_assets.connection.connection_model import Connection
 from elt_assets.connection.field_lookup import describe_unknown
 from elt_assets.connection.rows import Condition
 from elt_assets.connection.stream_model import Stream
-from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, AirbyteStream, Catalog
+from elt_assets.protocol.catalog import DELETE_MARKERS, AirbyteStream, Catalog
 from elt_assets.sync.selection.fields import UNDECLARED, Action, FieldSelection, properties
 from elt_assets.sync.selection.renames import Renames
 

@@ -19,8 +19,7 @@ from elt_assets.connection.contract import Contract
 from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import Partitions, Window
 from elt_assets.connection.rows import Conditions, Renaming
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.sync_modes import APPEND, find_modes
+from elt_assets.protocol.catalog import APPEND, StreamId, find_modes
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 

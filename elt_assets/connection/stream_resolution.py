@@ -25,16 +25,16 @@ from elt_assets.connection.row_resolution import (
 )
 from elt_assets.connection.stream_model import Stream
 from elt_assets.errors import ConfigError, Problems
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
+    APPEND,
     DELETE_MARKERS,
     INCREMENTAL,
     AirbyteStream,
     Catalog,
     ConfiguredStream,
 )
-from elt_assets.protocol.airbyte.json_schema import broken_references
-from elt_assets.protocol.airbyte.sync_modes import APPEND
-from elt_assets.protocol.singer.catalog import attach_all_entries, make_log_based
+from elt_assets.protocol.json_schema import broken_references
+from elt_assets.protocol.singer_catalog import attach_all_entries, make_log_based
 from elt_assets.sync.selection.fields import (
     UNDECLARED,
     FieldSelection,

@@ -11,14 +11,16 @@ from elt_assets.connection.places import COMPONENT
 from elt_assets.connection.stream_resolution import resolve_streams
 from elt_assets.connection.templates import write_literally
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
     FULL_REFRESH,
     INCREMENTAL,
+    OVERWRITE,
     AirbyteStream,
     Catalog,
     ConfiguredStream,
 )
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
 
 Attributes = dict[str, Any]
 StreamCheck = Callable[[ConfiguredStream], None]

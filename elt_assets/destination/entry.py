@@ -20,10 +20,10 @@ from elt_assets.errors import EltError
 from elt_assets.lake.admin.write_check import probe
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.machine_faults import translate
-from elt_assets.protocol.airbyte import message_factory
-from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
-from elt_assets.protocol.airbyte.messages import Message, Specification
-from elt_assets.protocol.output import Output, OutputClosedError
+from elt_assets.protocol import message_output
+from elt_assets.protocol.catalog import load_catalog, load_config
+from elt_assets.protocol.message_output import Output, OutputClosedError
+from elt_assets.protocol.messages import Message, Specification
 from elt_assets.storage.location import Location
 from elt_assets.storage.scratch import scratch
 
@@ -96,7 +96,7 @@ def _specification() -> Message:
     body = Specification(
         connectionSpecification=SPECIFICATION,
         documentationUrl=DOCUMENTATION,
-        protocol_version=message_factory.PROTOCOL_VERSION,
+        protocol_version=message_output.PROTOCOL_VERSION,
         supportsIncremental=True,
         supported_destination_sync_modes=PROTOCOL_SYNC_MODES,
     )

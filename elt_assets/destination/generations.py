@@ -14,7 +14,7 @@ import copy
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.write.stored_stream import StoredStream, next_sync_id
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredStream
 
 
 class OlderGenerationError(ConfigError):

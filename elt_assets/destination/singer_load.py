@@ -22,17 +22,18 @@ from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.read import Messages, Read, run_read
 from elt_assets.pipeline.stdin import read_messages
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
     INCREMENTAL,
     AirbyteStream,
     ConfiguredCatalog,
     ConfiguredStream,
 )
-from elt_assets.protocol.airbyte.lines import MAX_LINE
-from elt_assets.protocol.airbyte.messages import Message
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
-from elt_assets.protocol.runs.protocols import singer_runs
-from elt_assets.protocol.singer.messages import Translator
+from elt_assets.protocol.lines import MAX_LINE
+from elt_assets.protocol.messages import Message
+from elt_assets.protocol.routing import singer_runs
+from elt_assets.protocol.singer import Translator
 from elt_assets.runner.process.singer_batches import BatchFiles
 from elt_assets.sync.committer import OpenSink
 from elt_assets.sync.events import Checkpoint, Committed, Logged, SharedAcknowledged

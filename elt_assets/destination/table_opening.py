@@ -25,9 +25,8 @@ from elt_assets.lake.write.table_paths import TablePaths, open_tables
 from elt_assets.lake.write.write_spec import WriteSpec, check_columns
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.read import ClosableSink
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.file_references import DEFAULT_STAGING, STAGING
-from elt_assets.protocol.airbyte.sync_modes import find_modes
+from elt_assets.protocol.catalog import ConfiguredStream, StreamId, find_modes
+from elt_assets.protocol.message_rules import DEFAULT_STAGING, STAGING
 from elt_assets.storage.directories import make_private_lake
 from elt_assets.storage.location import Location
 from elt_assets.storage.staged_files import StagedFiles

@@ -19,7 +19,7 @@ from elt_assets.destination.singer_load import SingerRead
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.machine_faults import translate
-from elt_assets.protocol.airbyte.arguments import load_config
+from elt_assets.protocol.catalog import load_config
 
 
 def main(

@@ -24,10 +24,10 @@ from elt_assets.lake.parse.undeclared_counts import describe_counts
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.pipeline.read import Messages, Read, run_read
 from elt_assets.pipeline.stdin import read_messages
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import COMPLETE, Message, State, StateStats
-from elt_assets.protocol.output import Output
-from elt_assets.protocol.runs.protocols import airbyte_runs
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.message_output import Output
+from elt_assets.protocol.messages import COMPLETE, Message, State, StateStats
+from elt_assets.protocol.routing import airbyte_runs
 from elt_assets.sync.documents import Documents
 from elt_assets.sync.events import (
     Acknowledged,

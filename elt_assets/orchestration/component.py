@@ -37,7 +37,7 @@ from elt_assets.orchestration.scaffolding import ConnectionScaffolder
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.templates import list_variables, translate_spec
 from elt_assets.pipeline.validation import resolve_connection
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 
 
 class _Attributes(BaseModel):

@@ -20,7 +20,7 @@ from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
 from elt_assets.orchestration.sync_result import SyncResult, is_interruption, make_result
 from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.protocol.airbyte.catalog import StreamId, stream_names
+from elt_assets.protocol.catalog import StreamId, stream_names
 
 JOB = "elt_sync"
 _MAX_LISTED = 5

@@ -11,8 +11,8 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.pipeline.connection_stream import ConnectionStream
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
-from elt_assets.protocol.airbyte.messages import Partition
+from elt_assets.protocol.catalog import ConfiguredCatalog
+from elt_assets.protocol.messages import Partition
 from elt_assets.runner.connector import Connector
 
 

@@ -22,8 +22,8 @@ from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.renaming import refuse_lost_table
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.given_state import as_message, refuse_stateless
-from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.airbyte.states import STREAM, kind_of
+from elt_assets.protocol.message_rules import STREAM, kind_of
+from elt_assets.protocol.messages import State
 from elt_assets.storage.location import Location
 
 _MAX_LISTED = 6

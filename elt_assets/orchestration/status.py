@@ -23,7 +23,7 @@ from elt_assets.orchestration.last_sync import (
 )
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.given_state import source_state
-from elt_assets.protocol.airbyte.catalog import stream_names
+from elt_assets.protocol.catalog import stream_names
 from elt_assets.storage.location import Location
 
 

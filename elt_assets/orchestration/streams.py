@@ -15,7 +15,7 @@ from elt_assets.connection.checks import Checks
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.names import connection_name, is_ambiguous, valid_name
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 
 
 def default_asset_key(connection: Connection, stream: ConfiguredStream) -> dg.AssetKey:

@@ -17,7 +17,7 @@ from elt_assets.orchestration.assets.checks import check_specs
 from elt_assets.orchestration.events.metadata import IGNORED, SCHEMA_CHANGES, unwrap
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 _BLOCKED = "DagsterAssetCheckFailedError"
 """Dagster's error of a step whose blocking checks failed; it has no public name."""

@@ -28,8 +28,8 @@ from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.progress import Phase, Progress
 from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import SLICES, State
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.messages import SLICES, State
 from elt_assets.runner.config.secrets import list_unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction

@@ -11,7 +11,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import from_json_schema
 from elt_assets.lake.schema.logical_types import Column, Struct, column_of
 from elt_assets.lake.write.write_spec import stream_part
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 
 
 def refuse_violations(

@@ -17,8 +17,8 @@ from elt_assets.lake.write.state_only_writer import StateOnlyWriter
 from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.pipeline.progress import Phase
 from elt_assets.pipeline.read import ClosableSink, MessageReader
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.singer.catalog import remove_entries
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.singer_catalog import remove_entries
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.committer import OpenSink
 from elt_assets.sync.destination_names import DestinationNames

@@ -11,7 +11,7 @@ from elt_assets.lake.parse.undeclared_counts import describe_counts
 from elt_assets.lake.spark.parsing.change_counts import parse_name
 from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.protocol.airbyte.messages import DEPENDENT
+from elt_assets.protocol.messages import DEPENDENT
 from elt_assets.sync.selection.fields import UNDECLARED
 
 MAX_LINES = 20

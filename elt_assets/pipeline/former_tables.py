@@ -29,9 +29,9 @@ from elt_assets.pipeline.connection_stream import (
     table_path,
     table_root,
 )
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.airbyte.recovery.texts import read
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import State
+from elt_assets.protocol.wire import read
 from elt_assets.storage.location import Location
 
 _log = logging.getLogger(__name__)

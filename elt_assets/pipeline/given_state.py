@@ -10,10 +10,10 @@ import msgspec
 
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import ConnectionStream
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.airbyte.recovery.texts import loads
-from elt_assets.protocol.airbyte.states import stream_of
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.message_rules import stream_of
+from elt_assets.protocol.messages import State
+from elt_assets.protocol.wire import loads
 
 KINDS = ("STREAM", "LEGACY", "GLOBAL")
 

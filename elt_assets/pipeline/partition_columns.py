@@ -18,7 +18,7 @@ from elt_assets.lake.schema.logical_types import (
     describe_type,
 )
 from elt_assets.lake.write.write_spec import column_at, column_path
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 
 _KINDS = frozenset(
     {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 QUIET = 3.0
 """Seconds from the start of a sync to its first line. A shorter sync logs no phases."""

@@ -19,8 +19,8 @@ from typing import Protocol
 from elt_assets.machine_faults import translated
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.masked_texts import mask_error, mask_interruption
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import Message, Received
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.messages import Message, Received
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.committer import OpenSink, Work
 from elt_assets.sync.documents import Documents

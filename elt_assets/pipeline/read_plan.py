@@ -13,7 +13,7 @@ from elt_assets.pipeline.connection_read import ConnectionRead, RunResources
 from elt_assets.pipeline.connectors import connect, connect_destination
 from elt_assets.pipeline.destination_read import DestinationRead
 from elt_assets.pipeline.stream_plan import StreamPlan
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.messages import State
 
 
 def plan_read(

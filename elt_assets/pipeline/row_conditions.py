@@ -26,8 +26,8 @@ from elt_assets.lake.schema.logical_types import Array, LogicalType, Scalar
 from elt_assets.lake.spark.types.changes import BecomesNull
 from elt_assets.lake.spark.types.kinds import KINDS
 from elt_assets.lake.write.write_spec import column_at
-from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
-from elt_assets.protocol.airbyte.recovery.texts import read
+from elt_assets.protocol.catalog import DELETE_MARKERS, ConfiguredStream
+from elt_assets.protocol.wire import read
 from elt_assets.sync.selection.fields import join_path
 
 _NUMBERS = {

@@ -28,10 +28,10 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.stream_plan import StreamPlan
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, StreamId
-from elt_assets.protocol.airbyte.messages import State, StreamState
-from elt_assets.protocol.airbyte.recovery import texts
-from elt_assets.protocol.airbyte.states import LEGACY, STREAM, kind_of
+from elt_assets.protocol import wire
+from elt_assets.protocol.catalog import INCREMENTAL, StreamId
+from elt_assets.protocol.message_rules import LEGACY, STREAM, kind_of
+from elt_assets.protocol.messages import State, StreamState
 
 Warn = Callable[[str], object]
 _decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -306,6 +306,6 @@ def _drop_legacy_entries(state: State, streams: set[StreamId]) -> State:
 def _legacy_entries(state: State) -> dict[str, Raw]:
     """Return the entries of a LEGACY state by name; most sources use the names of streams."""
     try:
-        return texts.read(_decode_object, bytes(state.data or b"null"))
+        return wire.read(_decode_object, bytes(state.data or b"null"))
     except msgspec.MsgspecError:
         return {}

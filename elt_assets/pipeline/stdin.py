@@ -8,8 +8,8 @@ import select
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
-from elt_assets.protocol.airbyte.lines import MAX_LINE, ReadInto, blocks
-from elt_assets.protocol.airbyte.messages import Message, Received
+from elt_assets.protocol.lines import MAX_LINE, ReadInto, blocks
+from elt_assets.protocol.messages import Message, Received
 
 _GATHER_MS = 10
 """Time in milliseconds for which lines that were received wait for more input."""

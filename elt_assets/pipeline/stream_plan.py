@@ -23,7 +23,7 @@ from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.contracts import refuse_violations
 from elt_assets.pipeline.given_state import as_message
 from elt_assets.pipeline.partition_columns import refuse_decimals
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 
 
 @dataclass(frozen=True)

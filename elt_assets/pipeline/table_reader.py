@@ -10,7 +10,7 @@ from elt_assets.lake.schema.names import table_name
 from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
 from elt_assets.lake.write.table_paths import find_table
 from elt_assets.pipeline.connection_stream import table_path
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 from elt_assets.storage.location import Location
 
 

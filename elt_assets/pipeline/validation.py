@@ -17,7 +17,7 @@ from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.pipeline.connectors import connect
 from elt_assets.pipeline.contracts import refuse_violations
 from elt_assets.pipeline.row_rules import find_rule_problems, find_unused_rules
-from elt_assets.protocol.airbyte.catalog import Catalog
+from elt_assets.protocol.catalog import Catalog
 
 
 def resolve_connection(

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredCatalog
-from elt_assets.protocol.airbyte.destination_catalog import (
+from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
+from elt_assets.protocol.masking import Masker
+from elt_assets.protocol.message_rules import (
+    STAGING,
     catalog_for_destination,
     catalog_for_source,
+    check_version,
+    refuse_unasked,
 )
-from elt_assets.protocol.airbyte.file_references import STAGING
-from elt_assets.protocol.airbyte.log_text import log_line
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.messages import (
     SLICES,
     SLICES_FOLDER,
     ConnectionStatus,
@@ -33,11 +35,9 @@ from elt_assets.protocol.airbyte.messages import (
     Specification,
     State,
     UndecodedLine,
+    log_line,
     root_error,
 )
-from elt_assets.protocol.airbyte.slice_rules import refuse_unasked
-from elt_assets.protocol.airbyte.versions import check_version
-from elt_assets.protocol.masking import Masker
 from elt_assets.runner.config.settings import Settings
 from elt_assets.runner.connector_log import ConnectorLog
 from elt_assets.runner.failures import UsageFailure, connector_failure, deadline_failure

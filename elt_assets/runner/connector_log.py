@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.log_text import log_line, printable
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.masking import Masker
+from elt_assets.protocol.message_rules import GLOBAL, LEGACY, STREAM
+from elt_assets.protocol.messages import (
     COMPLETE,
     INCOMPLETE,
     RUNNING,
@@ -20,9 +21,9 @@ from elt_assets.protocol.airbyte.messages import (
     Log,
     Message,
     Trace,
+    log_line,
+    printable,
 )
-from elt_assets.protocol.airbyte.states import GLOBAL, LEGACY, STREAM
-from elt_assets.protocol.masking import Masker
 
 LogFunction = Callable[[str, str], None]
 """Receives a log line: its protocol log level and its text."""

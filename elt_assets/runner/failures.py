@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from elt_assets.errors import EltError, SystemFailure, TransientError, error_class
-from elt_assets.protocol.airbyte.messages import ErrorTrace
+from elt_assets.protocol.messages import ErrorTrace
 
 DEADLINES: Mapping[str, float] = MappingProxyType(
     {"spec": 900, "check": 900, "discover": 3600, "partitions": 3600}

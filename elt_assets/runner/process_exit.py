@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elt_assets.protocol.airbyte.messages import ErrorTrace
+from elt_assets.protocol.messages import ErrorTrace
 from elt_assets.runner.connector_log import ConnectorLog
 from elt_assets.runner.failures import connector_failure, exit_description
 from elt_assets.runner.process.child import Process

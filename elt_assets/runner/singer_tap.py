@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
     Catalog,
     ConfiguredCatalog,
     ConfiguredStream,
     StreamDescriptor,
 )
-from elt_assets.protocol.airbyte.lines import MAX_LINE
-from elt_assets.protocol.airbyte.message_factory import stream_status
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.lines import MAX_LINE
+from elt_assets.protocol.message_output import stream_status
+from elt_assets.protocol.messages import (
     COMPLETE,
     ConnectionStatus,
     ConnectorConfig,
@@ -39,16 +39,16 @@ from elt_assets.protocol.airbyte.messages import (
     Specification,
     State,
 )
-from elt_assets.protocol.airbyte.recovery.texts import as_read
-from elt_assets.protocol.runs.protocols import singer_runs
-from elt_assets.protocol.singer.catalog import (
+from elt_assets.protocol.routing import singer_runs
+from elt_assets.protocol.singer import ReadFile, Translator, state_value
+from elt_assets.protocol.singer_catalog import (
     catalog_options,
     find_shared_names,
     map_record_names,
     read_catalog,
     selection,
 )
-from elt_assets.protocol.singer.messages import ReadFile, Translator, state_value
+from elt_assets.protocol.wire import as_read
 from elt_assets.runner.config.credentials import HIDDEN_ENDING
 from elt_assets.runner.config.settings import CONNECTOR_CONFIG
 from elt_assets.runner.connector import Connector

@@ -15,8 +15,8 @@ from collections.abc import Collection
 import msgspec
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.messages import Record
-from elt_assets.protocol.airbyte.recovery.texts import as_read, read, repair
+from elt_assets.protocol.messages import Record
+from elt_assets.protocol.wire import as_read, read, repair
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_changes = msgspec.json.Decoder(list[Raw]).decode

@@ -34,7 +34,7 @@ from threading import Event, Lock
 
 from elt_assets.errors import SystemFailure
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamDescriptor, StreamId
-from elt_assets.protocol.airbyte.messages import Message, State
+from elt_assets.protocol.catalog import ConfiguredStream, StreamDescriptor, StreamId
+from elt_assets.protocol.messages import Message, State
 
 _Rename = Callable[[StreamDescriptor], StreamDescriptor]
 

@@ -11,13 +11,13 @@ from typing import Protocol
 
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.file_references import (
+from elt_assets.protocol.message_rules import (
     FileReference,
     add_stored_reference,
     describe_unexpected_document,
     parse_reference,
 )
-from elt_assets.protocol.airbyte.messages import NULL, RawRecord
+from elt_assets.protocol.messages import NULL, RawRecord
 
 _OBJECT = ord("{")
 

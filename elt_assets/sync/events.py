@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import State
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.slices import SliceGroup
 from elt_assets.sync.states.pending import PendingState

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 
 from elt_assets.errors import EltError, SystemFailure, error_class
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import (
     INCOMPLETE,
     ErrorTrace,
     Message,

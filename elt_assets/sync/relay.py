@@ -20,15 +20,17 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
-from elt_assets.protocol.airbyte.codec import encode
-from elt_assets.protocol.airbyte.file_references import (
+from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
+from elt_assets.protocol.codec import encode
+from elt_assets.protocol.message_output import stream_status
+from elt_assets.protocol.message_rules import (
     FileReference,
+    check_contents,
     describe_unexpected_document,
     parse_reference,
+    stream_of,
 )
-from elt_assets.protocol.airbyte.message_factory import stream_status
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.messages import (
     COMPLETE,
     INCOMPLETE,
     NULL,
@@ -41,8 +43,7 @@ from elt_assets.protocol.airbyte.messages import (
     StateStats,
     root_error,
 )
-from elt_assets.protocol.airbyte.recovery.texts import as_read, repair
-from elt_assets.protocol.airbyte.states import check_contents, stream_of
+from elt_assets.protocol.wire import as_read, repair
 from elt_assets.sync.bad_texts import replace_bad_texts
 from elt_assets.sync.committer import Work
 from elt_assets.sync.destination_names import DestinationNames

@@ -18,13 +18,10 @@ from pathlib import Path
 from typing import IO, Literal
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.file_references import (
-    describe_unexpected_document,
-    parse_reference,
-)
-from elt_assets.protocol.airbyte.messages import NULL, Form, RawRecord, RecordLines
-from elt_assets.protocol.singer.messages import decode_record
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.message_rules import describe_unexpected_document, parse_reference
+from elt_assets.protocol.messages import NULL, Form, RawRecord, RecordLines
+from elt_assets.protocol.singer import decode_record
 from elt_assets.sync.open_files import OpenFiles
 
 _ROW = b'{"data":%b,"emitted_at":%d}\n'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from elt_assets.protocol.airbyte.messages import NULL, RawRecord, RecordLines
+from elt_assets.protocol.messages import NULL, RawRecord, RecordLines
 from elt_assets.sync.documents import SegmentDocuments
 from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.segments import UNBOUNDED, Segment, SegmentWriter

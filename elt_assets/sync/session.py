@@ -20,13 +20,15 @@ from pathlib import Path
 
 from elt_assets.errors import EltError
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.protocol.airbyte.catalog import (
-    AirbyteStream,
-    ConfiguredCatalog,
-    ConfiguredStream,
-    StreamId,
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.message_rules import (
+    check_contents,
+    check_limits,
+    refuse_barrier,
+    refuse_slice,
+    stream_of,
 )
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.messages import (
     COMPLETE,
     INCOMPLETE,
     ErrorTrace,
@@ -38,12 +40,6 @@ from elt_assets.protocol.airbyte.messages import (
     State,
     StreamGeneration,
 )
-from elt_assets.protocol.airbyte.slice_rules import (
-    check_limits,
-    refuse_barrier,
-    refuse_slice,
-)
-from elt_assets.protocol.airbyte.states import check_contents, stream_of
 from elt_assets.sync.committer import Committer, OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
 from elt_assets.sync.open_files import OpenFiles

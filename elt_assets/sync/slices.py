@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from elt_assets.protocol.airbyte.messages import Slice
+from elt_assets.protocol.messages import Slice
 from elt_assets.sync.states.pending import PendingState
 
 ROWS_FACTOR = 10

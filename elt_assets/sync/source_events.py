@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.log_text import log_line
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import (
     INCOMPLETE,
     AnalyticsTrace,
     EstimateTrace,
     Message,
     StreamStatusTrace,
+    log_line,
 )
 from elt_assets.sync.events import Estimated, Logged, Measured, SessionEvent
 from elt_assets.sync.streams import StreamRun

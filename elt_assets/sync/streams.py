@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
+from elt_assets.protocol.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
 from elt_assets.sync.documents import Documents, SegmentDocuments
 from elt_assets.sync.events import Sink, StreamProgress
 from elt_assets.sync.open_files import OpenFiles

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 from elt_assets.sync.events import Acknowledged, Measured, SessionEvent, StreamProgress
 from elt_assets.telemetry.delivery import Delivery
 from elt_assets.telemetry.receivers import create_receivers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 Outcome = Literal["COMPLETE", "FAIL", "ABORT"]
 """The end of a sync, in the words of OpenLineage. ABORT: it was cancelled."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elt_assets.connection.catalog_diff import changes
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
+from elt_assets.protocol.catalog import AirbyteStream, Catalog
 
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
 

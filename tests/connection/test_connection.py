@@ -23,8 +23,8 @@ from elt_assets.connection import (
     resolve_streams,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream, StreamId
-from elt_assets.protocol.singer.catalog import selection
+from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream, StreamId
+from elt_assets.protocol.singer_catalog import selection
 
 Json = dict[str, Any]
 MODES = ["full_refresh", "incremental"]

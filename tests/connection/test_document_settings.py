@@ -10,7 +10,7 @@ from elt_assets.connection import Connection, as_landed, resolve_streams
 from elt_assets.connection.catalog_diff import changes
 from elt_assets.connection.template import stream_attributes
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream
+from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
 
 pytestmark = pytest.mark.unit
 FIELDS = {"source_uri": {"type": "string"}, "bytes": {"type": "integer"}}

@@ -11,7 +11,7 @@ import yaml
 
 from elt_assets.connection import field_selection, load_connection, resolve_streams
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, AirbyteStream, Catalog
+from elt_assets.protocol.catalog import DELETED_AT, AirbyteStream, Catalog
 from elt_assets.sync.selection.fields import FieldSelection, describe_kept_fields
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from elt_assets.connection import (
     save_catalog,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import Catalog
+from elt_assets.protocol.catalog import Catalog
 
 
 def document(name: str, kind: str = COMPONENT) -> dict[str, object]:

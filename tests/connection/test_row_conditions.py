@@ -15,7 +15,7 @@ from msgspec import Raw
 from elt_assets.connection.rows import Condition
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.row_conditions import compile_conditions
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, AirbyteStream, ConfiguredStream
+from elt_assets.protocol.catalog import DELETED_AT, AirbyteStream, ConfiguredStream
 from tests.support.examples import examples
 
 TYPES: dict[str, Any] = {

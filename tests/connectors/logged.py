@@ -18,8 +18,8 @@ from connectors.sdk.slices import SliceReader
 from connectors.sdk.source import Source
 from elt_assets.errors import EltError
 from elt_assets.failpoints import Failpoint
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import TRUNCATED, UNCHANGED
+from elt_assets.protocol.catalog import DELETED_AT, ConfiguredStream, StreamId
+from elt_assets.protocol.messages import TRUNCATED, UNCHANGED
 
 Json = dict[str, Any]
 DEDUP: Json = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}

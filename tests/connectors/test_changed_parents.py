@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from connectors.sdk import Parent, Stream, Window
 from connectors.sdk.items import Context, Record
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.singer.catalog import read_catalog, selection
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.singer_catalog import read_catalog, selection
 from tests.connectors.support import call, catalog, errors, output_of, records
 from tests.connectors.test_ranges import Table, configure, last_state, read, rows, states
 from tests.connectors.test_unusual_keys import Shop

@@ -21,7 +21,7 @@ from connectors.sdk.reports import RATE_LIMITED, report_wait
 from connectors.sdk.saved_config import report_config
 from connectors.sdk.team import STEPS_AHEAD, THREAD
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL
 from tests.connectors.support import call, catalog, errors, records
 from tests.connectors.test_ranges import (
     HISTORY,

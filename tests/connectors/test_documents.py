@@ -12,7 +12,7 @@ import pytest
 
 from connectors.sdk import Document, Source, Stream, TransientError, Window, run
 from connectors.sdk.items import Context, Record
-from elt_assets.protocol.airbyte.file_references import STAGING
+from elt_assets.protocol.message_rules import STAGING
 from tests.connectors.support import Json, call, errors
 
 pytestmark = pytest.mark.unit

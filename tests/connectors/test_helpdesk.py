@@ -18,8 +18,8 @@ from msgspec import json
 
 from connectors.testing import Kit, KitOptions
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import Message, RawRecord, State
 from elt_assets.runner.connector import Connector
 from tests.programs.json_api import Answer, JsonApi, Request, Tokens, serving
 from tests.support.connector_specs import command_spec

@@ -32,7 +32,7 @@ from connectors.sdk.items import Context, Item, Record
 from connectors.sdk.saved_config import merge_objects
 from connectors.sdk.state.bookmark import InvalidStreamSortException
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
 from tests.connectors import support
 from tests.programs.json_api import Answer, JsonApi, serving
 from tests.support.examples import examples

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from connectors.sdk import Checkpoint, Stream, Window
 from connectors.sdk.items import Context, Record, Warn
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 Json = dict[str, Any]
 

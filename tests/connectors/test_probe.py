@@ -12,7 +12,7 @@ from connectors.faker import Faker
 from connectors.sdk import Source, Stream
 from connectors.sdk.items import Item
 from elt_assets.errors import TransientError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 from tests.connectors.support import call, catalog
 
 Json = dict[str, Any]

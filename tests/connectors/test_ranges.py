@@ -23,7 +23,7 @@ from connectors.sdk.ranges import Intervals
 from connectors.sdk.state.replication_key import ReplicationKey
 from connectors.sdk.times import add_length, instant, parse_length
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 Json = dict[str, Any]
 DATE_TIME = {"type": "string", "format": "date-time"}

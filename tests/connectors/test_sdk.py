@@ -19,8 +19,8 @@ from connectors.sdk.reports import RATE_LIMITED, report_wait
 from connectors.sdk.saved_config import report_config
 from connectors.sdk.schema_sample import SchemaSample
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.airbyte.codec import decode
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.codec import decode
 from tests.connectors.support import call, catalog, errors
 from tests.support.project import REPOSITORY
 

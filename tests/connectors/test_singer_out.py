@@ -17,9 +17,9 @@ from pydantic import BaseModel, SecretStr
 from connectors.sdk import Parent, Source, Stream, Window
 from connectors.sdk.items import Context, Record
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.singer.catalog import read_catalog, selection
-from elt_assets.protocol.singer.messages import Translator
+from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.singer import Translator
+from elt_assets.protocol.singer_catalog import read_catalog, selection
 from tests.connectors.support import output_of
 
 Json = dict[str, Any]

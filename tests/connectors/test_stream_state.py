@@ -25,12 +25,7 @@ from connectors.sdk.state.schedule import SECONDS, StateSchedule
 from connectors.sdk.state.stream_state import StreamState
 from connectors.sdk.times import instant
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import (
-    FULL_REFRESH,
-    INCREMENTAL,
-    ConfiguredStream,
-    StreamId,
-)
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream, StreamId
 
 Json = dict[str, Any]
 DATE_TIME = {"type": "string", "format": "date-time"}

@@ -20,7 +20,7 @@ from connectors.sdk.state import parents as parents_module
 from connectors.sdk.state.bookmark import ERROR, KEEP, SKIP
 from connectors.sdk.times import moment
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from tests.connectors.support import call, catalog
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.protocol.airbyte.file_references import STAGING
+from elt_assets.protocol.message_rules import STAGING
 from tests.destination.running import Destination, Json, record, state, status, stream
 
 pytestmark = pytest.mark.spark

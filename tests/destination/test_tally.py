@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.destination.writing import Envelopes, Tally
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import State
 from elt_assets.sync.events import Acknowledged, Committed, SharedAcknowledged
 from elt_assets.sync.states import pending
 from elt_assets.sync.states.pending import PendingState, PendingStates, Span

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.protocol.airbyte.messages import COMPLETE
+from elt_assets.protocol.messages import COMPLETE
 from tests.destination.running import (
     Destination,
     Json,

@@ -13,7 +13,7 @@ from tests.support.project import Project, write_plugin
 
 NEWEST = '''
 """`newest`: the rows of the last checkpoint that had any, and no others."""
-from elt_assets.protocol.airbyte.sync_modes import SyncMode
+from elt_assets.protocol.catalog import SyncMode
 
 MODE = SyncMode("newest", is_standard=False)
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.messages import State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
 from elt_assets.runner.kinds.registry import open_connector

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL
+from elt_assets.protocol.catalog import INCREMENTAL
 from tests.programs.counting_source import MODES, counting, expected
 from tests.support.project import Project
 from tests.support.runs import materialize

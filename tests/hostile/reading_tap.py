@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.singer.catalog import attach_all_entries, read_catalog
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.singer_catalog import attach_all_entries, read_catalog
 from elt_assets.runner.singer_tap import SingerTap
 from tests.hostile.reading import measure_peak
 from tests.programs.hostile_tap import ATTACKS, PRELUDE, Attack

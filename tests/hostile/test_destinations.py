@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import Message
 from elt_assets.sync.events import Acknowledged, Checkpoint, Logged, SessionEvent
 from elt_assets.sync.relay import Relay
 from tests.programs.hostile_destination import ATTACKS, ECHO

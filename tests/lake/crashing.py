@@ -21,8 +21,7 @@ from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.orchestration.resources import SparkResource
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND_DEDUP, ConfiguredStream
 from elt_assets.sync.events import Checkpoint, Committed
 from tests.lake.harness import Lake
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stage, stream, take_generations

@@ -14,7 +14,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.storage.staging import IN_PLACE, Staging
 from elt_assets.sync.events import Committed
 from elt_assets.sync.segments import Segment

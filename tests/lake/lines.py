@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
-from elt_assets.protocol.airbyte.messages import Form
+from elt_assets.protocol.messages import Form
 from elt_assets.sync.segments import Piece, Segment
 
 RECEIVED_AT = 1_700_000_000_999

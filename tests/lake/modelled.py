@@ -46,8 +46,15 @@ from elt_assets.lake.write.stream_tables import (
 )
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
+    FULL_REFRESH,
+    INCREMENTAL,
+    OVERWRITE,
+    OVERWRITE_DEDUP,
+    ConfiguredStream,
+)
 from elt_assets.storage.staging import Staging
 from tests.lake.crashing import Death, Killed, done_at
 from tests.lake.oracle import Event, Part, Run, Stream, landed

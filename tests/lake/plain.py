@@ -32,7 +32,7 @@ from elt_assets.lake.parse import segment_parsing
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.tasks import Make
 from elt_assets.lake.write import schema_rewrite
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 
 Row = dict[str, Any]
 LONG_AGO = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)

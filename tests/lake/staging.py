@@ -16,14 +16,16 @@ from pyspark.sql import SparkSession
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
+    APPEND,
     FULL_REFRESH,
     INCREMENTAL,
+    OVERWRITE,
+    OVERWRITE_DEDUP,
     AirbyteStream,
     ConfiguredStream,
 )
-from elt_assets.protocol.airbyte.messages import NULL, RawRecord, State
-from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE, OVERWRITE_DEDUP
+from elt_assets.protocol.messages import NULL, RawRecord, State
 from elt_assets.sync.events import Checkpoint
 from elt_assets.sync.segments import Segment, SegmentWriter
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from elt_assets.lake.schema.from_json_schema import columns
-from elt_assets.protocol.airbyte.json_schema import compose_schema
+from elt_assets.protocol.json_schema import compose_schema
 from tests.lake.conforming import Conformer, changes
 
 VALUES: list[Any] = ["a", "", 0, 7, -1.5, True, False, [], [1, "a"], {}, {"a": 1}, {"a": "x"}]

@@ -13,7 +13,7 @@ from msgspec import Raw
 from elt_assets.lake.write.stored_stream import next_sync_id
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol.airbyte.messages import RawRecord
+from elt_assets.protocol.messages import RawRecord
 from elt_assets.sync.segments import SegmentWriter
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, STRING, checkpoint, rows, stream

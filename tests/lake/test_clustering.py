@@ -12,7 +12,7 @@ from elt_assets.lake.admin.clustering import cluster
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.files import DataFile
 from elt_assets.lake.delta.table import Table
-from elt_assets.protocol.airbyte.sync_modes import APPEND
+from elt_assets.protocol.catalog import APPEND
 from tests.lake.crashing import configured, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.test_maintenance import BATCHES

@@ -14,8 +14,7 @@ from elt_assets.lake.admin.maintenance import compact, maintain
 from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT, ConfiguredStream
 from tests.lake.crashing import configured, event, expected, killed_at, position, sync, view
 from tests.lake.harness import Lake
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, rows, stream

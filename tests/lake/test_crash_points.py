@@ -33,9 +33,8 @@ from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.state_only_writer import StateOnlyWriter
 from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.lake.write.write_spec import WriteSpec, make_declared_schema
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredCatalog
-from elt_assets.protocol.airbyte.messages import Form, RawRecord, RecordLines
-from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
+from elt_assets.protocol.catalog import APPEND, DELETED_AT, OVERWRITE, ConfiguredCatalog
+from elt_assets.protocol.messages import Form, RawRecord, RecordLines
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.events import Acknowledged, Checkpoint
 from elt_assets.sync.session import Session, Threshold

@@ -13,8 +13,13 @@ import pytest
 
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE_DEDUP
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
+    DELETED_AT,
+    OVERWRITE_DEDUP,
+    ConfiguredStream,
+)
 from tests.lake.crashing import EVENTS, event, read, sync
 from tests.lake.harness import Lake
 from tests.lake.staging import EMITTED_AT, INTEGER, STRING, checkpoint, stage, stream

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT, ConfiguredStream
 from tests.lake.harness import Lake
 from tests.lake.staging import BOOLEAN, INTEGER, STRING, TIMESTAMP, array, rows, stream, struct
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
-from elt_assets.protocol.airbyte.messages import TRUNCATED, UNCHANGED
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, DELETED_AT
+from elt_assets.protocol.messages import TRUNCATED, UNCHANGED
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, STRING, checkpoint, rows, stage, stream
 

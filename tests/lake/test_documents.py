@@ -26,9 +26,14 @@ from elt_assets.lake.delta.moves import Move
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.documents import DocumentTransfer, clean_name
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import RawRecord
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
+    OVERWRITE,
+    ConfiguredCatalog,
+    ConfiguredStream,
+)
+from elt_assets.protocol.messages import RawRecord
 from elt_assets.storage.location import Location
 from elt_assets.storage.staged_files import StagedFiles
 from elt_assets.storage.staging import Staging

@@ -19,9 +19,9 @@ from msgspec import Raw
 from elt_assets.errors import EltError, SystemFailure, TransientError
 from elt_assets.lake.delta.files import TableStorage
 from elt_assets.lake.write.documents import DocumentFolder, DocumentTransfer
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.file_references import FileReference
-from elt_assets.protocol.airbyte.messages import Form, RawRecord, RecordLines
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.message_rules import FileReference
+from elt_assets.protocol.messages import Form, RawRecord, RecordLines
 from elt_assets.storage.location import Location
 from elt_assets.storage.staged_files import StagedFiles
 from elt_assets.sync.selection.filters import RecordFilter

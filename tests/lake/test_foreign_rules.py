@@ -21,7 +21,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.features import UnsupportedTable
 from elt_assets.lake.delta.files import TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND_DEDUP
 from tests.lake.crashing import done_at
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import APP, checkpoint, stream, unnamed_files

@@ -33,7 +33,7 @@ from elt_assets.lake.merge import file_splitting, partition_files
 from elt_assets.lake.spark.foreign_types import conform, open_file
 from elt_assets.lake.spark.split_tasks import SplitJob, make_split
 from elt_assets.lake.spark.task_io import Output
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.staging import (
     BIG_INTEGER,

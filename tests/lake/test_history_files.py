@@ -23,7 +23,7 @@ from elt_assets.lake.merge.dedup import MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.validity import VALID_TO, history_schema
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 from tests.lake.test_key_merge import content
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.timezone.utc)

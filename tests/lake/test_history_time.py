@@ -23,8 +23,7 @@ from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.merge import key_merge
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stored_stream import RefreshMode
-from elt_assets.protocol.airbyte.catalog import DELETED_AT, ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP, OVERWRITE_DEDUP
+from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT, OVERWRITE_DEDUP, ConfiguredStream
 from tests.lake.crashing import killed_at
 from tests.lake.harness import Lake
 from tests.lake.staging import (

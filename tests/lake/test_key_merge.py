@@ -27,7 +27,7 @@ from elt_assets.lake.merge.duplicate_keys import count_repeated_numbers
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.validity import history_schema
 from elt_assets.lake.schema import metadata_columns
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 
 UTC = dt.timezone.utc
 DAY = dt.date(2026, 1, 1)

@@ -19,7 +19,7 @@ from elt_assets.lake.schema.from_json_schema import columns
 from elt_assets.lake.schema.logical_types import to_stored
 from elt_assets.lake.schema.widening import is_narrower, keeps_equality, keeps_order
 from elt_assets.lake.spark.wider_values import Unfit, widen_values
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 from tests.lake.conforming import Conformer
 from tests.lake.harness import Lake
 from tests.lake.plain import NoSpark, without_spark

@@ -17,8 +17,7 @@ from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
-from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT
 from tests.lake.crashing import EVENTS, Batch, configured, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree

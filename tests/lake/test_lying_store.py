@@ -24,7 +24,7 @@ from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.delta.table import Table
-from elt_assets.protocol.airbyte.sync_modes import APPEND
+from elt_assets.protocol.catalog import APPEND
 from tests.lake.crashing import configured, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.staging import rows

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.lake.admin.maintenance import MaintenanceResult, maintain
-from elt_assets.protocol.airbyte.sync_modes import APPEND
+from elt_assets.protocol.catalog import APPEND
 from tests.lake.arrow import make_old
 from tests.lake.crashing import EVENTS, configured, event, expected, position, sync, view
 from tests.lake.harness import Lake

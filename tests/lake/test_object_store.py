@@ -21,7 +21,7 @@ from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.sync_modes import APPEND
+from elt_assets.protocol.catalog import APPEND
 from elt_assets.storage.location import Location
 from elt_assets.storage.staging import Staging
 from tests.lake.crashing import (

@@ -18,7 +18,7 @@ from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.spark.session import REQUIRED, SESSION_DEFAULTS
 from elt_assets.lake.write.dataframes import Target, replace_partitions, replace_table
 from elt_assets.lake.write.frame_rows import SparkRows
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE
 from tests.lake.harness import Lake
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stream
 

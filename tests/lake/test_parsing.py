@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elt_assets.lake.spark.parsing import task
-from elt_assets.protocol.airbyte.messages import Form
+from elt_assets.protocol.messages import Form
 from tests.lake.conforming import Conformer, Row
 from tests.lake.lines import airbyte, segment, singer
 from tests.lake.test_conform_any import FIELDS, ODD_NAMES, schemas

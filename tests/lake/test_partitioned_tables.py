@@ -35,7 +35,7 @@ from elt_assets.lake.spark.task_io import Output
 from elt_assets.lake.write import state_commit
 from elt_assets.lake.write.stored_stream import RefreshMode
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree, by_datafusion
 from tests.lake.staging import (

@@ -16,8 +16,7 @@ from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.merge.partition_files import files_of
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
 from elt_assets.sync.events import Committed
 from tests.lake.crashing import EVENTS, event, killed_at, position, read
 from tests.lake.harness import Lake

@@ -10,7 +10,7 @@ import pytest
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.admin.maintenance import compact
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import NUMBER, data_files, stream
 

@@ -13,8 +13,13 @@ from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.write.stored_stream import Generations, RefreshMode, StoredStream
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
+    OVERWRITE,
+    OVERWRITE_DEDUP,
+    ConfiguredStream,
+)
 from tests.lake.crashing import (
     EVENTS,
     configured,

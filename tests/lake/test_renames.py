@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from msgspec import Raw, json
 
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.messages import RawRecord
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
+    OVERWRITE,
+    OVERWRITE_DEDUP,
+    ConfiguredStream,
+)
+from elt_assets.protocol.messages import RawRecord
 from elt_assets.sync.documents import SegmentDocuments
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.selection.filters import RecordFilter

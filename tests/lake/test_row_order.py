@@ -26,7 +26,7 @@ from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.metadata_columns import METADATA_FIELDS
 from elt_assets.lake.spark import merge_tasks
 from elt_assets.lake.spark.task_io import Output
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 FIELDS = [

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 from tests.lake.harness import Lake
 from tests.lake.staging import (
     INTEGER,

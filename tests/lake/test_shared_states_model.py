@@ -32,9 +32,15 @@ from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.shared_state_start import choose_starting_states
 from elt_assets.pipeline.stream_plan import StreamPlan
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, State
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
+from elt_assets.protocol.catalog import (
+    APPEND,
+    APPEND_DEDUP,
+    OVERWRITE,
+    ConfiguredCatalog,
+    ConfiguredStream,
+    StreamId,
+)
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, State
 from elt_assets.sync.events import SharedAcknowledged, Sink
 from elt_assets.sync.session import Session, Threshold
 from elt_assets.sync.streams import StreamRules

@@ -27,7 +27,7 @@ from elt_assets.lake.spark.parsing.slices import (
     describe_failure,
     make_slice_read,
 )
-from elt_assets.protocol.airbyte.messages import UNCHANGED
+from elt_assets.protocol.messages import UNCHANGED
 from tests.lake.conforming import Conformer
 from tests.lake.staging import (
     BIG_INTEGER,

@@ -11,8 +11,7 @@ from elt_assets.lake.write.state_only_writer import StateOnlyWriter
 from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND
+from elt_assets.protocol.catalog import APPEND, INCREMENTAL, ConfiguredStream
 from tests.lake.harness import USERS
 from tests.lake.staging import APP, checkpoint, stream, take_generations
 

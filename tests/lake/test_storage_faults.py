@@ -16,7 +16,7 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.failpoints import Failpoint
 from elt_assets.lake.delta.outcome import NotPublished
 from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.protocol.airbyte.sync_modes import APPEND
+from elt_assets.protocol.catalog import APPEND
 from tests.lake.crashing import configured, done_at, event, expected, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree

@@ -19,7 +19,7 @@ from elt_assets.lake.write.stream_tables import app_id
 from elt_assets.lake.write.table_ownership import check_claims
 from elt_assets.lake.write.table_paths import TablePath, TablePaths, find_table, open_tables
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 from elt_assets.storage.location import Location
 from tests.lake.harness import USERS
 from tests.lake.staging import checkpoint, stream

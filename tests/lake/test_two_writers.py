@@ -19,7 +19,7 @@ from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE
 from tests.lake.crashing import EVENTS, configured, done_at, event, expected, read, sync, view
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree

@@ -17,9 +17,8 @@ from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.spark.session import SparkProvider
 from elt_assets.lake.write.stored_stream import Generations, StoredStream
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
-from elt_assets.protocol.airbyte.messages import Form, RawRecord, RecordLines
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP, OVERWRITE
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredCatalog
+from elt_assets.protocol.messages import Form, RawRecord, RecordLines
 from elt_assets.sync.events import Acknowledged, Checkpoint
 from elt_assets.sync.segments import SegmentWriter
 from elt_assets.sync.session import Session, Threshold

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.protocol.airbyte.sync_modes import APPEND, APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP
 from tests.programs.counting_source import counting, expected
 from tests.support.project import Project
 from tests.support.runs import materialize

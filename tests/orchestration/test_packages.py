@@ -12,9 +12,9 @@ import pytest
 
 from elt_assets.connection import load_connection
 from elt_assets.pipeline.connectors import connect
-from elt_assets.protocol.airbyte.catalog import Catalog
-from elt_assets.protocol.airbyte.codec import decode, encode
-from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.catalog import Catalog
+from elt_assets.protocol.codec import decode, encode
+from elt_assets.protocol.messages import Message
 from elt_assets.runner.packages import install
 from tests.programs.orders_api import Orders, serving
 from tests.support.project import Project

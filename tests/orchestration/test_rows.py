@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from elt_assets import read_table
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 from tests.programs.scripted import record, script, state, status
 from tests.support.elt import Elt
 from tests.support.project import Project

@@ -17,7 +17,7 @@ from elt_assets import read_table
 from elt_assets.cli import main
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
 from tests.support.runs import failure_of, materialize, observations, read_log

@@ -16,8 +16,7 @@ from elt_assets.connection import Connection, load_catalog, load_connection, pla
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.events.columns import column_schema
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND_DEDUP, ConfiguredStream
 from tests.lake.staging import INTEGER, stream
 from tests.programs.windowed_source import calls, windowed
 from tests.support.project import REPOSITORY, Project

@@ -25,7 +25,7 @@ from connectors.sdk.arrow_records import report_changes
 from connectors.sdk.slice_files import find_slice_folder, put_changes_last
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError, TransientError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from tests.programs.simple_source import SimpleSource
 
 UTC = pa.timestamp("us", "UTC")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.codec import decode_blocks, decode_line
-from elt_assets.protocol.airbyte.lines import BLOCK, MAX_LINE, ReadInto, blocks, split
-from elt_assets.protocol.airbyte.messages import Message, RawRecord
+from elt_assets.protocol.codec import decode_blocks, decode_line
+from elt_assets.protocol.lines import BLOCK, MAX_LINE, ReadInto, blocks, split
+from elt_assets.protocol.messages import Message, RawRecord
 
 RECORD = b'{"type":"RECORD","record":{"stream":"a","data":{"n":1},"emitted_at":1}}'
 LINES = [

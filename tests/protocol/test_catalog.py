@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
     AirbyteStream,
     Catalog,
     ConfiguredStream,

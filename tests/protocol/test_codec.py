@@ -16,15 +16,11 @@ from msgspec import Raw
 from msgspec import structs as msgspec_structs
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.codec import decode, decode_blocks, encode
-from elt_assets.protocol.airbyte.file_references import (
-    FileReference,
-    add_stored_reference,
-    parse_reference,
-)
-from elt_assets.protocol.airbyte.lines import MAX_LOG_CHARACTERS
-from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord, State
-from elt_assets.protocol.airbyte.wire import MAX_TEXT, Wire
+from elt_assets.protocol.codec import decode, decode_blocks, encode
+from elt_assets.protocol.lines import MAX_LOG_CHARACTERS
+from elt_assets.protocol.message_rules import FileReference, add_stored_reference, parse_reference
+from elt_assets.protocol.messages import Log, Message, RawRecord, State
+from elt_assets.protocol.wire import MAX_TEXT, Wire
 
 BODIES = {
     "RECORD": "record",

@@ -14,19 +14,18 @@ from hypothesis import strategies as st
 
 from elt_assets.connection.files import save_catalog
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.arguments import load_catalog
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.json_schema import (
+from elt_assets.protocol.catalog import AirbyteStream, Catalog, load_catalog
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.json_schema import (
     MAX_LEVELS,
     broken_references,
     compose_schema,
     explain_lost_fields,
     shallow,
 )
-from elt_assets.protocol.airbyte.messages import Message
-from elt_assets.protocol.singer.catalog import read_catalog
-from elt_assets.protocol.singer.messages import Translator
+from elt_assets.protocol.messages import Message
+from elt_assets.protocol.singer import Translator
+from elt_assets.protocol.singer_catalog import read_catalog
 
 TEXT, WHOLE, DATE = {"type": "string"}, {"type": "integer"}, {"type": "string", "format": "date"}
 BOTH = {"a": TEXT, "b": WHOLE}

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.protocol.airbyte.codec import decode, decode_blocks, decode_line
-from elt_assets.protocol.airbyte.lines import split
-from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord, RecordLines
-from elt_assets.protocol.runs.protocols import airbyte_runs, singer_runs
-from elt_assets.protocol.singer.messages import Translator, decode_record
+from elt_assets.protocol.codec import decode, decode_blocks, decode_line
+from elt_assets.protocol.lines import split
+from elt_assets.protocol.messages import Message, PlainText, RawRecord, RecordLines
+from elt_assets.protocol.routing import airbyte_runs, singer_runs
+from elt_assets.protocol.singer import Translator, decode_record
 from elt_assets.sync.segments import records
 
 Sent = RawRecord | Message

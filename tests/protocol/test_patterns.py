@@ -14,8 +14,8 @@ from connectors.declarative.manifest.template import Template, TemplateError
 from connectors.sdk.config import validate
 from connectors.sdk.reports import listen_to_warnings
 from elt_assets.errors import ConfigError
-from elt_assets.protocol import patterns
-from elt_assets.protocol.patterns import Pattern, search
+from elt_assets.protocol import specification
+from elt_assets.protocol.specification import Pattern, search
 
 pytestmark = pytest.mark.unit
 
@@ -26,7 +26,7 @@ ALMOST = "a" * 200 + "b"
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "PATTERN_SECONDS", 0.02)
+    monkeypatch.setattr(specification, "PATTERN_SECONDS", 0.02)
 
 
 @given(

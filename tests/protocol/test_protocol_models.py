@@ -14,10 +14,10 @@ import pydantic
 import pytest
 from msgspec import structs
 
-from elt_assets.protocol.airbyte import catalog, messages, traces
-from elt_assets.protocol.airbyte.states import GLOBAL, LEGACY, STREAM
-from elt_assets.protocol.airbyte.sync_modes import find_modes
-from elt_assets.protocol.airbyte.wire import Wire
+from elt_assets.protocol import catalog, codec, messages
+from elt_assets.protocol.catalog import find_modes
+from elt_assets.protocol.message_rules import GLOBAL, LEGACY, STREAM
+from elt_assets.protocol.wire import Wire
 
 STRUCTS: dict[str, type[Wire]] = {
     "AirbyteMessage": messages.Message,
@@ -73,7 +73,7 @@ ACCEPTED_VALUES: dict[str, set[str]] = {
         *("TRACE", "CONTROL", "DESTINATION_CATALOG"),
     },
     "AirbyteStateType": {STREAM, GLOBAL, LEGACY},
-    "TraceType": {traces.ERROR, traces.STREAM_STATUS, "ESTIMATE", "ANALYTICS"},
+    "TraceType": {codec.ERROR, codec.STREAM_STATUS, "ESTIMATE", "ANALYTICS"},
     "AirbyteStreamStatus": {"STARTED", "RUNNING", "COMPLETE", "INCOMPLETE"},
     "AirbyteStreamStatusReasonType": {"RATE_LIMITED"},
     "EstimateType": {"STREAM", "SYNC"},

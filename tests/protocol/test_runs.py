@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.codec import decode_line
-from elt_assets.protocol.airbyte.lines import MAX_LINE, blocks, split
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received, RecordLines
-from elt_assets.protocol.runs import routing
-from elt_assets.protocol.runs.protocols import airbyte_runs, singer_runs
-from elt_assets.protocol.singer.messages import Translator
+from elt_assets.protocol import routing
+from elt_assets.protocol.codec import decode_line
+from elt_assets.protocol.lines import MAX_LINE, blocks, split
+from elt_assets.protocol.messages import Message, RawRecord, Received, RecordLines
+from elt_assets.protocol.routing import airbyte_runs, singer_runs
+from elt_assets.protocol.singer import Translator
 from elt_assets.sync.segments import records
 from tests.protocol.test_blocks import reader
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.messages import (
     GlobalState,
     Message,
     PlainText,
@@ -20,8 +20,7 @@ from elt_assets.protocol.airbyte.messages import (
     State,
     UndecodedLine,
 )
-from elt_assets.protocol.singer.messages import Encoding, Translator, bookmarks, state_value
-from elt_assets.protocol.singer.schema import json_schema
+from elt_assets.protocol.singer import Encoding, Translator, bookmarks, json_schema, state_value
 
 
 def translate(*lines: Any, **options: Any) -> list[RawRecord | Message]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream
-from elt_assets.protocol.singer.catalog import (
+from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
+from elt_assets.protocol.singer_catalog import (
     attach_all_entries,
     make_log_based,
     map_record_names,

@@ -14,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.codec import decode, decode_blocks, encode
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, RecordLines, State
-from elt_assets.protocol.airbyte.recovery.texts import as_read, decode_for_output, read, repair
-from elt_assets.protocol.runs.protocols import airbyte_runs, singer_runs
-from elt_assets.protocol.singer.messages import Translator, state_value
+from elt_assets.protocol.codec import decode, decode_blocks, encode
+from elt_assets.protocol.messages import Message, RawRecord, RecordLines, State
+from elt_assets.protocol.routing import airbyte_runs, singer_runs
+from elt_assets.protocol.singer import Translator, state_value
+from elt_assets.protocol.wire import as_read, decode_for_output, read, repair
 from tests.support.examples import examples
 
 

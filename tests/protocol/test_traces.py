@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import (
     COMPLETE,
     INCOMPLETE,
     Message,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure
-from elt_assets.protocol.singer.messages import Encoding
+from elt_assets.protocol.singer import Encoding
 from elt_assets.runner.process.singer_batches import BatchFiles, file_root
 
 PLAIN, GZIP = Encoding("jsonl"), Encoding("jsonl", "gzip")

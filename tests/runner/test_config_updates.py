@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.messages import Message
 from elt_assets.runner.config.updates import (
     ABSENT,
     Change,

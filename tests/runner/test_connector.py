@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
+from elt_assets.protocol.messages import Message, RawRecord, State
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process import child
 from elt_assets.runner.process.argument_files import private_files

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.messages import Log, Message
 from elt_assets.protocol.masking import Masker
+from elt_assets.protocol.messages import Log, Message
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import (
     MAX_ERRORS,

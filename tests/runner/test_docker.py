@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from elt_assets.errors import ConfigError, TransientError
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
 from elt_assets.runner.process.container import ContainerOptions, Image

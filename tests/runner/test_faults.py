@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from elt_assets.errors import SystemFailure, TransientError
-from elt_assets.protocol.airbyte.messages import RawRecord
+from elt_assets.protocol.messages import RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.events import Checkpoint, Committed
 from tests.programs.hostile_source import gone, hostile_source

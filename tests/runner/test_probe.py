@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog
+from elt_assets.protocol.catalog import ConfiguredCatalog
 from elt_assets.runner.connector import Connector
 from tests.support.connector_specs import command_spec
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord, State
+from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.masking import MASK
+from elt_assets.protocol.messages import Message, PlainText, RawRecord, State
 from elt_assets.runner import singer_tap as singer
 from elt_assets.runner.process import singer_batches
 from elt_assets.runner.singer_tap import SingerTap

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.protocol.airbyte.file_references import STAGING
-from elt_assets.protocol.airbyte.messages import RawRecord
+from elt_assets.protocol.message_rules import STAGING
+from elt_assets.protocol.messages import RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
 from elt_assets.storage.staged_files import StagedFiles

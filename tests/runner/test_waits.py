@@ -16,9 +16,9 @@ import pytest
 from msgspec import Raw
 
 from elt_assets.errors import TransientError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import SLICES, Message
-from elt_assets.protocol.singer.catalog import read_catalog
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import SLICES, Message
+from elt_assets.protocol.singer_catalog import read_catalog
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process.child import Process
 from elt_assets.runner.process.locks import exclusive

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.protocol.airbyte.messages import PlainText
+from elt_assets.protocol.messages import PlainText
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.process import child
 from tests.programs.hostile_source import hostile_source

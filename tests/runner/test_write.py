@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.codec import encode
-from elt_assets.protocol.airbyte.messages import Message
-from elt_assets.protocol.airbyte.recovery.texts import repair
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.codec import encode
+from elt_assets.protocol.messages import Message
+from elt_assets.protocol.wire import repair
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import open_connector
 from tests.programs.hostile_source import gone, hostile_source

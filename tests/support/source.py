@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Log, Message, RawRecord, Received, State
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.messages import Log, Message, RawRecord, Received, State
 from elt_assets.runner.connector import Connector
 
 

@@ -12,17 +12,17 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
+    APPEND,
     INCREMENTAL,
     AirbyteStream,
     ConfiguredCatalog,
     ConfiguredStream,
     StreamId,
 )
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import NULL, Form, Message, RawRecord, Received
-from elt_assets.protocol.airbyte.sync_modes import APPEND
-from elt_assets.protocol.singer.messages import decode_record
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import NULL, Form, Message, RawRecord, Received
+from elt_assets.protocol.singer import decode_record
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 from elt_assets.sync.committer import MAX_WAITING, Committer
 from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, SharedAcknowledged
 from elt_assets.sync.segments import Segment

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.sync.selection.fields import (
     FieldSelection,
     Path,

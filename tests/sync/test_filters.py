@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.messages import NULL, RawRecord
+from elt_assets.protocol.messages import NULL, RawRecord
 from elt_assets.sync.selection.fields import FieldSelection, Path
 from elt_assets.sync.selection.filters import WITHHELD, RecordFilter, canonical_text, hash_value
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.messages import RawRecord
+from elt_assets.protocol.messages import RawRecord
 from elt_assets.sync.documents import SegmentDocuments
 from elt_assets.sync.selection.fields import FieldSelection, Path
 from elt_assets.sync.selection.filters import RecordFilter, hash_value

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, StreamId
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, STARTED, Message, StateStats
-from elt_assets.protocol.airbyte.recovery.texts import as_read
+from elt_assets.protocol.catalog import ConfiguredCatalog, StreamId
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, STARTED, Message, StateStats
+from elt_assets.protocol.wire import as_read
 from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, Logged, SessionEvent
 from elt_assets.sync.relay import Relay
 from elt_assets.sync.selection.fields import FieldSelection

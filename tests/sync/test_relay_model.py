@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import TransientError
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import Message
 from elt_assets.sync.events import Checkpoint
 from tests.support.examples import examples
 from tests.sync.doubles import cursor, message

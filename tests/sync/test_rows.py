@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import COMPLETE, Message, RawRecord
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import COMPLETE, Message, RawRecord
 from elt_assets.sync.destination_names import DestinationNames
 from elt_assets.sync.events import Acknowledged
 from elt_assets.sync.relay import Relay

@@ -13,9 +13,8 @@ import pytest
 from msgspec import Raw
 
 from elt_assets.errors import SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, StreamId
-from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, RUNNING, RawRecord
-from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
+from elt_assets.protocol.catalog import APPEND, FULL_REFRESH, INCREMENTAL, OVERWRITE, StreamId
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, RUNNING, RawRecord
 from elt_assets.sync.committer import MAX_WAITING
 from elt_assets.sync.events import (
     NOT_AMONG_RECORDS,

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE, STARTED
-from elt_assets.protocol.airbyte.sync_modes import APPEND, OVERWRITE
-from elt_assets.protocol.singer.messages import Translator
+from elt_assets.protocol.catalog import APPEND, FULL_REFRESH, INCREMENTAL, OVERWRITE
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, STARTED
+from elt_assets.protocol.singer import Translator
 from elt_assets.sync.segments import Segment
 from elt_assets.sync.session import Threshold
 from tests.support.examples import examples

@@ -12,13 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import (
-    FULL_REFRESH,
-    INCREMENTAL,
-    ConfiguredCatalog,
-    StreamId,
-)
-from elt_assets.protocol.airbyte.messages import COMPLETE, INCOMPLETE
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredCatalog, StreamId
+from elt_assets.protocol.messages import COMPLETE, INCOMPLETE
 from elt_assets.sync.session import Threshold
 from tests.support.examples import examples
 from tests.sync.doubles import (

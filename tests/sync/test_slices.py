@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elt_assets.errors import SystemFailure, TransientError
-from elt_assets.protocol.airbyte.messages import Message
-from elt_assets.protocol.airbyte.slice_rules import MAX_DATA, MAX_KEY
+from elt_assets.protocol.message_rules import MAX_DATA, MAX_KEY
+from elt_assets.protocol.messages import Message
 from elt_assets.sync.events import SlicesRead
 from elt_assets.sync.session import Threshold
 from elt_assets.sync.slices import MAX_SLICES_OF_UNKNOWN_SIZE, SliceGroup

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import SystemFailure, TransientError
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import Form, Message, Received, RecordLines
-from elt_assets.protocol.runs.protocols import airbyte_runs
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.messages import Form, Message, Received, RecordLines
+from elt_assets.protocol.routing import airbyte_runs
 from elt_assets.sync import segments
 from elt_assets.sync.segments import Segment, SegmentWriter, records, refuse_foreign
 from elt_assets.sync.selection.fields import FieldSelection

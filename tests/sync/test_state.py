@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.airbyte.states import stream_of
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.message_rules import stream_of
+from elt_assets.protocol.messages import State
 
 A, B = StreamId("a"), StreamId("b", "ns")
 LEGACY = State.from_json('{"data": {"a": 1}}')

@@ -17,7 +17,7 @@ import pytest
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 from elt_assets.telemetry import delivery
 from elt_assets.telemetry.lineage import Lineage, dataset_name
 from elt_assets.telemetry.receivers import create_receivers

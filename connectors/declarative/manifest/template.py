@@ -24,7 +24,7 @@ from connectors.declarative.manifest.evaluation.programs import (
 )
 from connectors.declarative.manifest.evaluation.sandbox import LimitExceeded
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.patterns import PATTERN_SECONDS
+from elt_assets.protocol.specification import PATTERN_SECONDS
 
 __all__ = [
     "Template",

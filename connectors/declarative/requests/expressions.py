@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from connectors.declarative.manifest.template import Template, TemplateMap, names_in
 from connectors.sdk.times import parse_duration
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.patterns import Pattern
+from elt_assets.protocol.specification import Pattern
 
 T = TypeVar("T")
 Variables = Mapping[str, Any]

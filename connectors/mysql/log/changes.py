@@ -33,7 +33,7 @@ from connectors.mysql.stream import LogStream
 from connectors.mysql.tables import Column
 from connectors.sdk.columns.types import TIMESTAMP, TIMESTAMP_UTC
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 _TIMES = {fields.TIMESTAMP: TIMESTAMP_UTC, fields.DATETIME: TIMESTAMP}
 

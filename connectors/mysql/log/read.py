@@ -33,7 +33,7 @@ from connectors.sdk.groups import GroupState
 from connectors.sdk.slice_files import SliceFiles, find_slice_folder
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 
 class BinlogReader(LogReader[TableState]):

@@ -40,7 +40,7 @@ from connectors.cdc.texts import RESET_ALL
 from connectors.mysql.log.position import Position, parse_position
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 _MARIADB, _MYSQL = "mariadb", "mysql"
 DROPPED, RENAMED = "dropped", "renamed"

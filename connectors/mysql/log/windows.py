@@ -26,7 +26,7 @@ from connectors.mysql.log.statements import Effect, describe, find_effects
 from connectors.mysql.log.texts import Ask, TextConverter
 from connectors.mysql.stream import LogStream
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 _QUIET_BYTES, _QUIET_MICROSECONDS = 16 << 20, 3600 * 1_000_000
 """How much of the log without a change of the streams, and how long a time, moves the position: each move is

@@ -41,8 +41,8 @@ from connectors.postgres.stream import LogStream
 from connectors.sdk.arrow_records import list_changes, report_changes
 from connectors.sdk.columns.conversion import Converted
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte import messages
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol import messages
+from elt_assets.protocol.catalog import StreamId
 
 
 class MessageWriter:

@@ -44,7 +44,7 @@ from connectors.postgres.stream import LogStream
 from connectors.sdk.groups import GroupState
 from connectors.sdk.items import Measure, Warn
 from elt_assets.errors import ConfigError, TransientError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 QUIET_BYTES = 16 << 20
 """Bytes of the log without a change of the streams from which the position is moved: each move is a commit

@@ -18,7 +18,7 @@ from connectors.postgres.stream import LogStream
 from connectors.sdk.items import Warn
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 
 _UNFINISHED = (
     "transactions are open that have written to it, perhaps before it was published, and the next sync after "

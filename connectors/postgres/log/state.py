@@ -46,7 +46,7 @@ from connectors.postgres.log.slot import Server, format_lsn, parse_lsn
 from connectors.postgres.log.snapshots import TableSnapshot
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,10 @@ from connectors.sdk.state.partitions import distinct, partition_name
 from connectors.sdk.stream import Stream
 from connectors.sdk.sync import read_streams
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.protocol.airbyte import message_factory
-from elt_assets.protocol.airbyte import messages as wire
-from elt_assets.protocol.airbyte.arguments import load_catalog, load_config
-from elt_assets.protocol.airbyte.catalog import Catalog, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message
+from elt_assets.protocol import message_output
+from elt_assets.protocol import messages as wire
+from elt_assets.protocol.catalog import Catalog, ConfiguredStream, load_catalog, load_config
+from elt_assets.protocol.messages import Message
 from elt_assets.protocol.specification import secret_values
 
 Job = tuple["Stream | None", ConfiguredStream, "dict[str, Any] | None"]
@@ -69,7 +68,7 @@ def _spec(source: Source, _: argparse.Namespace, output: SourceOutput) -> None:
     body = wire.Specification(
         connectionSpecification=source.specification(),
         documentationUrl=source.documentation_url,
-        protocol_version=message_factory.PROTOCOL_VERSION,
+        protocol_version=message_output.PROTOCOL_VERSION,
         advanced_auth=None if auth is None else Raw(encode(auth)),
     )
     output.send([Message(type="SPEC", spec=body)])

@@ -21,12 +21,12 @@ from connectors.sdk.items import Change, Document, Measure, Page, Record, Slice
 from connectors.sdk.output import TimedOutput, encode_record, encode_records
 from connectors.sdk.reports import RATE_LIMITED
 from connectors.sdk.sync import StreamOutput
-from elt_assets.protocol.airbyte import message_factory
-from elt_assets.protocol.airbyte import messages as wire
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamDescriptor
-from elt_assets.protocol.airbyte.messages import Message
-from elt_assets.protocol.airbyte.slice_rules import MAX_KEY
-from elt_assets.protocol.output import OutputClosedError
+from elt_assets.protocol import message_output
+from elt_assets.protocol import messages as wire
+from elt_assets.protocol.catalog import ConfiguredStream, StreamDescriptor
+from elt_assets.protocol.message_output import OutputClosedError
+from elt_assets.protocol.message_rules import MAX_KEY
+from elt_assets.protocol.messages import Message
 
 RECORDS_AT_ONCE = 1000
 """Number of records that are encoded at once: more would take memory, and be no faster."""
@@ -97,12 +97,12 @@ class SourceOutput(TimedOutput):
         self.flush_if_due(time.time_ns() // 1_000_000)
 
     def status(self, stream: StreamDescriptor, status: str) -> None:
-        self.send([message_factory.stream_status(stream, status)])
+        self.send([message_output.stream_status(stream, status)])
         self.flush()
 
     def config_update(self, config: Mapping[str, Any]) -> None:
         """Send the whole config after a change."""
-        self.send([message_factory.config_update(config)])
+        self.send([message_output.config_update(config)])
         self.flush()
 
     def rate_limited(self, stream: StreamDescriptor, seconds: float) -> None:

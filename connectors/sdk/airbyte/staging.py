@@ -14,7 +14,7 @@ from typing import Any
 
 from connectors.sdk.items import Document
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.file_references import DEFAULT_STAGING, STAGING
+from elt_assets.protocol.message_rules import DEFAULT_STAGING, STAGING
 
 _MAX_STAGED = 2 << 30
 """Bytes of documents that the reader has not taken, after which the source waits."""

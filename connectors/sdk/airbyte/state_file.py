@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.arguments import decode_json, read_file
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import State, StreamState
+from elt_assets.protocol.catalog import StreamId, decode_json, read_file
+from elt_assets.protocol.messages import State, StreamState
 
 States = dict[StreamId, "dict[str, Any] | None"]
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from connectors.sdk.arrow_records import list_changes, report_changes
 from connectors.sdk.columns import types as t
-from elt_assets.protocol.airbyte.messages import INVALID
+from elt_assets.protocol.messages import INVALID
 
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """The days since 1970 of 0001-01-01 and 9999-12-31."""

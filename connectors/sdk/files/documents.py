@@ -18,7 +18,7 @@ from connectors.sdk.files.rows import describe_time
 from connectors.sdk.files.storage import Storage
 from connectors.sdk.items import Estimate, Item, Page
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 _CHUNK = 8 << 20
 _SMALL = 4 << 20

@@ -12,7 +12,7 @@ from connectors.sdk.files.read_files import LIMIT, FileVersion, ReadProgress, re
 from connectors.sdk.files.storage import Storage
 from connectors.sdk.items import Warn
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
 
 
 @dataclass

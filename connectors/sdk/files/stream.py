@@ -28,7 +28,7 @@ from connectors.sdk.files.schema import kind_of_schema, make_schema, merge_shape
 from connectors.sdk.files.storage import Storage
 from connectors.sdk.items import Estimate
 from connectors.sdk.slices import Part
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
 _PACK_BYTES = PART_BYTES // 2
 _PACK_FILES = 250

@@ -14,7 +14,7 @@ from connectors.sdk.http.charset import charset_of
 from connectors.sdk.http.failures import excerpt, place
 from connectors.sdk.items import Record
 from elt_assets.errors import EltError, SystemFailure, TransientError
-from elt_assets.protocol.airbyte.value_limit import check_values
+from elt_assets.protocol.wire import check_values
 
 Path = str | Sequence[str]
 """The place of a value in a body: the names of fields, as a sequence or as a text with dots between them. The

@@ -14,8 +14,8 @@ from connectors.sdk.declared_stream import make_schema
 from connectors.sdk.items import Record
 from connectors.sdk.stream import Stream
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.singer.catalog import (
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.singer_catalog import (
     FULL_TABLE,
     Breadcrumb,
     Entry,

@@ -22,9 +22,15 @@ from connectors.sdk.singer.state import TapState, load_state_file, require_stand
 from connectors.sdk.source import Source
 from connectors.sdk.sync import read_streams
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.arguments import decode_json, load_config, read_file
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, ConfiguredStream, StreamId
-from elt_assets.protocol.singer.catalog import Entry
+from elt_assets.protocol.catalog import (
+    FULL_REFRESH,
+    ConfiguredStream,
+    StreamId,
+    decode_json,
+    load_config,
+    read_file,
+)
+from elt_assets.protocol.singer_catalog import Entry
 from elt_assets.protocol.specification import secret_values
 
 _CAPABILITIES = ("catalog", "discover", "state", "about", "activate-version")

@@ -20,8 +20,8 @@ from connectors.sdk.singer.catalog import SelectedStream, remove_fields
 from connectors.sdk.singer.state import TapState
 from connectors.sdk.sync import StreamOutput
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, StreamDescriptor
-from elt_assets.protocol.airbyte.message_factory import readable
+from elt_assets.protocol.catalog import FULL_REFRESH, StreamDescriptor
+from elt_assets.protocol.message_output import readable
 
 
 class TapOutput(TimedOutput):

@@ -12,7 +12,7 @@ from msgspec import Raw
 from connectors.sdk.encoding import encode
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.arguments import decode_json, read_file
+from elt_assets.protocol.catalog import decode_json, read_file
 
 BOOKMARKS = "bookmarks"
 SHARED = "shared"

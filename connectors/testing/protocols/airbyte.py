@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from connectors.testing.protocols.protocol import Protocol, Transcript, read_transcript
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
-from elt_assets.protocol.airbyte.codec import decode
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, State
-from elt_assets.protocol.airbyte.states import LEGACY, kind_of
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, ConfiguredStream
+from elt_assets.protocol.codec import decode
+from elt_assets.protocol.message_rules import LEGACY, kind_of
+from elt_assets.protocol.messages import Message, RawRecord, State
 
 _BODIES = {
     "ERROR": "error",

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog, ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream, StreamId
+from elt_assets.protocol.messages import (
     ConnectionStatus,
     ErrorTrace,
     EstimateTrace,

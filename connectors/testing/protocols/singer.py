@@ -19,9 +19,10 @@ from connectors.testing.protocols.protocol import (
     read_transcript,
 )
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import Message, Specification, State
-from elt_assets.protocol.singer.catalog import (
+from elt_assets.protocol.catalog import AirbyteStream, ConfiguredStream
+from elt_assets.protocol.messages import Message, Specification, State
+from elt_assets.protocol.singer import Translator, state_value
+from elt_assets.protocol.singer_catalog import (
     ENTRY,
     catalog_options,
     map_record_names,
@@ -29,7 +30,6 @@ from elt_assets.protocol.singer.catalog import (
     read_catalog,
     selection,
 )
-from elt_assets.protocol.singer.messages import Translator, state_value
 
 _FLAGS = {
     "spec": ["--about", "--format=json"],

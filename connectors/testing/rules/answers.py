@@ -28,12 +28,11 @@ from connectors.testing.rules.rule import (
     rule,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, AirbyteStream
-from elt_assets.protocol.airbyte.json_schema import broken_references, compose_schema
-from elt_assets.protocol.airbyte.messages import Specification
-from elt_assets.protocol.airbyte.versions import check_version
-from elt_assets.protocol.config_check import InvalidSpecification, violations
-from elt_assets.protocol.schema_check import find_flaws
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, AirbyteStream
+from elt_assets.protocol.config_check import InvalidSpecification, find_flaws, violations
+from elt_assets.protocol.json_schema import broken_references, compose_schema
+from elt_assets.protocol.message_rules import check_version
+from elt_assets.protocol.messages import Specification
 
 _SPEC_ADVICE = "correct the `connectionSpecification`"
 _MAX_MESSAGE = 300

@@ -23,9 +23,9 @@ from connectors.testing.protocols.protocol import SeenRecord
 from connectors.testing.rules.rule import Results, incremental_scopes, rule
 from connectors.testing.rules.states import find_unexpected
 from connectors.testing.scopes import Scope, last_states
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
-from elt_assets.protocol.airbyte.messages import State
-from elt_assets.protocol.airbyte.states import kind_of
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.message_rules import kind_of
+from elt_assets.protocol.messages import State
 
 _BOOKMARKS = frozenset({"replication_key_value", "cursor"})
 """Usual names of a bookmark in a state, besides the name of the cursor field."""

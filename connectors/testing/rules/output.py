@@ -17,7 +17,7 @@ from connectors.testing.observations import (
 )
 from connectors.testing.process import GRACE_SECONDS
 from connectors.testing.rules.rule import Results, first_flaws, rule
-from elt_assets.protocol.airbyte.messages import INCOMPLETE
+from elt_assets.protocol.messages import INCOMPLETE
 
 _BASIC = (SPEC, CHECK, DISCOVER, READ)
 

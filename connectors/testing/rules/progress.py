@@ -11,8 +11,8 @@ from connectors.testing.findings import Finding, NotApplicable
 from connectors.testing.observations import READ, REFRESH, Observations
 from connectors.testing.protocols.protocol import Span
 from connectors.testing.rules.rule import Results, rule
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import (
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import (
     COMPLETE,
     INCOMPLETE,
     RUNNING,

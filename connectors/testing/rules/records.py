@@ -17,8 +17,8 @@ from connectors.testing.findings import Finding, NotApplicable, Note
 from connectors.testing.observations import READ, REFRESH, SINGLE, Observations
 from connectors.testing.protocols.protocol import SeenRecord
 from connectors.testing.rules.rule import MAX_SHOWN, Results, rule
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, StreamId
-from elt_assets.protocol.schema_check import make_validator
+from elt_assets.protocol.catalog import AirbyteStream, StreamId
+from elt_assets.protocol.config_check import make_validator
 
 _FORMATS = FormatChecker(formats=())
 

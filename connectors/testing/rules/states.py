@@ -28,8 +28,8 @@ from connectors.testing.observations import (
 from connectors.testing.protocols.protocol import SeenRecord
 from connectors.testing.rules.rule import MAX_SHOWN, Results, incremental_scopes, rule
 from connectors.testing.scopes import Cut, Scope
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream, StreamId
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream, StreamId
+from elt_assets.protocol.messages import State
 
 NEW_DATA = (
     "test with data that does not change between two reads (of the built-in source `faker`: `days: 1`), and "

@@ -21,7 +21,7 @@ from elt_assets.connection import (
 )
 from elt_assets.connection.catalog_diff import changes
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
+from elt_assets.protocol.catalog import Catalog, stream_names
 
 
 @subcommand(

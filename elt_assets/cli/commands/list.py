@@ -11,7 +11,7 @@ from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.connection import ConnectionPlace, find_place, list_places, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.airbyte.catalog import stream_names
+from elt_assets.protocol.catalog import stream_names
 
 _CONNECTION = ("connection", "source", "destination", "streams", "schedule")
 _STREAM = ("stream", "asset", "sync_mode", "destination_sync_mode", "partitions", "schedule")

@@ -11,7 +11,7 @@ from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import OK, Output, mask_record
 from elt_assets.connection import find_place, load_catalog, load_connection
 from elt_assets.orchestration.source_partitions import list_contexts
-from elt_assets.protocol.airbyte.catalog import stream_names
+from elt_assets.protocol.catalog import stream_names
 
 
 @subcommand("partitions", "elt partitions shop orders", "elt partitions shop orders --json")

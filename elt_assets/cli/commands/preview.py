@@ -19,9 +19,9 @@ from elt_assets.connection import find_place, load_catalog, load_connection
 from elt_assets.errors import EltError, SystemFailure
 from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.connectors import connect
-from elt_assets.protocol.airbyte.catalog import ConfiguredCatalog, stream_names
-from elt_assets.protocol.airbyte.messages import Message, PlainText, RawRecord
-from elt_assets.protocol.airbyte.recovery.texts import loads
+from elt_assets.protocol.catalog import ConfiguredCatalog, stream_names
+from elt_assets.protocol.messages import Message, PlainText, RawRecord
+from elt_assets.protocol.wire import loads
 from elt_assets.runner.connector import Connector
 from elt_assets.sync.selection.fields import describe_kept_fields
 

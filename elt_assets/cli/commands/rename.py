@@ -16,7 +16,7 @@ from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.renaming import rename_tables
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 
 @subcommand(

@@ -26,7 +26,7 @@ from elt_assets.connection.connector_model import Source
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.module_start import module_command
 from elt_assets.pipeline.connectors import connect, package_to_install
-from elt_assets.protocol.airbyte.log_text import printable
+from elt_assets.protocol.messages import printable
 from elt_assets.runner.config.secrets import is_reference, resolve_references
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds.registry import KINDS

@@ -25,8 +25,8 @@ from elt_assets.connection.catalog_diff import Change, changes
 from elt_assets.connection.package_edit import replace_package
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration.io_manager import project_lake
-from elt_assets.protocol.airbyte.catalog import Catalog, StreamId, stream_names
-from elt_assets.protocol.specification_diff import ConfigChange, compare_specifications
+from elt_assets.protocol.catalog import Catalog, StreamId, stream_names
+from elt_assets.protocol.specification import ConfigChange, compare_specifications
 from elt_assets.runner.kinds.registry import KINDS
 from elt_assets.runner.package_index import newest_version
 from elt_assets.runner.package_removal import remove_environment

@@ -26,7 +26,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.files import DOCUMENTS, DataFile, TableStorage
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.write.stream_tables import SUFFIXES, StreamTables
-from elt_assets.protocol.airbyte.file_references import FIELD
+from elt_assets.protocol.message_rules import FIELD
 from elt_assets.storage.location import Location
 
 _REJECTED = "record"

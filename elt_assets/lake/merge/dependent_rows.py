@@ -13,7 +13,7 @@ from elt_assets.lake.merge.dedup import Ordering
 from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.merge.truncations import replace_truncations
 from elt_assets.lake.merge.unchanged_values import complete
-from elt_assets.protocol.airbyte.messages import TRUNCATED, UNCHANGED
+from elt_assets.protocol.messages import TRUNCATED, UNCHANGED
 
 
 def resolve(

@@ -26,7 +26,7 @@ from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.merge_tasks import Markers, MergeJob, Validity, make_merge
 from elt_assets.lake.spark.tasks import run_tasks
-from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS
+from elt_assets.protocol.catalog import DELETE_MARKERS
 
 ROWS_PER_TASK = 500_000
 """A task holds its rows in memory: about half a kilobyte for each row of a narrow table."""

@@ -17,7 +17,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import dedup
 from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.file_splitting import Batch
-from elt_assets.protocol.airbyte.sync_modes import (
+from elt_assets.protocol.catalog import (
     APPEND,
     APPEND_DEDUP,
     OVERWRITE,

@@ -26,7 +26,7 @@ from elt_assets.lake.merge.file_splitting import Batch, key_value
 from elt_assets.lake.merge.reported_changes import changes, has_change, is_for, replace_changes
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.expressions import value_at
-from elt_assets.protocol.airbyte.messages import TRUNCATED
+from elt_assets.protocol.messages import TRUNCATED
 
 _KEY, _PLACE, _CURSOR = "_elt_key", "_elt_place", "_elt_cursor"
 _RECORD, _SINCE, _UNTIL = "_elt_record", "_elt_since", "_elt_until"

@@ -27,7 +27,7 @@ from elt_assets.lake.merge.reported_changes import changes, has_change, is_for, 
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.schema.logical_types import SOURCE
 from elt_assets.lake.spark.expressions import value_at
-from elt_assets.protocol.airbyte.messages import UNCHANGED
+from elt_assets.protocol.messages import UNCHANGED
 
 _KEY, _FIELD, _NEWEST = "_elt_key", "_elt_field", "_elt_newest_"
 

@@ -34,7 +34,7 @@ from elt_assets.lake.spark.parsing.task import make_parse
 from elt_assets.lake.spark.parsing.undeclared_fields import DeclaredNames
 from elt_assets.lake.spark.tasks import run_tasks
 from elt_assets.lake.spark.types.fields import ARRAY, STRUCT, UNREAD, Field
-from elt_assets.protocol.airbyte.messages import DEPENDENT, TRUNCATED
+from elt_assets.protocol.messages import DEPENDENT, TRUNCATED
 from elt_assets.storage.location import Location
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.segments import Piece, Segment, refuse_foreign

@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 
 from elt_assets.lake.schema.logical_types import SOURCE, Array, Column, LogicalType, Scalar, Struct
 from elt_assets.lake.schema.names import column_names, columns_kept
-from elt_assets.protocol.airbyte.json_schema import WELL_KNOWN
+from elt_assets.protocol.json_schema import WELL_KNOWN
 
 DEEPEST = 20
 """Levels of objects and arrays that become nested columns. Deeper objects and arrays are JSON text."""

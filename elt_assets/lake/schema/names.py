@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 LONGEST = 200
 """Maximum bytes of a name in UTF-8. File systems allow 255; the rest is for suffixes like `_dead_letter`."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from elt_assets.lake.spark.task_io import ArrowFunction, FileWriter
-from elt_assets.protocol.airbyte.recovery import texts
+from elt_assets.protocol import wire
 
 RESULT = "result string"
 """Schema of the results of the function of `send_for_batches`: each is JSON."""
@@ -22,7 +22,7 @@ _FROZEN = "frozen_by_elt_assets"
 _RECURSION = 4_000
 """The decoder of JSON counts a level of nesting as a level of Python's stack, which has 1,000 by default."""
 _PACKAGE = sys.modules[FileWriter.__module__.rpartition(".")[0]]  # of all modules of tasks
-for _module in (_PACKAGE, texts, sys.modules[__name__]):
+for _module in (_PACKAGE, wire, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 

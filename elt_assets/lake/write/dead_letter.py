@@ -21,7 +21,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import metadata_columns
 from elt_assets.lake.spark.task_io import read_keys
 from elt_assets.lake.write.write_spec import WriteSpec
-from elt_assets.protocol.airbyte.messages import Form
+from elt_assets.protocol.messages import Form
 from elt_assets.sync.segments import Piece, Segment
 
 MIXED = "mixed"

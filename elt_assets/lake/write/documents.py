@@ -25,7 +25,7 @@ from elt_assets.errors import EltError, SystemFailure, TransientError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.files import DOCUMENTS, DataFile, TableStorage
 from elt_assets.machine_faults import first_line, translate
-from elt_assets.protocol.airbyte.file_references import FileReference
+from elt_assets.protocol.message_rules import FileReference
 from elt_assets.storage.location import Location
 from elt_assets.storage.staged_files import StagedFiles
 

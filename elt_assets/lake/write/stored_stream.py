@@ -11,7 +11,7 @@ from typing import Literal
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 
 RefreshMode = Literal["none", "retain", "truncate"]
 

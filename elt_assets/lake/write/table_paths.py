@@ -36,7 +36,7 @@ from elt_assets.lake.schema.names import (
 )
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.table_ownership import Claims
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 from elt_assets.storage.location import Location
 
 Levels = tuple[str, ...]

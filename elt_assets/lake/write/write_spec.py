@@ -28,8 +28,8 @@ from elt_assets.lake.schema.logical_types import (
 )
 from elt_assets.lake.schema.widening import union, wider_columns
 from elt_assets.lake.write.stored_stream import StoredStream
-from elt_assets.protocol.airbyte.catalog import DELETE_MARKERS, ConfiguredStream
-from elt_assets.protocol.airbyte.json_schema import explain_lost_fields
+from elt_assets.protocol.catalog import DELETE_MARKERS, ConfiguredStream
+from elt_assets.protocol.json_schema import explain_lost_fields
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 
 

@@ -41,7 +41,7 @@ from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, 
 from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.write_spec import WriteSpec, stream_part
 from elt_assets.machine_faults import translate, translated
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.staging import IN_PLACE, Staging
 from elt_assets.sync.events import Checkpoint, Committed, SlicesRead

@@ -30,7 +30,7 @@ from elt_assets.orchestration.events.reconcile import (
 from elt_assets.orchestration.events.table_events import TableEvents
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH
+from elt_assets.protocol.catalog import FULL_REFRESH
 
 
 class EarlierAttempts:

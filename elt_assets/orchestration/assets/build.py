@@ -34,7 +34,7 @@ from elt_assets.orchestration.runs.executor import STEP_TAGS, log_separate_proce
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connection_stream import ConnectionStream, table_path
 from elt_assets.pipeline.validation import resolve_connection
-from elt_assets.protocol.airbyte.catalog import Catalog
+from elt_assets.protocol.catalog import Catalog
 
 
 def check_shared_tables(specs: Iterable[dg.AssetSpec]) -> None:

@@ -14,7 +14,7 @@ from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline import shared_state_start
 from elt_assets.pipeline.given_state import as_message, refuse_stateless
-from elt_assets.protocol.airbyte.sync_modes import APPEND_DEDUP
+from elt_assets.protocol.catalog import APPEND_DEDUP
 
 
 class Refresh(enum.Enum):

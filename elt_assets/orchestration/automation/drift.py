@@ -15,7 +15,7 @@ from elt_assets.orchestration.events.connector_log import connector_lines
 from elt_assets.orchestration.events.metadata import truncate
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
-from elt_assets.protocol.airbyte.catalog import Catalog
+from elt_assets.protocol.catalog import Catalog
 
 DRIFT = "elt/drift"
 """Metadata key of an observation: differences between the source and the catalog, a list of sentences."""

@@ -25,14 +25,9 @@ from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
 from elt_assets.pipeline.given_state import source_state
-from elt_assets.protocol.airbyte.catalog import (
-    INCREMENTAL,
-    ConfiguredCatalog,
-    ConfiguredStream,
-    StreamId,
-)
-from elt_assets.protocol.airbyte.messages import RawRecord, State
-from elt_assets.protocol.airbyte.recovery.texts import loads
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredCatalog, ConfiguredStream, StreamId
+from elt_assets.protocol.messages import RawRecord, State
+from elt_assets.protocol.wire import loads
 from elt_assets.runner.kinds.registry import KINDS
 
 TIMEOUT = 25.0

@@ -10,7 +10,7 @@ import dagster as dg
 
 from elt_assets.lake.schema import logical_types, metadata_columns
 from elt_assets.lake.schema.names import columns_kept
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.sync.selection.fields import properties
 
 _COLUMN_OVERHEAD = 160

@@ -16,8 +16,8 @@ from elt_assets.lake.write.stream_tables import StreamTables
 from elt_assets.lake.write.table_paths import TablePath
 from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.recovery.texts import decode_for_output
+from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.wire import decode_for_output
 from elt_assets.sync.events import StreamProgress
 
 TABLE = "elt/table"

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.schema_places import Place
-from elt_assets.protocol.specification import types_at, unknown_fields
+from elt_assets.protocol.specification import Place, types_at, unknown_fields
 from elt_assets.runner.config.credentials import refuse_reserved
 from elt_assets.runner.config.references import LITERAL, Reference, strings, walk_references
 

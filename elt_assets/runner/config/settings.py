@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.messages import ConnectorConfig, Control, Log, Message
 from elt_assets.protocol.masking import Masker
-from elt_assets.protocol.schema_places import Place
+from elt_assets.protocol.messages import ConnectorConfig, Control, Log, Message
 from elt_assets.protocol.secret_parts import CREDENTIAL
-from elt_assets.protocol.specification import as_texts, is_mask
+from elt_assets.protocol.specification import Place, as_texts, is_mask
 from elt_assets.runner.config.references import strings
 from elt_assets.runner.config.secrets import resolve_references
 from elt_assets.runner.config.update_files import UpdateFile

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from elt_assets.protocol.schema_places import Place
+from elt_assets.protocol.specification import Place
 from elt_assets.runner.config.update_files import LocalFile, MemoryFile, UpdateFile, unreadable
 
 ABSENT = object()

@@ -23,8 +23,7 @@ import msgspec
 from elt_assets.errors import SystemFailure
 from elt_assets.module_start import module_command
 from elt_assets.protocol.config_check import InvalidSpecification, violations
-from elt_assets.protocol.schema_places import Place
-from elt_assets.protocol.specification import secret_places
+from elt_assets.protocol.specification import Place, secret_places
 
 _CPU_SECONDS = 20
 """Processor time limit, in seconds."""

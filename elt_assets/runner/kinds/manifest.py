@@ -19,7 +19,7 @@ from typing import Any
 
 from elt_assets.errors import NEEDS_AIRBYTE, ConfigError, EltError
 from elt_assets.module_start import module_command
-from elt_assets.protocol.airbyte.messages import Received
+from elt_assets.protocol.messages import Received
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.packages import install, is_installed
 from elt_assets.runner.source_kind import ConnectorSpec, SourceKind, Value

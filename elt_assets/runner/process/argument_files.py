@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.messages import State
 from elt_assets.storage.scratch import scratch
 
 _LEGACY = (None, "LEGACY")

@@ -39,7 +39,7 @@ from typing import IO
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.machine_faults import EXHAUSTED, translated
-from elt_assets.protocol.airbyte.lines import MAX_LINE, blocks, split
+from elt_assets.protocol.lines import MAX_LINE, blocks, split
 from elt_assets.runner.process.feeding import Feeder
 from elt_assets.runner.process.marked_processes import MARK, WATCHDOG, end_marked, new_mark
 

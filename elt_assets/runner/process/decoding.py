@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from elt_assets.protocol.airbyte.codec import decode_blocks, decode_line
-from elt_assets.protocol.airbyte.messages import Message, RawRecord, Received
-from elt_assets.protocol.runs.protocols import airbyte_runs
+from elt_assets.protocol.codec import decode_blocks, decode_line
+from elt_assets.protocol.messages import Message, RawRecord, Received
+from elt_assets.protocol.routing import airbyte_runs
 from elt_assets.runner.process.child import Process
 
 Decoder = Callable[[Process], Iterator[Received]]

@@ -17,8 +17,8 @@ from typing import IO, BinaryIO
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.lines import ReadInto, blocks, split
-from elt_assets.protocol.singer.messages import Encoding
+from elt_assets.protocol.lines import ReadInto, blocks, split
+from elt_assets.protocol.singer import Encoding
 from elt_assets.storage.directories import make_private
 from elt_assets.storage.staged_files import StagedFiles
 

@@ -17,8 +17,8 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Any
 
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
-from elt_assets.protocol.airbyte.file_references import FIELD, FIELD_SCHEMA
+from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.message_rules import FIELD, FIELD_SCHEMA
 
 Path = tuple[str, ...]
 UNDECLARED = "_extra"

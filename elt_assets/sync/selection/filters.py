@@ -14,8 +14,8 @@ from decimal import Decimal, InvalidOperation
 import msgspec
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.messages import NULL, RawRecord
-from elt_assets.protocol.airbyte.recovery.texts import read
+from elt_assets.protocol.messages import NULL, RawRecord
+from elt_assets.protocol.wire import read
 from elt_assets.sync.selection.fields import Action, FieldSelection, Node
 from elt_assets.sync.selection.renames import Renames
 

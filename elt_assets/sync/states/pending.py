@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import State
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import State
 
 MAX_STATES = 10_000
 MAX_STATE_BYTES = 32 << 20

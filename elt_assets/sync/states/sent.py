@@ -25,9 +25,9 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.catalog import StreamId
-from elt_assets.protocol.airbyte.messages import State, StateStats
-from elt_assets.protocol.airbyte.recovery.texts import read
+from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import State, StateStats
+from elt_assets.protocol.wire import read
 from elt_assets.sync.selection.filters import canonical_text
 
 MAX_SENT = 1_000_000

@@ -22,7 +22,7 @@ from connectors.sdk.items import Warn
 from connectors.sdk.slice_files import read_slice_file
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError, TransientError
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 
 A, B = StreamId("a"), StreamId("b")
 CURSOR = "_ab_cdc_number"

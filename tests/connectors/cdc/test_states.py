@@ -11,7 +11,7 @@ import pytest
 from connectors.mysql.log import state as mysql
 from connectors.postgres.log import state as postgres
 from connectors.sdk.groups import GroupState
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 _FOLDER = Path(__file__).parent / "states"
 

@@ -15,7 +15,7 @@ import yaml
 from connectors.declarative.cursors.times.formats import DatetimeFormat, DatetimeFormats
 from connectors.declarative.source import ManifestSource
 from connectors.sdk.reports import listen_to_warnings
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL
 from tests.connectors.declarative.cursors.engine import Json, Sync, manifest, option, stream, sync
 from tests.connectors.declarative.cursors.support import at
 from tests.programs.json_api import Answer

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.sdk.files import documents
 from connectors.sdk.files.storage import Storage
-from elt_assets.protocol.airbyte.file_references import STAGING
+from elt_assets.protocol.message_rules import STAGING
 from tests.connectors.files.support import Reader, last_state
 from tests.connectors.support import Json, errors
 from tests.connectors.support import records as data_of

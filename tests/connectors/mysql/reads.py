@@ -9,7 +9,7 @@ from typing import Any
 
 from connectors.mysql.source import MySql
 from connectors.sdk.slices import SlicedStream
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 from tests.connectors.support import output_of
 from tests.support.mariadb import MariaDb
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elt_assets.protocol.airbyte.messages import INVALID
+from elt_assets.protocol.messages import INVALID
 from tests.connectors.logged import Lake
 from tests.connectors.mysql.logs import make_lake
 from tests.support.mariadb import MariaDb

@@ -24,7 +24,7 @@ from connectors.sdk import Slice
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.items import Warn
 from connectors.sdk.slice_files import read_slice_file
-from elt_assets.protocol.airbyte.catalog import DELETED_AT
+from elt_assets.protocol.catalog import DELETED_AT
 from tests.connectors.logged import DEDUP, Table, configure
 from tests.connectors.postgres.support import Database
 

@@ -14,7 +14,7 @@ from connectors.sdk import Checkpoint, Slice, Wait
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.items import Estimate, Page, Warn
 from connectors.sdk.slices import SlicedStream, SliceReader
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 from tests.support.postgres import Postgres
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from connectors.postgres.log.state import (
 )
 from connectors.sdk.groups import GroupState
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 
 TABLE = StreamId("a", "public")
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from connectors.sdk import Checkpoint, ConfigError, Slice
 from connectors.sdk.arrow_records import page_of
 from connectors.sdk.slices import SlicedStream
-from elt_assets.protocol.airbyte.catalog import ConfiguredStream
+from elt_assets.protocol.catalog import ConfiguredStream
 from tests.connectors.sql.sources import Sqlite
 
 Json = dict[str, Any]

@@ -21,7 +21,7 @@ from connectors.testing.comparison import (
     scalars,
 )
 from connectors.testing.protocols.protocol import SeenRecord
-from elt_assets.protocol.airbyte.catalog import StreamId
+from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.config_check import violations
 
 USERS = StreamId("users")

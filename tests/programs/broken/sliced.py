@@ -16,7 +16,7 @@ import pyarrow as pa
 from connectors.sdk import Checkpoint, Slice, SlicedStream, Wait, run
 from connectors.sdk.items import Item
 from connectors.sdk.slices import Part
-from elt_assets.protocol.airbyte.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 from tests.programs.simple_source import SimpleSource
 
 SLICES, ROWS = 2, 2

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 
 from connectors.declarative.manifest import clock, dates
 from connectors.sdk.times import parse_duration
-from elt_assets.protocol.patterns import Pattern, search
+from elt_assets.protocol.specification import Pattern, search
 
 ISO_WITH_ZONE = "%Y-%m-%dT%H:%M:%S.%f%z"
 

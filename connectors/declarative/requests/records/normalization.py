@@ -13,7 +13,7 @@ from typing import Any
 
 from connectors.declarative.requests.decoding.json_body import number
 from connectors.sdk.encoding import encode
-from elt_assets.protocol.airbyte.json_schema import local
+from elt_assets.protocol.json_schema import local
 
 Convert = Callable[[Any], Any]
 """Returns a value in its type; the value itself if it cannot be cast."""

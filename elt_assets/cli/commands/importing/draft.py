@@ -18,9 +18,8 @@ from elt_assets.cli.lookup import read_text
 from elt_assets.connection import DEFINITION_FILE, Connection, parse_connection, save_catalog
 from elt_assets.connection.template import document
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.airbyte.catalog import Catalog
-from elt_assets.protocol.schema_places import Place
-from elt_assets.protocol.specification import is_mask
+from elt_assets.protocol.catalog import Catalog
+from elt_assets.protocol.specification import Place, is_mask
 from elt_assets.runner.config.credentials import looks_secret, may_give_access
 from elt_assets.runner.config.secrets import is_reference
 from elt_assets.settings import project

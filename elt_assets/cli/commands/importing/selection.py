@@ -11,7 +11,7 @@ from typing import Any
 from elt_assets.cli.commands.importing.draft import Json
 from elt_assets.connection.template import overwrite_attributes, stream_attributes
 from elt_assets.lake.write.write_spec import check_columns
-from elt_assets.protocol.airbyte.catalog import AirbyteStream, Catalog
+from elt_assets.protocol.catalog import AirbyteStream, Catalog
 
 _WILDCARD = re.compile(r"[*?\[]")
 _DOT = re.compile(r"(?<!\\)\.")

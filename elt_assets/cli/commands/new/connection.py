@@ -23,9 +23,8 @@ from elt_assets.connection import CATALOG_FILE, DEFINITION_FILE
 from elt_assets.connection.template import stream_attributes
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.write.write_spec import check_columns
-from elt_assets.protocol.airbyte.catalog import Catalog, stream_names
-from elt_assets.protocol.schema_places import Place
-from elt_assets.protocol.specification import unknown_fields
+from elt_assets.protocol.catalog import Catalog, stream_names
+from elt_assets.protocol.specification import Place, unknown_fields
 from elt_assets.runner.config.validation import validate
 from elt_assets.runner.kinds.manifest import AIRBYTE, OURS, Manifest
 from elt_assets.runner.kinds.registry import to_install

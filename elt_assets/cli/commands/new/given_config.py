@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from elt_assets.errors import ConfigError
-from elt_assets.protocol.schema_places import Place
+from elt_assets.protocol.specification import Place
 from elt_assets.runner.config.credentials import RESERVED
 from elt_assets.runner.config.secrets import is_reference, resolve_references
 from elt_assets.runner.connector import Connector

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from elt_assets.protocol.patterns import Pattern
-from elt_assets.protocol.schema_places import Place
+from elt_assets.protocol.specification import Pattern, Place
 from elt_assets.runner.config.references import as_literal
 from elt_assets.runner.config.secrets import is_reference
 

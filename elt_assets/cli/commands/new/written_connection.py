@@ -23,8 +23,8 @@ from elt_assets.connection import (
 from elt_assets.connection.template import document
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
-from elt_assets.protocol.airbyte.catalog import Catalog
-from elt_assets.protocol.schema_places import Place
+from elt_assets.protocol.catalog import Catalog
+from elt_assets.protocol.specification import Place
 
 Json = dict[str, Any]
 _CONFIG = "config: null"

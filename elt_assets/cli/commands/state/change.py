@@ -14,7 +14,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
-from elt_assets.protocol.airbyte.sync_modes import APPEND
+from elt_assets.protocol.catalog import APPEND
 
 
 @subcommand(

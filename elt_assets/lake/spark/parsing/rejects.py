@@ -23,7 +23,7 @@ from elt_assets.lake.spark.parsing.envelopes import Envelope
 from elt_assets.lake.spark.parsing.job import KeyPart, LineRange, ParseJob
 from elt_assets.lake.spark.types.changes import NULLED, BlockChanges
 from elt_assets.lake.spark.types.fields import DECODING_ERRORS
-from elt_assets.protocol.airbyte.recovery.texts import read
+from elt_assets.protocol.wire import read
 
 
 def find_rejects(

@@ -15,7 +15,7 @@ from connectors.declarative.source import ManifestSource
 from connectors.declarative.stream import ManifestStream
 from connectors.sdk.items import Checkpoint, Context, Page, Record, Warn
 from elt_assets.errors import EltError
-from elt_assets.protocol.airbyte.catalog import INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream
 from tests.connectors.declarative.cursors.support import at
 
 Json = dict[str, Any]

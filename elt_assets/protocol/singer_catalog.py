@@ -15,18 +15,16 @@ from typing import Any
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.protocol.airbyte.catalog import (
+from elt_assets.protocol.catalog import (
     FULL_REFRESH,
     INCREMENTAL,
     AirbyteStream,
     Catalog,
     ConfiguredStream,
 )
-from elt_assets.protocol.airbyte.json_schema import compose_schema, shallow
-from elt_assets.protocol.airbyte.recovery.texts import as_read
-from elt_assets.protocol.airbyte.value_limit import check_values
-from elt_assets.protocol.singer.messages import key_paths
-from elt_assets.protocol.singer.schema import json_schema
+from elt_assets.protocol.json_schema import compose_schema, shallow
+from elt_assets.protocol.singer import json_schema, key_paths
+from elt_assets.protocol.wire import as_read, check_values
 
 ENTRY = "singer"
 """The property of a stream that contains the tap's own entry."""

@@ -1,19 +1,86 @@
-"""Catalogs: the streams that a source offers, and the streams that are configured for a sync.
+"""Catalogs: the streams that a source offers, those configured for a sync, and their destination sync modes.
 
-Spec: Airbyte Protocol, Catalog; additions of 0.9 (generations), 0.10 (is_resumable), 0.15 (files).
+`lake.merge.policies` defines how a commit of a mode changes a table. Packages add modes by entry points
+of `GROUP`: each names a module with a `MODE` and a `merge`. The readers at the end are for the files that
+a connector gets as arguments: its config and the configured catalog.
+
+Spec: Airbyte Protocol, Catalog; additions of 0.9 (generations), 0.10 (is_resumable), 0.15 (files);
+Destination Sync Modes; Airbyte Specification, the commands' arguments.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import msgspec
 from msgspec import Raw
 
-from elt_assets.protocol.airbyte.json_schema import compose_schema, shallow
-from elt_assets.protocol.airbyte.sync_modes import APPEND, SyncMode, find_modes
-from elt_assets.protocol.airbyte.wire import W, Wire
+from elt_assets.errors import ConfigError
+from elt_assets.protocol.json_schema import compose_schema, shallow
+from elt_assets.protocol.wire import W, Wire, read
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+APPEND = "append"
+OVERWRITE = "overwrite"
+APPEND_DEDUP = "append_dedup"
+OVERWRITE_DEDUP = "overwrite_dedup"
+
+GROUP = "elt_assets.sync_modes"
+
+
+@dataclass(frozen=True)
+class SyncMode:
+    """The properties of a destination sync mode."""
+
+    name: str
+    deduplicates: bool = False  # the table keeps one row per primary key, so the stream needs one
+    overwrites: bool = False  # each full refresh replaces all rows
+    is_standard: bool = True  # the mode is a member of the protocol's enumeration
+    # The mode used instead for a partition whose rows each sync replaces.
+    partition_mode: str = OVERWRITE
+    # The mode that a source gets instead, since many sources refuse modes that were added later.
+    source_mode: str | None = None
+    # The mode that, with a new generation, has the same effect in a destination that does not support this
+    # one.
+    generation_mode: str | None = None
+
+
+def find_added_modes() -> Mapping[str, EntryPoint]:
+    """Return the modes that installed packages add, by name."""
+    entry_points = import_module("importlib.metadata").entry_points
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+@functools.cache
+def find_modes() -> Mapping[str, SyncMode]:
+    """Return all modes, by name. A source needs none of them: packages are searched with the first call."""
+    modes = [
+        SyncMode(APPEND),
+        SyncMode(OVERWRITE, overwrites=True),
+        SyncMode(APPEND_DEDUP, deduplicates=True, partition_mode=OVERWRITE_DEDUP),
+        SyncMode(
+            OVERWRITE_DEDUP,
+            deduplicates=True,
+            overwrites=True,
+            is_standard=False,
+            partition_mode=OVERWRITE_DEDUP,
+            source_mode=OVERWRITE,
+            generation_mode=APPEND_DEDUP,
+        ),
+        *(entry.load().MODE for entry in find_added_modes().values()),
+    ]
+    return MappingProxyType({mode.name: mode for mode in modes})
+
 
 FULL_REFRESH = "full_refresh"
 INCREMENTAL = "incremental"
@@ -218,3 +285,80 @@ class ConfiguredCatalog(_ShallowWire):
     """The catalog that `read` gets."""
 
     streams: list[ConfiguredStream]
+
+
+T = TypeVar("T")
+
+
+class _RequiredStream(msgspec.Struct):
+    """The properties, besides `stream`, that the protocol requires of a configured stream."""
+
+    sync_mode: Literal["full_refresh", "incremental"]
+    destination_sync_mode: Literal[
+        "append", "overwrite", "append_dedup", "overwrite_dedup", "update", "soft_delete"
+    ]
+
+
+class _RequiredCatalog(msgspec.Struct):
+    streams: list[_RequiredStream]
+
+
+_decode_required = msgspec.json.Decoder(_RequiredCatalog).decode
+
+
+def load_config(path: str) -> dict[str, Any]:
+    """Return the config of a file.
+
+    Raises:
+        ConfigError: the file is not readable, or is not a JSON object.
+    """
+    return decode_json(read_file(path, "config"), dict[str, Any], "config")
+
+
+def load_catalog(path: str) -> ConfiguredCatalog:
+    """Return the configured catalog of a file.
+
+    Raises:
+        ConfigError: the file is not readable, or is not a configured catalog.
+    """
+    data = shallow(read_file(path, "catalog"))
+    try:
+        catalog = ConfiguredCatalog.from_json(data)
+        read(_decode_required, data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+        raise ConfigError(
+            f"the catalog file is not a configured catalog: {error}",
+            guidance="each stream needs `stream`, `sync_mode` and `destination_sync_mode`; "
+            "docs/destination.md has an example",
+        ) from error
+    return catalog
+
+
+def read_file(path: str, what: str) -> bytes:
+    """Return the content of a file. `what`: its purpose, for the message.
+
+    Raises:
+        ConfigError: the file is not readable.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the {what} file {path}: {error.strerror}",
+            guidance=f"correct the path after --{what}, or make the file readable",
+        ) from error
+
+
+def decode_json(data: bytes | Raw, kind: type[T], what: str) -> T:
+    """Return JSON data decoded as `kind`. `what`: its purpose, for the message.
+
+    Raises:
+        ConfigError: the data is not JSON of that type.
+    """
+    try:
+        return read(msgspec.json.Decoder(kind).decode, data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"the {what} is not JSON of the expected form: {error}",
+            guidance="write a config as a JSON object, and a state as a JSON list of STATE messages",
+        ) from error

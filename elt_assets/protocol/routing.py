@@ -3,6 +3,8 @@
 The head of a stream's lines is learned from a line that was decoded completely. It is a hint: whether the
 data of a routed line is valid JSON, and whether the line names its stream a second time, is found out when
 the lake parses it, before any state is committed (see `sync.segments.row_line`).
+
+Routing of the RECORD lines of each protocol.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ from types import MappingProxyType
 
 import msgspec
 
-from elt_assets.protocol.airbyte.messages import Form, Message, RawRecord, Received, RecordLines
+from elt_assets.protocol.codec import decode_blocks
+from elt_assets.protocol.lines import split
+from elt_assets.protocol.messages import Form, Message, RawRecord, Received, RecordLines
+from elt_assets.protocol.singer import Translator
 
 MAX_HEADS = 2_000
 """Maximum number of heads that are known at a time."""
@@ -285,3 +290,46 @@ class RecordRuns:
         for head in heads:
             del self._heads[head.key]
         self._last = None
+
+
+_AIRBYTE = Shape(
+    form=Form.AIRBYTE,
+    key=b'"data":',
+    head=pattern(
+        rb' \{ "type" : "RECORD" , "record" : \{ (?:(?P<decisive>"namespace") : (?:"[^"\\]*"|null) , )?'
+        rb'"stream" : "(?P<stream>[^"\\]*)" , "data": \{'
+    ),
+    decisive=b'"namespace"',
+    varying=pattern(rb'"emitted_at" : (\d+)'),
+    value=rb"\d+",
+    closing=b"}}",
+)
+
+
+# A new version of a stream must become a GENERATION, so lines with another version are decoded.
+_SINGER = Shape(
+    form=Form.SINGER,
+    key=b'"record":',
+    head=pattern(
+        rb' \{ "type" : "RECORD" , "stream" : "(?P<stream>[^"\\]*)" , "record": \{(?P<decisive>)'
+    ),
+    decisive=b'"version"',
+    varying=pattern(rb'"time_extracted" : ("[^"\\]*")'),
+    value=rb'"[^"\\\n]*"',
+    closing=b"}",
+)
+
+
+def airbyte_runs() -> RecordRuns:
+    """Return the routing of the lines of an Airbyte connector."""
+    return RecordRuns(_AIRBYTE, lambda lines: decode_blocks([lines]))
+
+
+def singer_runs(translator: Translator) -> RecordRuns:
+    """Return the routing of the lines of a tap."""
+
+    def decode(lines: bytes) -> Iterator[RawRecord | Message]:
+        for line in split([lines]):
+            yield from translator.messages(line)
+
+    return RecordRuns(_SINGER, decode, translator.names, translator.add_records)

@@ -34,8 +34,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.airbyte.messages import Log, Message, PlainText, UndecodedLine
-from elt_assets.protocol.airbyte.recovery.texts import read
+from elt_assets.protocol.messages import Log, Message, PlainText, UndecodedLine
+from elt_assets.protocol.wire import read
 
 MAX_LINE = 256 << 20
 """Maximum bytes of a line. A longer line is not a record that a table could store."""

@@ -1,1 +1,0 @@
-"""The Airbyte Protocol: its messages, catalogs and states, and their codec."""

@@ -1,1 +1,0 @@
-"""Recovery of messages from lines that do not have the form of the protocol."""

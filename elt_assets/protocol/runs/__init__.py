@@ -1,1 +1,0 @@
-"""Runs: RECORD lines that are passed on in blocks, as they were received."""
