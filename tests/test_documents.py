@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from connectors.sdk import SlicedStream, Source, Stream
 from connectors.sdk.http import HttpStream
-from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.connection import Connection
 from elt_assets.settings import Settings
 from tests.support.project import REPOSITORY
 

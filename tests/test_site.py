@@ -12,7 +12,7 @@ import pytest
 import connectors.sdk
 import elt_assets
 from elt_assets.cli.entry import COMMANDS
-from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.connection import Connection
 from elt_assets.settings import Settings
 from tests.support.project import REPOSITORY
 

@@ -3,9 +3,10 @@
 Loading a connection only reads these two files. It starts no process and uses no network and no secret.
 """
 
-from elt_assets.connection.connection_model import Connection, check_plain_name
-from elt_assets.connection.connector_model import check_trusted_name
+from elt_assets.connection.connection import Connection, check_plain_name
+from elt_assets.connection.connector import check_trusted_name
 from elt_assets.connection.files import (
+    collect_problems,
     load_catalog,
     load_connection,
     parse_connection,
@@ -24,9 +25,7 @@ from elt_assets.connection.places import (
     list_places_in,
     place_in,
 )
-from elt_assets.connection.problems import collect_problems
-from elt_assets.connection.stream_model import Stream
-from elt_assets.connection.stream_resolution import (
+from elt_assets.connection.resolution import (
     as_landed,
     describe_broken_fields,
     describe_unused_settings,
@@ -34,6 +33,7 @@ from elt_assets.connection.stream_resolution import (
     join_streams,
     resolve_streams,
 )
+from elt_assets.connection.stream import Stream
 from elt_assets.connection.templates import check_post_processing
 from elt_assets.paths import DEFINITION_FILE
 

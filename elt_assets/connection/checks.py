@@ -1,23 +1,261 @@
-"""Settings for the checks of a stream."""
+"""The checks of a stream: those of every stream, and the rules for rows that people write."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from elt_assets.connection.config_model import ConfigModel, OtherForm
-from elt_assets.connection.rules import (
-    AcceptedValuesRules,
-    NotNulls,
-    Queries,
-    Ranges,
-    RowCounts,
-    Rule,
-    Severity,
-    Uniques,
-)
+from elt_assets.connection.config_model import ConfigModel, DottedPath, DottedPaths, OtherForm
+from elt_assets.connection.read_only_query import check_query
+
+Severity = Literal["error", "warn"]
+"""Severity of a failed check."""
+Scope = Literal["new", "table"]
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]+")
+
+
+class Rule(ConfigModel):
+    """A rule for the rows of a table: its name as a check, its scope, and what a failure does."""
+
+    kind: ClassVar[str]
+    demand: ClassVar[str]
+    """What the rule demands, with `{columns}`, `{bounds}` and `{values}` of the rule."""
+    failure: ClassVar[str]
+    """How it failed, with `{failed}` rows of `{rows}` too."""
+
+    name: str | None = None
+    """Name of the check: letters, digits and underscores; default: kind and columns."""
+    over: Scope = "new"
+    """`new`: the rows in the files that the run has committed; of a stream with partitions, the rows of
+    the run's partitions. `table`: all rows of the table."""
+    severity: Severity = "error"
+    """Severity of its failure."""
+    blocking: bool = False
+    """`true`: a failure fails the run, and assets downstream in it are not materialised."""
+
+    @property
+    def paths(self) -> Sequence[Sequence[str]]:
+        """The paths of the fields that the rule is about."""
+        return ()
+
+    @property
+    def compared_values(self) -> Sequence[Any]:
+        """The values that the rule compares with."""
+        return ()
+
+    @property
+    def check_name(self) -> str:
+        """The name of the check in Dagster."""
+        if self.name is not None:
+            return self.name
+        parts = [self.kind, *(name for path in self.paths for name in path)]
+        return _UNSAFE.sub("_", "_".join(parts))
+
+    @property
+    def description(self) -> str:
+        """What the rule demands, as a sentence."""
+        return (
+            f"In {'the new rows' if self.over == 'new' else 'the table'}, {self.fill(self.demand)}."
+        )
+
+    def fill(self, template: str, *, failed: int = 0, rows: int = 0) -> str:
+        """Return a text about the rule, with its columns, bounds and number of values."""
+        columns = ", ".join(f"`{'.'.join(path)}`" for path in self.paths)
+        limits = {"at least": getattr(self, "min", None), "at most": getattr(self, "max", None)}
+        bounds = [f"{name} {limit}" for name, limit in limits.items() if limit is not None]
+        return template.format(
+            columns=columns,
+            bounds=" and ".join(bounds),
+            values=len(self.compared_values),
+            failed=f"{failed:,}",
+            rows=f"{rows:,}",
+        )
+
+    @model_validator(mode="after")
+    def _check_common_keys(self) -> Rule:
+        if self.name is not None and not _NAME.fullmatch(self.name):
+            raise ValueError(f"name: {self.name!r} may hold only letters, digits and underscores")
+        if self.blocking and self.severity == "warn":
+            raise ValueError("a warning cannot block; leave out `blocking` or `severity: warn`")
+        return self
+
+    @classmethod
+    def label(cls) -> str:
+        return cls.kind
+
+
+class ColumnRule(Rule):
+    """A rule about the values of one column."""
+
+    column: DottedPath
+    """Field, as `email` or `address.city`."""
+
+    @property
+    def paths(self) -> Sequence[Sequence[str]]:
+        return [self.column]
+
+
+class NotNull(ColumnRule):
+    """The columns are never null. Each of them is a check of its own."""
+
+    kind = "not_null"
+    demand = "{columns} is never null"
+    failure = "{failed} of {rows} rows have no {columns}"
+
+
+class Unique(Rule):
+    """No two rows have the same values in the columns. Rows with a null in one of them do not count."""
+
+    kind = "unique"
+    demand = "no two rows have the same {columns}"
+    failure = "{failed} values in {rows} rows are not unique: {columns}"
+
+    columns: DottedPaths
+    """Fields that are unique together."""
+    over: Scope = "table"
+    """As for the other rules; default: `table`."""
+
+    @property
+    def paths(self) -> Sequence[Sequence[str]]:
+        return self.columns
+
+
+class AcceptedValues(ColumnRule):
+    """The values of a column are among these, or null."""
+
+    kind = "accepted_values"
+    demand = "{columns} is one of {values} values"
+    failure = "{failed} of {rows} rows have a {columns} that is not accepted"
+
+    values: list[Any] = Field(min_length=1)
+    """The values, of the type of the column."""
+
+    @property
+    def compared_values(self) -> Sequence[Any]:
+        return self.values
+
+    @model_validator(mode="after")
+    def _check_values(self) -> AcceptedValues:
+        if None in self.values:
+            raise ValueError(
+                "values: null is accepted in any case; leave it out (`not_null` refuses it)"
+            )
+        return self
+
+
+class Range(ColumnRule):
+    """The values of a column are within bounds, or null. NaN is within none."""
+
+    kind = "range"
+    demand = "{columns} is {bounds}"
+    failure = "{failed} of {rows} rows have a {columns} that is not {bounds}"
+
+    min: Any = None
+    """Smallest value that passes."""
+    max: Any = None
+    """Largest value that passes."""
+
+    @property
+    def compared_values(self) -> Sequence[Any]:
+        return [bound for bound in (self.min, self.max) if bound is not None]
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Range:
+        if not self.compared_values:
+            raise ValueError("write `min`, `max` or both")
+        return self
+
+
+class RowCount(Rule):
+    """The number of rows is within bounds."""
+
+    kind = "row_count"
+    demand = "there are {bounds} rows"
+    failure = "{rows} rows; there must be {bounds}"
+
+    min: int = Field(default=0, ge=0)
+    """Smallest number of rows that passes."""
+    max: int | None = Field(default=None, ge=0)
+    """Largest number of rows that passes."""
+    over: Scope = "table"
+    """As for the other rules; default: `table`."""
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> RowCount:
+        if not self.min and self.max is None:
+            raise ValueError("write `min`, `max` or both")
+        if self.max is not None and self.min > self.max:
+            raise ValueError("`min` is greater than `max`")
+        return self
+
+
+class Query(Rule):
+    """A query in Spark SQL returns no row. It reads from `{table}` alone."""
+
+    kind = "sql"
+    demand = "the query returns no row"
+    failure = "the query returns {failed} rows"
+
+    name: str
+    """Name of the check: letters, digits and underscores."""
+    query: str
+    """Query in Spark SQL, which must return no row: `… from {table} …`."""
+    over: Scope = "table"
+    """As for the other rules; default: `table`."""
+
+    @field_validator("query")
+    @classmethod
+    def _check_query(cls, query: str) -> str:
+        return check_query(query)
+
+
+def _list_rules(value: Any) -> Any:
+    """Return the rules under a key as a list; `false` is none."""
+    if value is False:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _list_not_null(value: Any) -> Any:
+    """Return a mapping for each column of `email`, `[email, phone]` or `{columns: [email, phone]}`."""
+    rules: list[Any] = []
+    for item in _list_rules(value):
+        if isinstance(item, Mapping) and "columns" in item and "column" not in item:
+            common = {key: content for key, content in item.items() if key != "columns"}
+            rules += [{"column": column, **common} for column in _list_rules(item["columns"])]
+        else:
+            rules.append(item if isinstance(item, Mapping) else {"column": item})
+    return rules
+
+
+def _list_unique(value: Any) -> Any:
+    """Return a mapping for each rule: `email` is unique, and `{columns: [country, number]}` together."""
+    rules: list[Any] = []
+    for item in _list_rules(value):
+        columns = item.get("columns") if isinstance(item, Mapping) else item
+        is_single = isinstance(columns, str) or not isinstance(item, Mapping)
+        common = item if isinstance(item, Mapping) else {}
+        rules.append({**common, "columns": [columns]} if is_single else item)
+    return rules
+
+
+_TEXT, _OBJECT, _NONE = OtherForm(type="string"), OtherForm(type="object"), OtherForm(const=False)
+
+NotNulls = Annotated[
+    list[Annotated[NotNull, _TEXT]], BeforeValidator(_list_not_null), _TEXT, _OBJECT, _NONE
+]
+Uniques = Annotated[
+    list[Annotated[Unique, _TEXT]], BeforeValidator(_list_unique), _TEXT, _OBJECT, _NONE
+]
+AcceptedValuesRules = Annotated[list[AcceptedValues], BeforeValidator(_list_rules), _OBJECT, _NONE]
+Ranges = Annotated[list[Range], BeforeValidator(_list_rules), _OBJECT, _NONE]
+RowCounts = Annotated[list[RowCount], BeforeValidator(_list_rules), _OBJECT, _NONE]
+Queries = Annotated[list[Query], BeforeValidator(_list_rules), _OBJECT, _NONE]
+
 
 RULES = ("not_null", "unique", "accepted_values", "range", "row_count", "sql")
 """The keys with rules that people write."""

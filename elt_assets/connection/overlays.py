@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets.branches import environment
-from elt_assets.connection.connector_model import Destination, Source
+from elt_assets.connection.connector import Destination, Source
 from elt_assets.connection.places import definition_file, has_connections, walk
-from elt_assets.connection.yaml_files import read_documents
-from elt_assets.connection.yaml_limits import COMPONENT_FILES
+from elt_assets.connection.yaml_files import COMPONENT_FILES, read_documents
 from elt_assets.errors import ConfigError
 from elt_assets.runner.config.references import LITERAL, Reference, keep_file_field
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from elt_assets import paths
-from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.connection import Connection
 from elt_assets.connection.templates import check_post_processing
 from elt_assets.connection.yaml_files import (
+    COMPONENT_FILES,
     check_components,
     describe_unreadable,
     read_documents,
 )
-from elt_assets.connection.yaml_limits import COMPONENT_FILES
 from elt_assets.errors import ConfigError
 from elt_assets.settings import dg_defs, load_object, project
 

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, Field
 
-from elt_assets.connection.template import attributes, overwrite_attributes
+from elt_assets.connection.default_attributes import attributes, overwrite_attributes
 
 
 class ConnectionParameters(BaseModel):

@@ -10,10 +10,10 @@ from functools import cached_property, lru_cache
 
 from elt_assets import paths
 from elt_assets.connection import Connection, Stream, as_landed, field_selection
-from elt_assets.connection.controls import RunControls
+from elt_assets.connection.automation import RunControls
 from elt_assets.connection.partitions import has_window
-from elt_assets.connection.row_resolution import resolve_conditions, resolve_renames
-from elt_assets.connection.rows import Condition
+from elt_assets.connection.stream import Condition
+from elt_assets.connection.stream_settings import resolve_conditions, resolve_renames
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table

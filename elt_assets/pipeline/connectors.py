@@ -8,7 +8,7 @@ from typing import Any
 
 from elt_assets import paths
 from elt_assets.connection import Connection
-from elt_assets.connection.connector_model import Destination, Source
+from elt_assets.connection.connector import Destination, Source
 from elt_assets.runner.config.update_files import UpdateFile, VaultFile
 from elt_assets.runner.config.vault import open_vault
 from elt_assets.runner.connector import Connector

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 
-from elt_assets.connection.contract import Contract
+from elt_assets.connection.stream import Contract
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import from_json_schema

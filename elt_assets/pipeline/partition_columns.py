@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from elt_assets.connection import Connection, Stream
-from elt_assets.connection.field_lookup import join_names
+from elt_assets.connection.stream_settings import join_names
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.schema import from_json_schema

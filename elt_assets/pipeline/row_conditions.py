@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from elt_assets.connection.rows import OF_NULL, Condition
+from elt_assets.connection.stream import OF_NULL, Condition
 from elt_assets.errors import ConfigError
 from elt_assets.lake.schema import from_json_schema
 from elt_assets.lake.schema.logical_types import Array, LogicalType, Scalar

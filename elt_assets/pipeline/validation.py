@@ -16,7 +16,7 @@ from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.pipeline.connectors import connect
 from elt_assets.pipeline.contracts import refuse_violations
-from elt_assets.pipeline.row_rules import find_rule_problems, find_unused_rules
+from elt_assets.pipeline.rules import find_rule_problems, find_unused_rules
 from elt_assets.protocol.catalog import Catalog
 
 

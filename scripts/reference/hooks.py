@@ -13,7 +13,7 @@ from pymdownx.slugs import slugify
 
 import connectors.sdk
 import elt_assets
-from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.connection import Connection
 from elt_assets.settings import Settings
 from scripts.reference.commands import describe_commands
 from scripts.reference.models import describe_model

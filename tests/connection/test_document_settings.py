@@ -8,7 +8,7 @@ import pytest
 
 from elt_assets.connection import Connection, as_landed, resolve_streams
 from elt_assets.connection.catalog_diff import changes
-from elt_assets.connection.template import stream_attributes
+from elt_assets.connection.default_attributes import stream_attributes
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
 

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from elt_assets.connection.connection_model import Connection
+from elt_assets.connection.connection import Connection
 from tests.support.documents import code_blocks
 from tests.support.project import REPOSITORY
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.connection.rows import Condition
+from elt_assets.connection.stream import Condition
 from elt_assets.errors import ConfigError
 from elt_assets.pipeline.row_conditions import compile_conditions
 from elt_assets.protocol.catalog import DELETED_AT, AirbyteStream, ConfiguredStream

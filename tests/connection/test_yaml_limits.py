@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.connection import find_refused_files, load_connection, yaml_limits
-from elt_assets.connection.yaml_limits import check_limits
+from elt_assets.connection import find_refused_files, load_connection, yaml_files
+from elt_assets.connection.yaml_files import check_limits
 from elt_assets.errors import ConfigError
 
 
@@ -85,13 +85,13 @@ def test_the_size_is_that_of_the_loaded_document(
     file.write_text(yaml.safe_dump(document))
     values, depth = size_and_depth(document)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml_limits, "MAX_VALUES", values)
-        patch.setattr(yaml_limits, "MAX_DEPTH", depth)
+        patch.setattr(yaml_files, "MAX_VALUES", values)
+        patch.setattr(yaml_files, "MAX_DEPTH", depth)
         check_limits(file)
-        patch.setattr(yaml_limits, "MAX_VALUES", values - 1)
+        patch.setattr(yaml_files, "MAX_VALUES", values - 1)
         with pytest.raises(ConfigError, match="stands for more than"):
             check_limits(file)
-        patch.setattr(yaml_limits, "MAX_VALUES", values)
-        patch.setattr(yaml_limits, "MAX_DEPTH", depth - 1)
+        patch.setattr(yaml_files, "MAX_VALUES", values)
+        patch.setattr(yaml_files, "MAX_DEPTH", depth - 1)
         with pytest.raises(ConfigError, match="levels deep"):
             check_limits(file)

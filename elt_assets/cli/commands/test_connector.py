@@ -22,7 +22,7 @@ from elt_assets.cli.lookup import parse_config
 from elt_assets.cli.options import connection_argument, subcommand
 from elt_assets.cli.output import FAILED, Output
 from elt_assets.connection import Connection, find_place, load_connection
-from elt_assets.connection.connector_model import Source
+from elt_assets.connection.connector import Source
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.module_start import module_command
 from elt_assets.pipeline.connectors import connect, package_to_install

@@ -22,7 +22,7 @@ from elt_assets.connection import (
     save_catalog,
 )
 from elt_assets.connection.catalog_diff import Change, changes
-from elt_assets.connection.package_edit import replace_package
+from elt_assets.connection.files import replace_package
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.protocol.catalog import Catalog, StreamId, stream_names

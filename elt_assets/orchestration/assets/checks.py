@@ -39,7 +39,7 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.contracts import find_table_violations
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.pipeline.given_state import source_state
-from elt_assets.pipeline.row_rules import evaluate_rules, list_rules
+from elt_assets.pipeline.rules import evaluate_rules, list_rules
 from elt_assets.protocol.catalog import APPEND, INCREMENTAL
 from elt_assets.protocol.messages import COMPLETE
 from elt_assets.sync.events import QUIET

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from elt_assets.connection.partitions import (
+    INSTANT_FORMAT,
     Bind,
     DynamicPartitions,
     MultiPartitions,
@@ -18,9 +19,10 @@ from elt_assets.connection.partitions import (
     SourcePartitions,
     StaticPartitions,
     TimePartitions,
+    align_end,
+    format_window,
     moment,
 )
-from elt_assets.connection.windows import INSTANT_FORMAT, align_end, format_window
 from elt_assets.errors import ConfigError
 from elt_assets.runner.config.secrets import is_reference
 

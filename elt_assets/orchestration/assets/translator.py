@@ -14,8 +14,8 @@ import dagster as dg
 
 from elt_assets.connection import Connection, as_landed
 from elt_assets.connection.automation import Freshness, OnCron
-from elt_assets.connection.connector_model import Destination, Source
-from elt_assets.connection.stream_model import Stream
+from elt_assets.connection.connector import Destination, Source
+from elt_assets.connection.stream import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.write.stream_tables import DEAD_LETTER_SUFFIX

@@ -13,8 +13,8 @@ from functools import partial
 import dagster as dg
 
 from elt_assets.connection import Connection
-from elt_assets.connection.connection_model import can_refresh
-from elt_assets.connection.controls import FullRefresh
+from elt_assets.connection.automation import FullRefresh
+from elt_assets.connection.connection import can_refresh
 from elt_assets.connection.partitions import TimePartitions
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration.assets import partitions

@@ -16,7 +16,7 @@ from elt_assets.cli.commands.new.given_config import replace_secrets
 from elt_assets.cli.commands.new.written_connection import new_folder
 from elt_assets.cli.lookup import read_text
 from elt_assets.connection import DEFINITION_FILE, Connection, parse_connection, save_catalog
-from elt_assets.connection.template import document
+from elt_assets.connection.default_attributes import document
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import Catalog
 from elt_assets.protocol.specification import Place, is_mask

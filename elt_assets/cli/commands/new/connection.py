@@ -20,7 +20,7 @@ from elt_assets.cli.lookup import parse_config
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.connection import CATALOG_FILE, DEFINITION_FILE
-from elt_assets.connection.template import stream_attributes
+from elt_assets.connection.default_attributes import stream_attributes
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.protocol.catalog import Catalog, stream_names

@@ -20,7 +20,7 @@ from elt_assets.connection import (
     parse_connection,
     save_catalog,
 )
-from elt_assets.connection.template import document
+from elt_assets.connection.default_attributes import document
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.assets.build import build_connection_assets
 from elt_assets.protocol.catalog import Catalog

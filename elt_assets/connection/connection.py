@@ -20,14 +20,13 @@ from elt_assets.connection.automation import (
     NewData,
     OnCron,
     Retry,
+    RunControls,
 )
 from elt_assets.connection.checks import Checks
 from elt_assets.connection.config_model import ConfigModel, FieldName, refuse
-from elt_assets.connection.connector_model import Destination, Source
-from elt_assets.connection.controls import RunControls
+from elt_assets.connection.connector import Destination, Source
 from elt_assets.connection.partitions import SourcePartitions
-from elt_assets.connection.rows import Conditions, Renaming
-from elt_assets.connection.stream_model import DeadLetter, PartitionColumns, Stream
+from elt_assets.connection.stream import Conditions, DeadLetter, PartitionColumns, Renaming, Stream
 from elt_assets.protocol.catalog import StreamId, find_modes
 from elt_assets.runner.kinds.registry import KINDS
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from elt_assets.connection.connection_model import Connection
-from elt_assets.connection.document_resolution import drop_undeclared
+from elt_assets.connection.connection import Connection
 from elt_assets.connection.places import COMPONENT
-from elt_assets.connection.stream_resolution import resolve_streams
+from elt_assets.connection.resolution import resolve_streams
+from elt_assets.connection.stream_settings import drop_undeclared
 from elt_assets.connection.templates import write_literally
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import (

@@ -1,12 +1,14 @@
-"""Model of a stream of a connection in `defs.yaml`."""
+"""Model of a stream in `defs.yaml`: how it is read, what is stored of it, and its contract."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from elt_assets.connection.automation import Automation, Freshness
+from elt_assets.connection.automation import Automation, Freshness, RunControls
 from elt_assets.connection.checks import Checks
 from elt_assets.connection.config_model import (
     ConfigModel,
@@ -15,12 +17,130 @@ from elt_assets.connection.config_model import (
     FieldName,
     FieldPath,
 )
-from elt_assets.connection.contract import Contract
-from elt_assets.connection.controls import RunControls
 from elt_assets.connection.partitions import Partitions, Window
-from elt_assets.connection.rows import Conditions, Renaming
 from elt_assets.protocol.catalog import APPEND, StreamId, find_modes
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
+
+_ALIASES: Mapping[str, str] = {
+    "integer": "bigint",
+    "number": "double",
+    "text": "string",
+}
+"""Names of JSON's types for types of columns."""
+_NAMES = (
+    "bigint",
+    "binary",
+    "boolean",
+    "date",
+    "decimal(38,0)",
+    "decimal(38,9)",
+    "double",
+    "string",
+    "timestamp",
+    "timestamp_ntz",
+)
+_NESTED = re.compile(r"(array|struct)<.+>")
+
+
+def _check_type(text: str) -> str:
+    """Return the name of a type in Spark's notation.
+
+    Raises:
+        ValueError: there is no such type of columns.
+    """
+    name = re.sub(r"\s*([<>(),:])\s*", r"\1", text.strip())
+    if _NESTED.fullmatch(name):
+        return name
+    name = _ALIASES.get(name.lower(), name.lower())
+    if name in _NAMES:
+        return name
+    raise ValueError(
+        f"{text!r} is not the type of a column; write one of {', '.join((*_ALIASES, *_NAMES))}, or "
+        "`array<…>` and `struct<name:type>` as Dagster shows them"
+    )
+
+
+ColumnType = Annotated[str, AfterValidator(_check_type)]
+
+
+class Contract(ConfigModel):
+    """Names and types of columns that a stream must have.
+
+    With `fail`, the connection is not loaded, and a sync stops before it writes, if a column is lost or has
+    another type; with `warn`, the check `contract` of the asset fails as a warning.
+    """
+
+    columns: dict[str, ColumnType] = Field(min_length=1)
+    """Type of each column by its name, as `bigint`; nested ones as `address.city`."""
+    others: Literal["allow", "refuse"] = "allow"
+    """Whether the stream may have further columns."""
+    on_violation: Literal["fail", "warn"] = "fail"
+    """`fail`: the connection is not loaded, and a sync stops before it writes; `warn`: the check
+    `contract` fails as a warning."""
+
+
+OF_NULL = ("is null", "is not null")
+"""Operators without a value."""
+OF_LIST = ("in", "not in")
+"""Operators whose value is a list."""
+OPERATORS = ("=", "!=", "<", "<=", ">", ">=", *OF_LIST, *OF_NULL)
+
+
+def _check_operator(operator: Any) -> Any:
+    if operator not in OPERATORS:
+        names = ", ".join(f'"{name}"' for name in OPERATORS)
+        raise ValueError(f"write one of {names}, in quotes")
+    return operator
+
+
+Operator = Annotated[
+    str,
+    BeforeValidator(_check_operator),
+    WithJsonSchema({"type": "string", "enum": list(OPERATORS)}),
+]
+Scalar = str | bool | int | float
+
+
+class Condition(ConfigModel):
+    """A condition that a record must meet to be stored."""
+
+    field: DottedPath
+    """Path of the field, by its name in the source."""
+    operator: Operator
+    """How the field is compared: as SQL does, so a null meets only `is null`."""
+    value: Any = None
+    """What it is compared with; a list for `in` and `not in`."""
+
+    @model_validator(mode="after")
+    def _check_value(self) -> Condition:
+        if self.operator in OF_NULL:
+            if "value" in self.model_fields_set:
+                raise ValueError(f"value: `{self.operator}` has none; leave it out")
+            return self
+        is_list = isinstance(self.value, list)
+        has_value = "value" in self.model_fields_set and bool(self.values)
+        if not has_value or is_list is not (self.operator in OF_LIST):
+            form = "a list of values" if self.operator in OF_LIST else "one value"
+            raise ValueError(f"value: `{self.operator}` needs {form}")
+        if any(not isinstance(value, get_args(Scalar)) for value in self.values):
+            raise ValueError(
+                "value: write a text, a number, true or false; for null write the operator `is null`"
+            )
+        return self
+
+    @property
+    def values(self) -> list[Any]:
+        """The values that the field is compared with."""
+        return self.value if isinstance(self.value, list) else [self.value]
+
+    @classmethod
+    def label(cls) -> str:
+        return "filter"
+
+
+Renaming = Annotated[dict[FieldName, FieldName], Field(min_length=1)]
+"""The new name of each renamed field, by its name in the source."""
+Conditions = Annotated[list[Condition], Field(min_length=1)]
 
 
 def _check_sync_mode(name: str) -> str:

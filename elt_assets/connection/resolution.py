@@ -9,21 +9,21 @@ from itertools import chain
 
 import yaml
 
-from elt_assets.connection.connection_model import Connection
-from elt_assets.connection.document_resolution import (
+from elt_assets.connection.connection import Connection
+from elt_assets.connection.files import collect_problems
+from elt_assets.connection.places import CATALOG_FILE
+from elt_assets.connection.stream import Stream
+from elt_assets.connection.stream_settings import (
+    describe_unknown,
     drop_undeclared,
     find_document_problems,
-    includes_documents,
-)
-from elt_assets.connection.field_lookup import describe_unknown, is_unknown, join_names
-from elt_assets.connection.places import CATALOG_FILE
-from elt_assets.connection.problems import collect_problems
-from elt_assets.connection.row_resolution import (
     find_row_problems,
     find_unused_settings,
+    includes_documents,
+    is_unknown,
+    join_names,
     resolve_renames,
 )
-from elt_assets.connection.stream_model import Stream
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.protocol.catalog import (
     APPEND,
