@@ -12,7 +12,7 @@ from benchmarks.messages import HERE, MessageSet
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.messages import Received
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds import KINDS
 from elt_assets.runner.source_kind import ConnectorSpec
 from elt_assets.sync.events import Checkpoint, Committed
 from elt_assets.sync.segments import Segment

@@ -12,7 +12,7 @@ from elt_assets import paths, settings
 from elt_assets.branches import branch_name
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.resources import LakeResource
-from elt_assets.runner.config.vault import open_vault
+from elt_assets.runner.vault import open_vault
 
 SETTINGS = """
 [tool.elt]

@@ -15,8 +15,8 @@ from elt_assets.errors import ConfigError
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.protocol.catalog import Catalog, StreamId, stream_names
-from elt_assets.runner.config.references import keep_file_field, resolve_paths
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.references import keep_file_field, resolve_paths
 
 
 def find_stream(connection: str, streams: Collection[StreamId], name: str) -> StreamId:

@@ -28,7 +28,7 @@ from elt_assets.connection.connector import Destination, Source
 from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.connection.stream import Conditions, DeadLetter, PartitionColumns, Renaming, Stream
 from elt_assets.protocol.catalog import StreamId, find_modes
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds import KINDS
 
 _OF_THE_OP = ("pool", "op_tags", "run_tags", "full_refresh")
 """Controls that streams which are read together have in common, since one op reads them in one run."""

@@ -20,16 +20,16 @@ from pydantic import (
 
 from elt_assets.connection.config_model import ConfigModel, reject_unknown_keys
 from elt_assets.errors import ConfigError
-from elt_assets.runner.config.references import (
+from elt_assets.runner.container import ContainerOptions
+from elt_assets.runner.kinds import KINDS, check_references
+from elt_assets.runner.packages import Installation, check_python
+from elt_assets.runner.references import (
     has_other_template,
+    is_reference,
     keep_file_field,
     resolve_paths,
     walk_references,
 )
-from elt_assets.runner.config.secrets import is_reference
-from elt_assets.runner.kinds.registry import KINDS, check_references
-from elt_assets.runner.packages import Installation, check_python
-from elt_assets.runner.process.container import ContainerOptions
 from elt_assets.runner.source_kind import SourceKind
 
 FOLDER = "folder"

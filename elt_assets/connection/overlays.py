@@ -18,7 +18,7 @@ from elt_assets.connection.connector import Destination, Source
 from elt_assets.connection.places import definition_file, has_connections, walk
 from elt_assets.connection.yaml_files import COMPONENT_FILES, read_documents
 from elt_assets.errors import ConfigError
-from elt_assets.runner.config.references import LITERAL, Reference, keep_file_field
+from elt_assets.runner.references import LITERAL, Reference, keep_file_field
 
 Json = Mapping[str, Any]
 _CONNECTORS = {"source": Source, "destination": Destination}

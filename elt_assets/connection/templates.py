@@ -33,8 +33,7 @@ from typing import Any
 
 from elt_assets import paths
 from elt_assets.errors import ConfigError
-from elt_assets.runner.config.credentials import may_give_access, refuse_reserved
-from elt_assets.runner.config.references import LITERAL
+from elt_assets.runner.references import LITERAL, may_give_access, refuse_reserved
 from elt_assets.settings import dg_defs, load_module_of, project
 
 TEMPLATE_GUIDANCE = (

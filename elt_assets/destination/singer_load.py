@@ -34,7 +34,7 @@ from elt_assets.protocol.lines import MAX_LINE
 from elt_assets.protocol.messages import Message
 from elt_assets.protocol.routing import singer_runs
 from elt_assets.protocol.singer import Translator
-from elt_assets.runner.process.singer_batches import BatchFiles
+from elt_assets.runner.singer_batches import BatchFiles
 from elt_assets.sync.committer import OpenSink
 from elt_assets.sync.events import Checkpoint, Committed, Logged, SharedAcknowledged
 from elt_assets.sync.session import StreamChanges

@@ -30,10 +30,10 @@ from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import SLICES, State
-from elt_assets.runner.config.secrets import list_unknown_fields
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds import KINDS
+from elt_assets.runner.references import list_unknown_fields
 from elt_assets.storage.staged_files import StagedFiles
 from elt_assets.storage.staging import Staging
 from elt_assets.sync.committer import OpenSink

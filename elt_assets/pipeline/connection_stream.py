@@ -25,7 +25,7 @@ from elt_assets.lake.write.table_paths import TableNames, TablePath, TablePaths,
 from elt_assets.pipeline.partition_columns import partition_columns
 from elt_assets.pipeline.row_conditions import RowCondition, compile_conditions
 from elt_assets.protocol.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream, StreamId
-from elt_assets.runner.config.salt import hash_salt
+from elt_assets.runner.vault import hash_salt
 from elt_assets.storage.location import Location
 from elt_assets.sync.selection.fields import FieldSelection, narrow_stream
 from elt_assets.sync.selection.filters import RecordFilter

@@ -9,12 +9,12 @@ from typing import Any
 from elt_assets import paths
 from elt_assets.connection import Connection
 from elt_assets.connection.connector import Destination, Source
-from elt_assets.runner.config.update_files import UpdateFile, VaultFile
-from elt_assets.runner.config.vault import open_vault
+from elt_assets.runner.config import UpdateFile, VaultFile
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
-from elt_assets.runner.kinds.registry import KINDS, open_connector, to_install
+from elt_assets.runner.kinds import KINDS, open_connector, to_install
 from elt_assets.runner.source_kind import ConnectorSpec
+from elt_assets.runner.vault import open_vault
 
 
 def connect(

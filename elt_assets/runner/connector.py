@@ -14,6 +14,7 @@ from typing import Any
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.protocol.catalog import Catalog, ConfiguredCatalog
+from elt_assets.protocol.codec import decode_blocks, decode_line
 from elt_assets.protocol.masking import Masker
 from elt_assets.protocol.message_rules import (
     STAGING,
@@ -31,6 +32,7 @@ from elt_assets.protocol.messages import (
     Message,
     News,
     Partition,
+    RawRecord,
     Received,
     Specification,
     State,
@@ -38,16 +40,41 @@ from elt_assets.protocol.messages import (
     log_line,
     root_error,
 )
-from elt_assets.runner.config.settings import Settings
+from elt_assets.protocol.routing import airbyte_runs
+from elt_assets.runner.config import Settings
 from elt_assets.runner.connector_log import ConnectorLog
-from elt_assets.runner.failures import UsageFailure, connector_failure, deadline_failure
-from elt_assets.runner.process.argument_files import private_files, state_file
-from elt_assets.runner.process.child import DeadlineError, Process
-from elt_assets.runner.process.decoding import Decoder, decode_fast, decode_lossless, decode_runs
-from elt_assets.runner.process.feeding import Releases
-from elt_assets.runner.process_exit import raise_for_exit
-from elt_assets.runner.source_kind import ConnectorSpec, start
+from elt_assets.runner.failures import (
+    UsageFailure,
+    connector_failure,
+    deadline_failure,
+    raise_for_exit,
+)
+from elt_assets.runner.feeding import Releases
+from elt_assets.runner.process import DeadlineError, Process
+from elt_assets.runner.source_kind import ConnectorSpec, private_files, start, state_file
 from elt_assets.storage.scratch import scratch
+
+Decoder = Callable[[Process], Iterator[Received]]
+"""Yields the messages in the output of a process."""
+
+
+def decode_runs(process: Process) -> Iterator[Received]:
+    """Yield messages, with runs of records as they were received: the fastest way to a session."""
+    runs = airbyte_runs()
+    for block in process.blocks():
+        yield from runs.messages(block)
+
+
+def decode_fast(process: Process) -> Iterator[RawRecord | Message]:
+    """Yield messages, with records as the lake needs them: without what only another destination needs."""
+    return decode_blocks(process.blocks())
+
+
+def decode_lossless(process: Process) -> Iterator[RawRecord | Message]:
+    """Yield messages, with complete records, to be sent on."""
+    for line in process.lines():
+        yield from decode_line(line, whole=True)
+
 
 _WITHHELD = (
     "a line of output cannot be read as a message; it is not shown, because it may be part of a record "

@@ -1,4 +1,4 @@
-"""Install connectors from PyPI, each in its own virtual environment.
+"""Install connectors from PyPI, each in its own virtual environment, look up their versions, and remove them.
 
 No code of a package runs while it is installed. uv installs only wheels, unless the connection allows source
 distributions. The connector's program is found in the package's metadata, not by running its Python.
@@ -18,8 +18,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from elt_assets.errors import ConfigError, EltError, TransientError
-from elt_assets.runner.process.child import DeadlineError
-from elt_assets.runner.process.locks import exclusive
+from elt_assets.runner.locks import exclusive
+from elt_assets.runner.process import DeadlineError
 from elt_assets.runner.uv import UvResult, installation_failure, run_uv
 from elt_assets.storage.directories import make_private
 
@@ -307,3 +307,63 @@ def _read(path: Path) -> bytes:
             f"the lock file {path} cannot be read: {error.strerror}",
             guidance="make it readable, or correct `install: {lock_file: …}` in the YAML",
         ) from error
+
+
+_TIMEOUT_SECONDS = 120
+_COMPILE = ["pip", "compile", "--no-deps", "--no-header", "--no-annotate", "--only-binary=:all:"]
+
+
+def newest_version(name: str) -> str:
+    """Return the newest version of a package that has a wheel for this Python.
+
+    Raises:
+        ConfigError: the name is not a package name, or the index has no such wheel.
+        TransientError: uv cannot reach the index.
+    """
+    remedy = f"or name a version yourself: {name}==VERSION"
+    if not PACKAGE_NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is not a package name", guidance="write NAME or NAME==VERSION")
+    command = [*_COMPILE, f"--python={sys.executable}", "-"]
+    try:
+        result = run_uv(command, time.monotonic() + _TIMEOUT_SECONDS, [name.encode()])
+    except DeadlineError:
+        raise TransientError(
+            f"the package index did not return the newest version of {name} "
+            f"within {_TIMEOUT_SECONDS} s",
+            guidance=f"try again later, {remedy}",
+        ) from None
+    if result.code == 0:
+        return result.stdout.strip().partition("==")[2]
+    if result.has_no_solution:
+        raise ConfigError(
+            f"there is no package {name} with a wheel for this Python",
+            guidance=f"correct the name, or check the settings of the package index, {remedy}",
+            detail=result.detail,
+        )
+    raise TransientError(
+        f"uv cannot look up the newest version of {name} in the package index",
+        guidance=f"check that this machine is online, {remedy}",
+        detail=result.detail,
+    )
+
+
+_PROCESSES = Path("/proc")
+
+
+def remove_environment(requirement: str, home: Path, options: Installation | None = None) -> bool:
+    """Remove the environment of a package, unless a process of this machine runs a program of it.
+
+    Returns:
+        Whether there is no such environment any more.
+    """
+    environment = environment_folder(requirement, home, options or Installation())
+    folder = f"{environment}/".encode()
+    with exclusive(home / f".{environment.name}.lock"):
+        for process in _PROCESSES.glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                if any(word.startswith(folder) for word in words):
+                    return False
+        (environment / DONE).unlink(missing_ok=True)
+        shutil.rmtree(environment, ignore_errors=True)
+    return not environment.exists()

@@ -49,14 +49,14 @@ from elt_assets.protocol.singer_catalog import (
     selection,
 )
 from elt_assets.protocol.wire import as_read
-from elt_assets.runner.config.credentials import HIDDEN_ENDING
-from elt_assets.runner.config.settings import CONNECTOR_CONFIG
+from elt_assets.runner.config import CONNECTOR_CONFIG
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import ConnectorLog
-from elt_assets.runner.process.argument_files import private_files
-from elt_assets.runner.process.child import Process
-from elt_assets.runner.process.singer_batches import BatchFiles, file_root
-from elt_assets.runner.process_exit import raise_for_exit
+from elt_assets.runner.failures import raise_for_exit
+from elt_assets.runner.process import Process
+from elt_assets.runner.references import HIDDEN_ENDING
+from elt_assets.runner.singer_batches import BatchFiles, file_root
+from elt_assets.runner.source_kind import private_files
 from elt_assets.storage.staged_files import MissingFile, StagedFiles
 
 _ABOUT_SECONDS = 120

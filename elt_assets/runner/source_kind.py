@@ -7,22 +7,68 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 from elt_assets.errors import EltError, TransientError
 from elt_assets.protocol.masking import Masker
-from elt_assets.runner.config.environment import PYTHON_VARIABLES, Declared, Environment
-from elt_assets.runner.config.references import walk_references
-from elt_assets.runner.config.update_files import UpdateFile
+from elt_assets.protocol.messages import State
+from elt_assets.runner.config import UpdateFile
 from elt_assets.runner.connector_log import LogFunction, ignore
+from elt_assets.runner.container import ContainerOptions, Image
+from elt_assets.runner.environment import PYTHON_VARIABLES, Declared, Environment
 from elt_assets.runner.failures import DEADLINES
 from elt_assets.runner.packages import Installation
-from elt_assets.runner.process.child import Process
-from elt_assets.runner.process.container import ContainerOptions, Image
+from elt_assets.runner.process import Process
+from elt_assets.runner.references import walk_references
+from elt_assets.storage.scratch import scratch
+
+_LEGACY = (None, "LEGACY")
+
+
+@contextlib.contextmanager
+def private_files(workdir: Path, files: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Write each value to a file that only this user can read, and yield the arguments `--<name> <path>`."""
+    if not files:
+        yield []
+        return
+    with scratch(workdir, "private") as folder:
+        arguments = []
+        for name, value in files.items():
+            path = folder / f"{name}.json"
+            content = value if isinstance(value, bytes) else json.dumps(value).encode()
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                file.write(content)
+            arguments += [f"--{name}", str(path)]
+        yield arguments
+
+
+def state_file(states: Sequence[State]) -> bytes | None:
+    """Return the content of the file for `read --state`; None if there is no state.
+
+    STREAM and GLOBAL states become a list of the messages' bodies. A LEGACY state becomes its `data` alone,
+    because old connectors support no other form.
+
+    Spec: State & Checkpointing.
+    """
+    legacy = [state for state in states if _is_legacy(state)]
+    if len(legacy) < len(states):
+        typed = (state.to_json() for state in states if not _is_legacy(state))
+        return b"[" + b",".join(typed) + b"]"
+    if not legacy or legacy[-1].data is None:
+        return None
+    return bytes(legacy[-1].data)
+
+
+def _is_legacy(state: State) -> bool:
+    return state.type in _LEGACY and state.stream is None and state.global_ is None
+
 
 Value: TypeAlias = Any
 """The value of the kind's key in the YAML, a string or a list of strings, as `SourceKind.value_type`."""

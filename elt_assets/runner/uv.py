@@ -19,9 +19,9 @@ from uv import find_uv_bin
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.masking import Masker
-from elt_assets.runner.config.credentials import secrets_in
-from elt_assets.runner.config.environment import INSTALLER
-from elt_assets.runner.process.child import Process
+from elt_assets.runner.environment import INSTALLER
+from elt_assets.runner.process import Process
+from elt_assets.runner.references import secrets_in
 
 _DEFAULTS = {
     "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip: the newest version of all indexes

@@ -18,7 +18,7 @@ from connectors.declarative.manifest.shapes import TYPES, types_without_class
 from elt_assets.cli import main
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
-from elt_assets.runner.config.secrets import resolve_references
+from elt_assets.runner.references import resolve_references
 from tests.connection.test_connection import declare, load
 from tests.programs.json_api import JsonApi, Tokens
 from tests.programs.written_manifest import DOCUMENT, manifest_text, settings, shop_api

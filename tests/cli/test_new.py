@@ -14,7 +14,7 @@ import yaml
 
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
-from elt_assets.runner.package_index import newest_version
+from elt_assets.runner.packages import newest_version
 from tests.runner.test_package import wheel
 from tests.support.elt import Elt
 from tests.support.project import Project

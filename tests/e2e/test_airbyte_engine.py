@@ -16,8 +16,8 @@ import yaml
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.protocol.messages import State
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
-from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.kinds import open_connector
+from elt_assets.runner.manifests import AIRBYTE_ENGINE
 from elt_assets.runner.packages import install
 from tests.programs.json_api import JsonApi, Tokens
 from tests.programs.python_manifest import (

@@ -12,7 +12,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.protocol.singer import Encoding
-from elt_assets.runner.process.singer_batches import BatchFiles, file_root
+from elt_assets.runner.singer_batches import BatchFiles, file_root
 
 PLAIN, GZIP = Encoding("jsonl"), Encoding("jsonl", "gzip")
 

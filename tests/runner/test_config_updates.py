@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.messages import Message
-from elt_assets.runner.config.updates import (
+from elt_assets.runner.config import (
     ABSENT,
     Change,
     ConfigStore,

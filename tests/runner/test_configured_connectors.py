@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from elt_assets.runner.container import ContainerOptions
 from elt_assets.runner.packages import Installation
-from elt_assets.runner.process.container import ContainerOptions
 from tests.connection.test_connection import declare, load, refusal
 from tests.support.project import REPOSITORY
 

@@ -15,9 +15,9 @@ import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.protocol.messages import Message, RawRecord, State
+from elt_assets.runner import process
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.process import child
-from elt_assets.runner.process.argument_files import private_files
+from elt_assets.runner.source_kind import private_files
 from tests.programs.hostile_source import alive, gone, hostile_source
 from tests.support.connector_specs import command_spec
 from tests.support.source import USERS, fail_to_read, read_source
@@ -124,7 +124,7 @@ def test_argument_files_are_removed_after_a_failure(script: str, tmp_path: Path)
 def test_argument_files_of_a_killed_process_are_removed_by_the_next(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib
-from elt_assets.runner.process.argument_files import private_files
+from elt_assets.runner.source_kind import private_files
 with private_files(pathlib.Path({str(tmp_path / "work")!r}), {{"config": {{"password": 1}}}}):
     os.kill(os.getpid(), 9)
 """
@@ -303,7 +303,7 @@ def test_only_the_last_lines_of_stderr_are_kept(tmp_path: Path) -> None:
 def test_the_error_of_a_line_that_is_too_long_shows_the_limit_and_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(process, "MAX_LINE", 1 << 20)
     script = "record({'x': json.load(open(files['--config']))['password'] + 'x' * (2 << 20)})"
     connector = hostile_source(tmp_path, script, {"host": "h", "password": SECRET}, SPECIFICATION)
     failure = fail_to_read(connector)[1]

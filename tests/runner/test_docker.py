@@ -18,8 +18,8 @@ import pytest
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import open_connector
-from elt_assets.runner.process.container import ContainerOptions, Image
+from elt_assets.runner.container import ContainerOptions, Image
+from elt_assets.runner.kinds import open_connector
 from tests.support.connector_specs import spec_of
 
 CLIENT = """
@@ -115,7 +115,7 @@ def test_the_container_of_a_killed_run_is_removed(
 ) -> None:
     opened(tmp_path, monkeypatch, hangs=True)
     code = (
-        "import pathlib; from elt_assets.runner.kinds.registry import open_connector; "
+        "import pathlib; from elt_assets.runner.kinds import open_connector; "
         "from tests.support.connector_specs import spec_of; "
         f"folder = pathlib.Path({str(tmp_path)!r}); "
         "open_connector(spec_of('image', 'test/source:1', folder)).discover()"

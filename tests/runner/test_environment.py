@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.protocol.masking import Masker
-from elt_assets.runner.config.credentials import looks_secret
-from elt_assets.runner.config.environment import Declared
-from elt_assets.runner.kinds.registry import KINDS, open_connector
-from elt_assets.runner.process.marked_processes import MARK
+from elt_assets.runner.environment import Declared
+from elt_assets.runner.kinds import KINDS, open_connector
+from elt_assets.runner.marked_processes import MARK
+from elt_assets.runner.references import looks_secret
 from tests.programs.hostile_source import hostile_source, program
 from tests.support.connector_specs import spec_of
 from tests.support.project import REPOSITORY

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from elt_assets.module_start import module_command
-from elt_assets.runner.kinds.manifest import AIRBYTE_ENGINE
-from elt_assets.runner.kinds.registry import KINDS, to_install
+from elt_assets.runner.kinds import KINDS, to_install
+from elt_assets.runner.manifests import AIRBYTE_ENGINE
 from tests.connection.test_connection import declare, load, refusal
 from tests.support.connector_specs import spec_of
 

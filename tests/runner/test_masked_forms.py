@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from elt_assets.protocol.masking import MASK, Masker
 from elt_assets.runner.connector_log import ConnectorLog
-from elt_assets.runner.process.child import CHUNK, Process
+from elt_assets.runner.process import CHUNK, Process
 
 CODE = base64.b64encode(bytes(range(7, 207))).decode()
 PEM = "\n".join(

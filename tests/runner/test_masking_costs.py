@@ -13,7 +13,7 @@ from elt_assets.errors import SystemFailure
 from elt_assets.protocol.masking import MASK, MAX_PARTS, Masker, views
 from elt_assets.protocol.messages import ConnectorConfig, Control
 from elt_assets.protocol.secret_parts import parts
-from elt_assets.runner.config.settings import MAX_CHANGED_CHARACTERS, MAX_CHANGES, Settings
+from elt_assets.runner.config import MAX_CHANGED_CHARACTERS, MAX_CHANGES, Settings
 from elt_assets.runner.connector_log import ConnectorLog
 
 SIZE = 40_000

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, EltError, TransientError
-from elt_assets.runner.kinds import manifest
-from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner import manifests
+from elt_assets.runner.kinds import open_connector
 from elt_assets.runner.packages import Installation, install, is_installed
 from tests.programs.python_manifest import python_manifest, write_manifest
 from tests.support.connector_specs import spec_of
@@ -238,7 +238,7 @@ def test_the_engine_of_airbyte_is_installed_when_a_manifest_needs_it(
 ) -> None:
     """The package here is empty: its Python is started after the installation, and has no engine."""
     requirement = "airbyte-cdk==1.0"
-    monkeypatch.setattr(manifest, "AIRBYTE_ENGINE", requirement)
+    monkeypatch.setattr(manifests, "AIRBYTE_ENGINE", requirement)
     document = python_manifest()
     file, home = write_manifest(tmp_path, document), tmp_path / "home"
     log: list[Any] = []

@@ -11,7 +11,7 @@ import pytest
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds import KINDS
 from tests.support.connector_specs import command_spec
 from tests.support.source import configure_streams
 

@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.runner.process import child as runner
-from elt_assets.runner.process.child import STDERR_LINES, STDERR_WIDTH, Process
+from elt_assets.runner import process as runner
+from elt_assets.runner.process import STDERR_LINES, STDERR_WIDTH, Process
 from tests.programs.hostile_source import alive, gone
 from tests.support.project import REPOSITORY
 
@@ -180,7 +180,7 @@ def test_a_child_that_cannot_be_watched_does_not_run(
 UNWATCHED = f"""
 import os, resource, threading
 from elt_assets.errors import EltError
-from elt_assets.runner.process.child import Process
+from elt_assets.runner.process import Process
 
 def fail(error):
     def start(self): raise error
@@ -261,7 +261,7 @@ def test_slow_output_is_waited_for() -> None:
 
 PARENT = """
 import ctypes, os
-from elt_assets.runner.process.child import Process
+from elt_assets.runner.process import Process
 if os.getuid() == 0:
     os.setuid(65534)  # root may read everything
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # as any program is when it starts

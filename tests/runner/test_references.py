@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from elt_assets.errors import ConfigError, TransientError
-from elt_assets.runner.config import references
-from elt_assets.runner.config.references import MAX_BYTES, resolve_paths
-from elt_assets.runner.config.secrets import resolve_references
+from elt_assets.runner import references
+from elt_assets.runner.references import MAX_BYTES, resolve_paths, resolve_references
 
 SECRETS = """
 from elt_assets.errors import TransientError

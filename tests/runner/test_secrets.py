@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.masking import MASK, MIN_TRUNCATED, Masker
 from elt_assets.protocol.specification import secret_values
-from elt_assets.runner.config.secrets import resolve_references
+from elt_assets.runner.references import resolve_references
 
 SECRET = 'p ß/"w\\ö+d\n'
 ALPHABET = "#§~^"  # in no mask, and in no spelling of another

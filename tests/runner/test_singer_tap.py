@@ -14,8 +14,8 @@ from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientErr
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.masking import MASK
 from elt_assets.protocol.messages import Message, PlainText, RawRecord, State
+from elt_assets.runner import singer_batches
 from elt_assets.runner import singer_tap as singer
-from elt_assets.runner.process import singer_batches
 from elt_assets.runner.singer_tap import SingerTap
 from tests.programs.singer_tap import SCHEMA, USERS, given, record, state, tap, written
 from tests.support.connector_specs import command_spec

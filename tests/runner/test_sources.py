@@ -14,8 +14,7 @@ import pytest
 from elt_assets.connection import load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.module_start import module_command
-from elt_assets.runner.kinds.builtin import list_built_in
-from elt_assets.runner.kinds.registry import KINDS, open_connector
+from elt_assets.runner.kinds import KINDS, list_built_in, open_connector
 from elt_assets.runner.singer_tap import SingerTap
 from tests.support.connector_specs import spec_of
 from tests.support.project import write_plugin

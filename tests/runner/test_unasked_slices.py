@@ -12,7 +12,7 @@ import pytest
 
 from elt_assets.errors import EltError, SystemFailure
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import KINDS, open_connector
+from elt_assets.runner.kinds import KINDS, open_connector
 from tests.programs.hostile_source import hostile_source, program
 from tests.support.connector_specs import spec_of
 from tests.support.source import USERS

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.runner.config.validation import validate
+from elt_assets.runner.config_validation import validate
 from tests.programs.hostile_source import hostile_source
 from tests.support.examples import examples
 

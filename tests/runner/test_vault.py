@@ -10,8 +10,7 @@ import pytest
 
 from elt_assets import paths
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.runner.config.salt import hash_salt
-from elt_assets.runner.config.vault import Vault, open_vault
+from elt_assets.runner.vault import Vault, hash_salt, open_vault
 
 FIRST, SECOND = (base64.urlsafe_b64encode(bytes([n]) * 32).decode() for n in (1, 2))
 

@@ -20,9 +20,9 @@ from elt_assets.protocol.catalog import AirbyteStream, ConfiguredCatalog, Config
 from elt_assets.protocol.messages import SLICES, Message
 from elt_assets.protocol.singer_catalog import read_catalog
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.process.child import Process
-from elt_assets.runner.process.locks import exclusive
-from elt_assets.runner.process.marked_processes import MARK
+from elt_assets.runner.locks import exclusive
+from elt_assets.runner.marked_processes import MARK
+from elt_assets.runner.process import Process
 from elt_assets.runner.singer_tap import SingerTap
 from tests.programs.hostile_source import gone, hostile_source, program
 from tests.support.connector_specs import command_spec
@@ -112,7 +112,7 @@ def test_no_process_that_left_its_group_or_its_parent_survives(start: str) -> No
 
 RUN = """
 import sys
-from elt_assets.runner.process.child import Process
+from elt_assets.runner.process import Process
 with Process(["sh", "-c", "setsid sleep 600 & echo $!; wait"]) as process:
     for line in process.lines():
         print(line.decode(), flush=True)

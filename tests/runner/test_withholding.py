@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from elt_assets.protocol.messages import PlainText
+from elt_assets.runner import process
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.process import child
 from tests.programs.hostile_source import hostile_source
 from tests.support.source import fail_to_read, read_source
 
@@ -49,7 +49,7 @@ def test_a_malformed_record_is_not_quoted(
     tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if line.startswith('{"ssn"'):
-        monkeypatch.setattr(child, "MAX_LINE", 1000)
+        monkeypatch.setattr(process, "MAX_LINE", 1000)
     connector = source(tmp_path, line, "bye")
     messages, failure = fail_to_read(connector, withhold=True)
     assert "S3CRET" not in str(failure) + repr(messages)

@@ -19,7 +19,7 @@ from elt_assets.protocol.codec import encode
 from elt_assets.protocol.messages import Message
 from elt_assets.protocol.wire import repair
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.kinds import open_connector
 from tests.programs.hostile_source import gone, hostile_source
 from tests.support.connector_specs import command_spec, spec_of
 from tests.support.source import USERS

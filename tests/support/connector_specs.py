@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from elt_assets.runner.config.environment import Declared, Environment
-from elt_assets.runner.kinds.command import Program
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.environment import Declared, Environment
+from elt_assets.runner.kinds import KINDS, Program
 from elt_assets.runner.source_kind import ConnectorSpec
 
 

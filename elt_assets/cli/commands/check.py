@@ -9,7 +9,7 @@ from elt_assets.cli.output import FAILED, OK, Output
 from elt_assets.connection import find_place, load_connection
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.pipeline.connectors import connect_destination
-from elt_assets.runner.config.secrets import list_unknown_fields
+from elt_assets.runner.references import list_unknown_fields
 
 
 @subcommand("check", "elt check shop", "elt check shop --json")

@@ -10,8 +10,7 @@ from elt_assets import paths
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import FAILED, OK, Document, Output
 from elt_assets.errors import EltError
-from elt_assets.runner.kinds.builtin import list_built_in
-from elt_assets.runner.kinds.registry import KINDS, open_connector
+from elt_assets.runner.kinds import KINDS, list_built_in, open_connector
 from elt_assets.runner.source_kind import ConnectorSpec
 
 _MANIFEST = re.compile(r"""^["']?type["']?:\s*["']?DeclarativeSource\b""", re.MULTILINE)

@@ -18,7 +18,7 @@ from elt_assets.cli.commands.new.chosen_source import choose_source
 from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.runner.kinds.registry import KINDS, open_connector
+from elt_assets.runner.kinds import KINDS, open_connector
 from elt_assets.runner.source_kind import ConnectorSpec
 
 

@@ -17,7 +17,7 @@ from elt_assets.cli.options import subcommand
 from elt_assets.cli.output import OK, Output
 from elt_assets.cli.templates import render
 from elt_assets.errors import ConfigError
-from elt_assets.runner.kinds.builtin import CONNECTOR_GROUP, NOT_CONNECTORS, list_built_in
+from elt_assets.runner.kinds import CONNECTOR_GROUP, NOT_CONNECTORS, list_built_in
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ROOT_MODULE = re.compile(r"""^\s*root_module\s*=\s*["']([\w.]+)["']""", re.MULTILINE)

@@ -15,7 +15,7 @@ from elt_assets.orchestration import states
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.pipeline.connectors import connect
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds import KINDS
 
 _RELEASE_SECONDS = 60
 

@@ -27,11 +27,11 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.module_start import module_command
 from elt_assets.pipeline.connectors import connect, package_to_install
 from elt_assets.protocol.messages import printable
-from elt_assets.runner.config.secrets import is_reference, resolve_references
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.registry import KINDS
-from elt_assets.runner.process.argument_files import private_files
-from elt_assets.runner.process.container import Image
+from elt_assets.runner.container import Image
+from elt_assets.runner.kinds import KINDS
+from elt_assets.runner.references import is_reference, resolve_references
+from elt_assets.runner.source_kind import private_files
 
 _KIT = "connectors.testing"
 _CONTAINER = "{container}"

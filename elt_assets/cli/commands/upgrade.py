@@ -27,10 +27,14 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.protocol.catalog import Catalog, StreamId, stream_names
 from elt_assets.protocol.specification import ConfigChange, compare_specifications
-from elt_assets.runner.kinds.registry import KINDS
-from elt_assets.runner.package_index import newest_version
-from elt_assets.runner.package_removal import remove_environment
-from elt_assets.runner.packages import Installation, environment_folder, package_name
+from elt_assets.runner.kinds import KINDS
+from elt_assets.runner.packages import (
+    Installation,
+    environment_folder,
+    newest_version,
+    package_name,
+    remove_environment,
+)
 from elt_assets.storage.text_file import replace_text
 
 

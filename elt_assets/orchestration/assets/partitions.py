@@ -24,7 +24,7 @@ from elt_assets.connection.partitions import (
     moment,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.runner.config.secrets import is_reference
+from elt_assets.runner.references import is_reference
 
 WINDOW, KEY = "window", "key"
 """Names of the dimensions of a stream with windows and keys."""

@@ -39,7 +39,7 @@ from elt_assets.orchestration.streams import (
 from elt_assets.pipeline.connection_stream import table_path
 from elt_assets.pipeline.partition_columns import cluster_columns, partition_columns
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream, StreamId
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds import KINDS
 
 
 class ConnectionTranslator:

@@ -28,7 +28,7 @@ from elt_assets.pipeline.given_state import source_state
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import RawRecord, State
 from elt_assets.protocol.wire import loads
-from elt_assets.runner.kinds.registry import KINDS
+from elt_assets.runner.kinds import KINDS
 
 TIMEOUT = 25.0
 """Seconds that a check may take; stopping the connector may take a few more."""

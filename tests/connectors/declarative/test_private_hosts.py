@@ -15,7 +15,7 @@ from connectors.declarative.config import find_user_hosts
 from connectors.declarative.source import ManifestSource
 from connectors.sdk.http.addresses import AddressGuard
 from elt_assets.errors import ConfigError
-from elt_assets.runner.kinds.registry import open_connector
+from elt_assets.runner.kinds import open_connector
 from tests.connectors.declarative.test_credentials import OAUTH, Json, Shell, manifest, stream
 from tests.connectors.support import call, catalog, errors, records
 from tests.programs.recording_api import RecordingApi, serving

@@ -20,8 +20,7 @@ from elt_assets.connection.default_attributes import document
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import Catalog
 from elt_assets.protocol.specification import Place, is_mask
-from elt_assets.runner.config.credentials import looks_secret, may_give_access
-from elt_assets.runner.config.secrets import is_reference
+from elt_assets.runner.references import is_reference, looks_secret, may_give_access
 from elt_assets.settings import project
 from elt_assets.storage.text_file import replace_text
 

@@ -15,7 +15,7 @@ from elt_assets.cli.commands.importing.draft import (
 from elt_assets.cli.commands.importing.schedules import convert_interval
 from elt_assets.cli.commands.importing.selection import Selection
 from elt_assets.errors import ConfigError
-from elt_assets.runner.config.credentials import looks_secret
+from elt_assets.runner.references import looks_secret
 
 _WITHOUT_EFFECT = frozenset(
     {

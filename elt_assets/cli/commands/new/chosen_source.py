@@ -15,13 +15,17 @@ from elt_assets.cli.output import Output
 from elt_assets.connection import check_trusted_name
 from elt_assets.errors import ConfigError
 from elt_assets.runner.connector import Connector
-from elt_assets.runner.kinds.builtin import list_built_in
-from elt_assets.runner.kinds.command import Program
-from elt_assets.runner.kinds.manifest import MANIFEST_FILE, Manifest, find_manifest, is_in_package
-from elt_assets.runner.kinds.package import TAP_NAME, Package
-from elt_assets.runner.kinds.registry import KINDS, open_connector
-from elt_assets.runner.kinds.tap import Tap
-from elt_assets.runner.package_index import newest_version
+from elt_assets.runner.kinds import (
+    KINDS,
+    TAP_NAME,
+    Package,
+    Program,
+    Tap,
+    list_built_in,
+    open_connector,
+)
+from elt_assets.runner.manifests import MANIFEST_FILE, Manifest, find_manifest, is_in_package
+from elt_assets.runner.packages import newest_version
 from elt_assets.runner.singer_tap import SingerTap
 from elt_assets.runner.source_kind import ConnectorSpec
 

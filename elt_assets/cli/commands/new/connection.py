@@ -25,9 +25,9 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.write.write_spec import check_columns
 from elt_assets.protocol.catalog import Catalog, stream_names
 from elt_assets.protocol.specification import Place, unknown_fields
-from elt_assets.runner.config.validation import validate
-from elt_assets.runner.kinds.manifest import AIRBYTE, OURS, Manifest
-from elt_assets.runner.kinds.registry import to_install
+from elt_assets.runner.config_validation import validate
+from elt_assets.runner.kinds import to_install
+from elt_assets.runner.manifests import AIRBYTE, OURS, Manifest
 
 Json = dict[str, Any]
 

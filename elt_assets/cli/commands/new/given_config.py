@@ -9,9 +9,8 @@ from typing import Any
 
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.specification import Place
-from elt_assets.runner.config.credentials import RESERVED
-from elt_assets.runner.config.secrets import is_reference, resolve_references
 from elt_assets.runner.connector import Connector
+from elt_assets.runner.references import RESERVED, is_reference, resolve_references
 
 
 def check_config(connector: Connector, config: Mapping[str, Any]) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from elt_assets.protocol.specification import Pattern, Place
-from elt_assets.runner.config.references import as_literal
-from elt_assets.runner.config.secrets import is_reference
+from elt_assets.runner.references import as_literal, is_reference
 
 Json = dict[str, Any]
 VariableName = Callable[[Sequence[str], Collection[str]], str]

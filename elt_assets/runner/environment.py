@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from elt_assets.protocol.secret_parts import CREDENTIAL
-from elt_assets.runner.config.credentials import (
+from elt_assets.runner.references import (
     RESERVED,
     may_give_access,
     refuse_reserved,
+    resolve_references,
     secrets_in,
     secrets_in_declared,
 )
-from elt_assets.runner.config.secrets import resolve_references
 
 Declared = Mapping[str, Any] | Sequence[str]
 """The `environment` of a connection: values by name, which may be references (`{env: OTHER}`); or a list of

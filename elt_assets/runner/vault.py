@@ -5,19 +5,24 @@ setting, both are in files of `DAGSTER_HOME`. The content is encrypted by Fernet
 of its entry, so that nobody can put one entry in place of another. A new key is written before the former
 ones: the first encrypts, each decrypts. Entries are versioned files, so no change of a process is lost, and
 a process that is killed leaves the former entry or the new one.
+
+The salt of hashed fields is in the variable `ELT_HASH_SALT`, in the vault, or in a file of the home.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from elt_assets import paths
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
 from elt_assets.paths import own_place
-from elt_assets.runner.config.references import Reference
+from elt_assets.runner.references import Reference
 from elt_assets.settings import settings
 from elt_assets.storage.location import Location
 from elt_assets.storage.versioned_file import VersionedFile
@@ -180,3 +185,28 @@ def _read_key(configured: str | Mapping[str, str] | None) -> str:
             guidance='write {env = "NAME"}, {file = "PATH"} or {secret = "NAME"}',
         )
     return str(reference.read("vault_key")[0])
+
+
+_salts: dict[str, bytes] = {}
+"""The salts that this process has read from vaults: a salt never changes."""
+
+
+def hash_salt() -> bytes:
+    """Return the salt. In a vault it is created on first use: with the salt in the home if there is one, so
+    that hashes stay the same, and otherwise with 32 random bytes in hex.
+
+    Raises:
+        EltError: as `paths.hash_salt`, `open_vault` and `VaultEntry.change`.
+    """
+    vault = None if os.environ.get(paths.SALT_VARIABLE) else open_vault()
+    if vault is None:
+        return paths.hash_salt()
+    entry = vault.entry(paths.SALT_FILE)
+    if str(entry) not in _salts:
+        salt = entry.read()
+        if salt is None:
+            has_file = (paths.home() / paths.SALT_FILE).is_file()
+            new = paths.hash_salt() if has_file else secrets.token_hex(32).encode()
+            salt = entry.change(lambda content: new if content is None else content)
+        _salts[str(entry)] = salt
+    return _salts[str(entry)]

@@ -40,8 +40,8 @@ from typing import IO
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.machine_faults import EXHAUSTED, translated
 from elt_assets.protocol.lines import MAX_LINE, blocks, split
-from elt_assets.runner.process.feeding import Feeder
-from elt_assets.runner.process.marked_processes import MARK, WATCHDOG, end_marked, new_mark
+from elt_assets.runner.feeding import Feeder
+from elt_assets.runner.marked_processes import MARK, WATCHDOG, end_marked, new_mark
 
 ALLOWED = "ELT_ALLOW_INSPECTION"
 """The variable that, if set, allows debuggers and core dumps."""

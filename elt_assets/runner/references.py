@@ -6,23 +6,111 @@ They are `{env: NAME}`, `{file: PATH}`, `{secret: NAME}`, and a text with Dagste
 A reference is read when a connector starts, and never when definitions are loaded. The function that reads
 `{secret: …}` is the project's, by the setting `secrets`. It is called once for each name in a process, and
 again after an hour: a code server lives for weeks, and a secret is renewed in that time.
+
+Values of references are secrets, and so are environment variables and fields whose name or value looks like a
+credential.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.runner.config.credentials import refuse_reserved
+from elt_assets.protocol.secret_parts import CREDENTIAL
+from elt_assets.protocol.specification import Place, types_at, unknown_fields
 from elt_assets.settings import load_object, settings
+
+RESERVED = re.compile("(ELT|DAGSTER)_.*")
+"""Matches the names of this project's own variables and of Dagster's, which are reserved."""
+ALLOWED = "ELT_ALLOW_REFERENCES"
+"""The variable that lists the reserved names to which connections may refer."""
+
+HIDDEN_ENDING = (
+    r"(?i)(passw(or)?d|passphrase|passcode|(?<!by)(?<!com)pass|pwd|secret|token|credential|webhook(_?url)?"
+    r"|(api|access|private|secret|signing|encryption)[_-]?key)s?$"
+)
+"""Pattern of the ends of names whose values are secret, also within one word: `DBPASS`, `clientSecret`."""
+_ENDS_SECRET = re.compile(HIDDEN_ENDING)
+_SECRET_NAME = re.compile(
+    r"(?i)(.*_)?(SECRET|TOKEN|CREDENTIAL|CRED|SALT|PAT|DSN|JWT|APIKEY|WEBHOOK)S?(_.*)?"
+    r"|(.*_)?(API|ACCESS|PRIVATE|SECRET)_KEYS?(_.*)?"
+    r"|.*(PASSWORD|PASSWD|PASSPHRASE)S?(_.*)?"
+    r"|.*_AUTH"
+)
+"""Matches names of variables that have a word of secrets."""
+_SHELL_NAMES = ("PWD", "OLDPWD")
+"""Variables of any shell, which end like those of secrets."""
+_ACCESS_NAME = re.compile(
+    r"(?i)(.*_)?(KEYS?|CONNECTION_STR(ING)?|COOKIES?)(_FILE|_PATH)?"
+    r"|(.*_)?(DATABASE|DB|POSTGRES(QL)?|MYSQL|MONGO(DB)?|REDIS|AMQP|BROKER|WEBHOOK)_UR[IL]"
+    r"|SSH_.*|GPG_.*|GNUPGHOME|KRB5.*|(GIT|SUDO)_ASKPASS|DBUS_SESSION_BUS_ADDRESS"
+    r"|PGPASSFILE|PGSERVICEFILE|NETRC|KUBECONFIG|BOTO_CONFIG|AWS_CONFIG_FILE|CLOUDSDK_CONFIG|IDENTITY_HEADER"
+    r"|DOCKER_CONFIG|(.*_)?AUTH_CONFIG"
+)
+"""Matches names of variables whose value gives access to a secret (a file, an agent, an address with a
+password), or is often a secret itself."""
+_SWITCH = re.compile("(?i:true|false|yes|no|on|off|null|none|)")
+"""Matches values that reveal nothing, and that a log is full of."""
+_HARMLESS = re.compile(
+    r"(?i:true|false|yes|no|on|off|null|none|)"
+    r"|[+-]?\d{1,5}(\.\d{1,5})?"  # a port, a number of rows
+    r"|[a-z]{1,12}|[A-Z][a-z]{1,11}|[A-Z]{1,12}"  # info, production
+    r"|https?://[A-Za-z0-9.-]+(:\d+)?/?"  # an origin; a path may be a webhook's
+    r"|(/[A-Za-z0-9._-]{1,19})+/?"  # a path; a longer part may be a token
+)
+"""Matches the forms of values that are shown: a word, a short number, a path, the origin of a URL."""
+
+
+def looks_secret(name: str) -> bool:
+    """Return whether a variable of this name has a secret value: API_KEY, PG_PASSWORD_2."""
+    if name.upper() in _SHELL_NAMES:
+        return False
+    return bool(_SECRET_NAME.fullmatch(name) or _ENDS_SECRET.search(name))
+
+
+def may_give_access(name: str, value: str) -> bool:
+    """Return whether a variable may hold a credential or give access to one."""
+    named = looks_secret(name) or _ACCESS_NAME.fullmatch(name)
+    return bool(named or CREDENTIAL.search(value))
+
+
+def secrets_in(name: str, value: str) -> list[str]:
+    """Return a variable's value if it is secret or contains a secret; the mask finds its parts."""
+    is_named = looks_secret(name) and not _SWITCH.fullmatch(value)
+    return [value] if CREDENTIAL.search(value) or is_named else []
+
+
+def secrets_in_declared(name: str, value: str) -> list[str]:
+    """Return the value of a variable that a connection declares, unless it is known to be no secret: no
+    list has all names of secrets, so only values of a harmless form are shown."""
+    return secrets_in(name, value) or ([] if _HARMLESS.fullmatch(value) else [value])
+
+
+def refuse_reserved(name: str, where: str) -> None:
+    """Refuse a reference to a variable of this project or of Dagster, such as the salt of hashed fields.
+
+    Args:
+        where: the place of the reference, for the error.
+
+    Raises:
+        ConfigError: the variable is reserved and not listed in `ALLOWED`.
+    """
+    if RESERVED.fullmatch(name) and name not in re.split(r"[\s,]+", os.environ.get(ALLOWED, "")):
+        raise ConfigError(
+            f"{where} refers to the environment variable {name}; variables named ELT_… and DAGSTER_… "
+            "are not passed to connectors",
+            guidance=f"use a variable of another name, or set {ALLOWED}={name} where Dagster runs",
+        )
+
 
 MAX_BYTES = 1 << 20
 """Maximum size of a file that a reference names, in bytes."""
@@ -273,3 +361,127 @@ _SCHEMES: Mapping[str, tuple[str, Callable[[str, str], Any]]] = {
     "secret": ("secret", _read_secret),
 }
 """What a reference of each scheme names, and how its value is read."""
+
+
+def resolve_references(
+    config: Any, *, where: str = "config", schema: Any = None
+) -> tuple[Any, list[str]]:
+    """Replace every reference by its value, and every `{literal: value}` by its value.
+
+    Args:
+        where: the name of the config in errors.
+        schema: a `connectionSpecification`. Where it allows no string, a text is parsed as JSON.
+
+    Returns:
+        The resolved config, and the texts of the values of references.
+
+    Raises:
+        ConfigError: a value is missing, is reserved, or does not have a type that the schema allows. The
+            message has the reference and its place, but no value.
+    """
+    types = {
+        place: allowed for place, value, allowed in types_at(config, schema) if is_reference(value)
+    }
+    if () in types:
+        types[()] = types[()] or {"object"}  # as the config of every connector is
+    return _resolve_value(config, (), where, types)
+
+
+def is_reference(value: Any) -> bool:
+    """Return whether a value of a config is a reference, also by a template."""
+    return Reference.parse(value) is not None
+
+
+def list_unknown_fields(config: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    """Return the warnings of `unknown_fields`; none if the whole config is a reference."""
+    return [] if is_reference(config) else unknown_fields(config, schema)
+
+
+def refuse_reserved_references(config: Any, where: str) -> None:
+    """Refuse references to reserved variables, without reading anything that is referred to.
+
+    Args:
+        where: the name of the config in errors.
+
+    Raises:
+        ConfigError: as for `refuse_reserved`.
+    """
+    for place, reference in walk_references(config, where):
+        for name in reference.variables:
+            refuse_reserved(name, place)
+
+
+def _resolve_value(
+    config: Any, place: Place, where: str, types: Mapping[Place, set[str]]
+) -> tuple[Any, list[str]]:
+    reference = Reference.parse(config)
+    if reference is not None:
+        content, secrets = reference.read(where)
+        value = convert_type(content, types[place], str(reference), where)
+        return value, _secret_texts(value, secrets)
+    if isinstance(config, Mapping):
+        if set(config) == {LITERAL}:
+            return config[LITERAL], []
+        pairs = {
+            k: _resolve_value(v, (*place, k), f"{where}.{k}", types) for k, v in config.items()
+        }
+        return {k: v[0] for k, v in pairs.items()}, [s for v in pairs.values() for s in v[1]]
+    if isinstance(config, list):
+        items = [
+            _resolve_value(v, (*place, i), f"{where}[{i}]", types) for i, v in enumerate(config)
+        ]
+        return [v[0] for v in items], [s for v in items for s in v[1]]
+    return config, []
+
+
+def convert_type(content: Any, types: Collection[str], name: str, where: str) -> Any:
+    """Return what a reference names as a value of one of the given JSON types.
+
+    A value is returned unchanged if `types` is empty. Where strings are allowed, a text is returned
+    unchanged, and another value becomes its JSON text, unless its own type is allowed too.
+
+    Args:
+        content: a text, or another JSON value.
+        name: the reference, for the error.
+        where: the place of the reference, for the error.
+
+    Raises:
+        ConfigError: the value has none of these types.
+    """
+    if not types or (isinstance(content, str) and "string" in types):
+        return content
+    value = _parse(content) if isinstance(content, str) else content
+    if _json_types(value) & set(types):
+        return value
+    if "string" in types:
+        return json.dumps(content)
+    expected = " or ".join(sorted(types))
+    raise ConfigError(
+        f"{where} must be of type {expected}, but the value of {name} is not",
+        guidance=f"set {name} to a JSON value of type {expected}",
+    )
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text.lower() if text.lower() in ("true", "false") else text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _json_types(value: Any) -> set[str]:
+    if isinstance(value, bool):
+        return {"boolean"}
+    if isinstance(value, int):
+        return {"integer", "number"}
+    if isinstance(value, float):
+        return {"number"} if math.isfinite(value) else set()
+    names = {dict: "object", list: "array", str: "string", type(None): "null"}
+    return {names[type(value)]}
+
+
+def _secret_texts(value: Any, secrets: list[str]) -> list[str]:
+    """Return the texts of a referenced value that are secret; none for true, false and null."""
+    if value is None or isinstance(value, bool):
+        return []
+    return [*secrets, *strings(value)] if secrets and isinstance(value, (dict, list)) else secrets

@@ -1,1 +1,0 @@
-"""The kinds of source that a connection can use."""
