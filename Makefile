@@ -53,7 +53,7 @@ demo: $(STAMP)  ## materialise every demo asset, and show what is there then
 	echo "Run it again: only what is new will move. 'make ui' shows it all at http://localhost:3000"
 
 test: $(STAMP)  ## the tests; the long ones too with ARGS='-m ""', in one process with WORKERS=0
-	@$(JAVA) && $(QUIET) $(BIN)/python -m elt_assets.lake.spark.archive_maker --if-missing && \
+	@$(JAVA) && $(QUIET) $(BIN)/python -m elt_assets.lake.archive_maker --if-missing && \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 unit: $(STAMP)  ## the tests that need no other process: less than a minute
@@ -83,7 +83,7 @@ bench: $(STAMP)  ## ingest, its parts, start, merge and others, beside their pee
 	@$(JAVA) && $(BIN)/python -m benchmarks $(if $(RECORDS),--records $(RECORDS)) $(ARGS)
 
 archive: $(STAMP)  ## Spark's classes in one file, in about a minute: it starts in two thirds of the time
-	@$(JAVA) && $(QUIET) $(BIN)/python -m elt_assets.lake.spark.archive_maker
+	@$(JAVA) && $(QUIET) $(BIN)/python -m elt_assets.lake.archive_maker
 
 clean:  ## remove the environment and every cache (data in dagster_home stays)
 	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

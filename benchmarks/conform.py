@@ -17,7 +17,7 @@ from benchmarks.parts import APP, commit, open_writer, write_all
 from benchmarks.report import Bar, Report, ratio
 from benchmarks.session import session
 from benchmarks.staging import stage
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.sync.events import Committed
 from elt_assets.sync.segments import Segment

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import cast
 
 from benchmarks.report import MISSING, Bar, Report
-from elt_assets.lake.delta.files import HIDDEN
+from elt_assets.lake.delta.storage import HIDDEN
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write import table_ownership
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write import companions
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.catalog import APPEND, OVERWRITE
 from elt_assets.protocol.messages import State
@@ -91,7 +91,7 @@ class Lake:
         def once() -> float:
             start = time.perf_counter()
             table = Table(self.uri, _app_id(partition))
-            table_ownership.refuse_foreign(table, "the benchmark", "", partitions_of=APP)
+            companions.refuse_foreign(table, "the benchmark", "", partitions_of=APP)
             return time.perf_counter() - start
 
         return min(once() for _ in range(SAMPLES))

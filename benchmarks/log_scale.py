@@ -21,13 +21,13 @@ from deltalake.transaction import Transaction
 
 from benchmarks.measure import Cost, least
 from benchmarks.report import Bar, Report
+from elt_assets.lake.columns import from_json_schema, metadata_columns
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, version_app_id
-from elt_assets.lake.delta.files import DataFile, TableChange
 from elt_assets.lake.delta.log import path_of
 from elt_assets.lake.delta.snapshot import commit_text
+from elt_assets.lake.delta.storage import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.schema import from_json_schema, metadata_columns
 from tests.lake.staging import INTEGER, STRING
 
 T = TypeVar("T")

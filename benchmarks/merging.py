@@ -17,15 +17,15 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from benchmarks.measure import FREE, Cost, timed
+from elt_assets.lake.columns import metadata_columns
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import TARGET_ROWS, TableChange
+from elt_assets.lake.delta.storage import TARGET_ROWS, TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import dedup, history
-from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
+from elt_assets.lake.merge import history, key_order
 from elt_assets.lake.merge.file_splitting import Batch
-from elt_assets.lake.merge.validity import IS_CURRENT, VALID_FROM, VALID_TO, history_schema
-from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark.session import side_by_side
+from elt_assets.lake.merge.history import IS_CURRENT, VALID_FROM, VALID_TO, history_schema
+from elt_assets.lake.merge.key_order import MergeResult, MergeTarget, Ordering
+from elt_assets.lake.session import side_by_side
 
 SCHEMA = t.StructType(
     [
@@ -119,7 +119,7 @@ class Users:
 
     def _merged(self, batch: Batch) -> MergeResult:
         target = MergeTarget(self.table.files, self.table.metadata.tombstones)
-        return dedup.merge(self._spark, self.table, target, batch, BY, SCHEMA)
+        return key_order.merge_latest(self._spark, self.table, target, batch, BY, SCHEMA)
 
     def _both(self, table: Table, batch: Batch) -> tuple[MergeResult, Cost]:
         def followed() -> MergeResult:

@@ -28,9 +28,9 @@ from benchmarks.messages import PLAIN, MessageSet, cached_messages, state_messag
 from benchmarks.report import Report, ratio
 from benchmarks.session import session
 from benchmarks.staging import STUB, stage
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.messages import State
 from elt_assets.sync.events import Checkpoint, Committed

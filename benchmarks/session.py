@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import environment
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.orchestration.resources import SparkResource
 
 

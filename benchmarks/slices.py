@@ -36,9 +36,9 @@ from benchmarks.session import session
 from connectors.files import Files
 from connectors.sdk import Slice
 from connectors.sdk.slices import SlicedStream
-from elt_assets.lake.spark.parsing.slices import SliceSource
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.worker.slices import SliceSource
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol import messages as wire
 from elt_assets.protocol.catalog import ConfiguredStream

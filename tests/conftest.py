@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from elt_assets import settings
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.orchestration.resources import SparkResource
 from tests.support import examples
 from tests.support.dagster_caches import caches

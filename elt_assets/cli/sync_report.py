@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from elt_assets.cli.output import Document, Output
-from elt_assets.lake.spark.parsing.change_counts import parse_name
+from elt_assets.lake.worker.blocks import parse_name
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.sync_result import CompleteSync, FailedCheck, SyncResult
 from elt_assets.pipeline.figure_texts import describe_losses, describe_undeclared

@@ -18,7 +18,7 @@ from elt_assets.destination.table_opening import PROTOCOL_SYNC_MODES
 from elt_assets.destination.writing import AirbyteRead
 from elt_assets.errors import EltError
 from elt_assets.lake.admin.write_check import probe
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.machine_faults import translate
 from elt_assets.protocol import message_output
 from elt_assets.protocol.catalog import load_catalog, load_config

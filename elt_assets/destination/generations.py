@@ -13,7 +13,7 @@ import copy
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
-from elt_assets.lake.write.stored_stream import StoredStream, next_sync_id
+from elt_assets.lake.write.sync_columns import StoredStream, next_sync_id
 from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredStream
 
 

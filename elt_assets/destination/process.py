@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NoReturn
 
 from elt_assets.destination.settings import Settings
-from elt_assets.lake.spark.session import SparkProvider, settings, start
+from elt_assets.lake.session import SparkProvider, settings, start
 
 OK, FAILED = 0, 1
 """Exit codes."""

@@ -16,13 +16,11 @@ from elt_assets.destination.generations import (
 )
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import StreamTables, app_id, refuse_foreign
 from elt_assets.lake.write.documents import DocumentTransfer
-from elt_assets.lake.write.stored_stream import next_sync_id
-from elt_assets.lake.write.stream_tables import StreamTables, app_id
-from elt_assets.lake.write.table_ownership import refuse_foreign
-from elt_assets.lake.write.table_paths import TablePaths, open_tables
-from elt_assets.lake.write.write_spec import WriteSpec, check_columns
+from elt_assets.lake.write.paths import TablePaths, open_tables
+from elt_assets.lake.write.sync_columns import WriteSpec, check_columns, next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.read import ClosableSink
 from elt_assets.protocol.catalog import ConfiguredStream, StreamId, find_modes

@@ -17,7 +17,7 @@ from elt_assets.destination.process import FAILED, OK, Termination, output_strea
 from elt_assets.destination.settings import TARGET_SPECIFICATION, Settings
 from elt_assets.destination.singer_load import SingerRead
 from elt_assets.errors import SystemFailure
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.machine_faults import translate
 from elt_assets.protocol.catalog import load_config
 

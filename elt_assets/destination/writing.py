@@ -20,8 +20,8 @@ from elt_assets.destination.generations import publishes_at_end, read_as
 from elt_assets.destination.losses import log_losses
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.table_opening import StreamSink, TableOpener
-from elt_assets.lake.parse.undeclared_counts import describe_counts
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.parsing import describe_counts
 from elt_assets.pipeline.read import Messages, Read, run_read
 from elt_assets.pipeline.stdin import read_messages
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId

@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
-from elt_assets.lake.write.table_paths import TablePath, find_table
+from elt_assets.lake.write.companions import SUFFIXES, app_id
+from elt_assets.lake.write.paths import TablePath, find_table
 from elt_assets.orchestration.events.metadata import (
     COMPANION_OF,
     DESTINATION,

@@ -16,12 +16,11 @@ from typing import Any, Generic, cast, overload
 import dagster as dg
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.admin.changed_rows import ChangeReader
-from elt_assets.lake.admin.changes import Position, TableChanges, find_changes
-from elt_assets.lake.admin.snapshots import open_snapshot
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.frames.frame_types import FrameType, find_frame_type
-from elt_assets.lake.spark.session import DataFrame
+from elt_assets.lake.read.changes import ChangeReader, Position, TableChanges, find_changes
+from elt_assets.lake.read.frames import FrameType, find_frame_type
+from elt_assets.lake.read.snapshots import open_snapshot
+from elt_assets.lake.session import DataFrame
 from elt_assets.orchestration.asset_tables import locate_asset_table, refuse_other_destination
 from elt_assets.orchestration.events.metadata import (
     POSITION,

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.frames.frame_types import FrameType, find_frame_type
+from elt_assets.lake.read.frames import FrameType, find_frame_type
 from elt_assets.orchestration.events.metadata import unwrap
 
 COLUMNS = "columns"

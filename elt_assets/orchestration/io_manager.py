@@ -10,11 +10,11 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.admin.snapshots import scan, snapshot
-from elt_assets.lake.frames.frame_types import convert_to_arrow
-from elt_assets.lake.spark.session import DataFrame
-from elt_assets.lake.write import dataframes
-from elt_assets.lake.write.frame_rows import ArrowRows, FrameRows, SparkRows
+from elt_assets.lake.read.frames import convert_to_arrow
+from elt_assets.lake.read.snapshots import scan, snapshot
+from elt_assets.lake.session import DataFrame
+from elt_assets.lake.write import frames
+from elt_assets.lake.write.frames import ArrowRows, FrameRows, SparkRows
 from elt_assets.orchestration.asset_tables import (
     asset_table_path,
     locate_asset_table,
@@ -106,12 +106,12 @@ class SparkIOManager(dg.ConfigurableIOManager):
         make_private_lake(self.lake.uri)
         asset_path = asset_table_path(context.asset_key, context.definition_metadata or {})
         path, key = asset_path.levels, context.asset_key.path
-        target = dataframes.Target(self.lake.location.child(*path), key, context.run_id)
+        target = frames.Target(self.lake.location.child(*path), key, context.run_id)
         if not context.has_asset_partitions:
-            metadata = table_metadata(dataframes.replace_table(target, rows).table, ".".join(path))
+            metadata = table_metadata(frames.replace_table(target, rows).table, ".".join(path))
         else:
             partitions = [str(key) for key in context.asset_partition_keys]
-            stored = dataframes.replace_partitions(target, rows, partitions)
+            stored = frames.replace_partitions(target, rows, partitions)
             metadata = table_metadata(stored.table, ".".join(path), partition_rows=stored.rows)
             if len(partitions) > 1:  # Dagster adds the same metadata to the event of each partition
                 metadata = {name: metadata[name] for name in metadata if name != ROW_COUNT}

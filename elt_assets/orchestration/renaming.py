@@ -10,10 +10,10 @@ import dagster as dg
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.moving import move_tables
-from elt_assets.lake.delta.moves import Move
+from elt_assets.lake.delta.rules import Move
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.stream_tables import StreamTables, app_id
-from elt_assets.lake.write.table_paths import Levels
+from elt_assets.lake.write.companions import StreamTables, app_id
+from elt_assets.lake.write.paths import Levels
 from elt_assets.orchestration.events.metadata import (
     TABLE,
     commit_metadata,

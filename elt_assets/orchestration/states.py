@@ -15,9 +15,9 @@ import dagster as dg
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import PastCommit
-from elt_assets.lake.write import state_commit
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import make_declared_schema
+from elt_assets.lake.write import states
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import make_declared_schema
 from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.renaming import refuse_lost_table
 from elt_assets.orchestration.streams import StreamAsset
@@ -140,7 +140,7 @@ def remove_rows(asset: StreamAsset, lake: Location | str, instance: dg.DagsterIn
     tables.roll_back_companions(run_id)
     if not tables.main.exists:
         return 0
-    rows = state_commit.remove_rows(tables, run_id)
+    rows = states.remove_rows(tables, run_id)
     _report(asset, tables, instance, None)
     return rows
 
@@ -178,7 +178,7 @@ def _commit_state(
     schema = make_declared_schema(
         asset.make_stored_stream(), partitioned=asset.partitions is not None
     )
-    state_commit.set_state(tables, state, run_id, schema, str(asset.stream.id))
+    states.set_state(tables, state, run_id, schema, str(asset.stream.id))
     _report(asset, tables, instance, partition)
     return tables
 

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar, cast, overload
 import dagster as dg
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.admin.documents import find_document
-from elt_assets.lake.admin.snapshots import scan, snapshot
-from elt_assets.lake.frames.frame_types import find_frame_type
-from elt_assets.lake.spark.session import DataFrame, SparkSession
-from elt_assets.lake.write.stream_tables import app_id
+from elt_assets.lake.admin.maintenance import find_document
+from elt_assets.lake.read.frames import find_frame_type
+from elt_assets.lake.read.snapshots import scan, snapshot
+from elt_assets.lake.session import DataFrame, SparkSession
+from elt_assets.lake.write.companions import app_id
 from elt_assets.orchestration.io_manager import project_lake, resources
 from elt_assets.orchestration.resources import SPARK_KEY, spark_provider
 from elt_assets.pipeline.table_reader import table_of, tables_with_documents

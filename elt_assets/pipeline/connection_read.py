@@ -18,10 +18,10 @@ from typing import ClassVar
 from msgspec import Raw
 
 from elt_assets.connection import describe_broken_fields, describe_unused_settings
-from elt_assets.lake.spark.parsing.slices import SliceSource
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.worker.slices import SliceSource
 from elt_assets.lake.write.documents import DocumentTransfer
-from elt_assets.lake.write.stored_stream import next_sync_id
+from elt_assets.lake.write.sync_columns import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.connectors import package_to_install
 from elt_assets.pipeline.figures import SyncFigures

@@ -15,13 +15,12 @@ from elt_assets.connection.partitions import has_window
 from elt_assets.connection.stream import Condition
 from elt_assets.connection.stream_settings import resolve_conditions, resolve_renames
 from elt_assets.errors import ConfigError
+from elt_assets.lake.columns.names import RESERVED_COLUMNS, is_column_name
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema.names import RESERVED_COLUMNS, is_column_name
-from elt_assets.lake.write.stored_stream import StoredStream
-from elt_assets.lake.write.stream_tables import StreamTables, app_id
-from elt_assets.lake.write.table_ownership import refuse_foreign
-from elt_assets.lake.write.table_paths import TableNames, TablePath, TablePaths, open_tables
+from elt_assets.lake.write.companions import StreamTables, app_id, refuse_foreign
+from elt_assets.lake.write.paths import TableNames, TablePath, TablePaths, open_tables
+from elt_assets.lake.write.sync_columns import StoredStream
 from elt_assets.pipeline.partition_columns import partition_columns
 from elt_assets.pipeline.row_conditions import RowCondition, compile_conditions
 from elt_assets.protocol.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream, StreamId

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from elt_assets.connection.stream import Contract
 from elt_assets.errors import ConfigError
+from elt_assets.lake.columns import from_json_schema
+from elt_assets.lake.columns.logical_types import Column, Struct, column_of
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema import from_json_schema
-from elt_assets.lake.schema.logical_types import Column, Struct, column_of
-from elt_assets.lake.write.write_spec import stream_part
+from elt_assets.lake.write.sync_columns import stream_part
 from elt_assets.protocol.catalog import ConfiguredStream
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from elt_assets.connection import as_landed
-from elt_assets.lake.write.state_only_writer import StateOnlyWriter
+from elt_assets.lake.write.states import StateOnlyWriter
 from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.pipeline.progress import Phase
 from elt_assets.pipeline.read import ClosableSink, MessageReader

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from elt_assets.lake.parse.undeclared_counts import describe_counts
-from elt_assets.lake.spark.parsing.change_counts import parse_name
+from elt_assets.lake.worker.blocks import parse_name
+from elt_assets.lake.write.parsing import describe_counts
 from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.protocol.messages import DEPENDENT

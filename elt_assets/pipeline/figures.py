@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elt_assets.lake.parse.undeclared_counts import OTHER_REASONS, limit_counts
-from elt_assets.lake.spark.parsing.change_counts import OTHER_CHANGES
-from elt_assets.lake.spark.parsing.undeclared_fields import OTHERS
+from elt_assets.lake.worker.blocks import OTHER_CHANGES
+from elt_assets.lake.worker.job import OTHERS
+from elt_assets.lake.write.parsing import OTHER_REASONS, limit_counts
 from elt_assets.sync.events import Committed
 
 

@@ -16,12 +16,12 @@ import pyarrow.fs as pafs
 from msgspec import Raw, json
 
 from elt_assets.errors import ConfigError
+from elt_assets.lake.columns.names import table_name
 from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema.names import table_name
-from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
-from elt_assets.lake.write.table_paths import Levels
-from elt_assets.lake.write.write_spec import make_declared_schema, stream_part
+from elt_assets.lake.write.companions import SUFFIXES, app_id
+from elt_assets.lake.write.paths import Levels
+from elt_assets.lake.write.sync_columns import make_declared_schema, stream_part
 from elt_assets.pipeline.connection_stream import (
     STATES,
     ConnectionStream,

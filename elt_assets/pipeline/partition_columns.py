@@ -8,16 +8,10 @@ from collections.abc import Iterator, Sequence
 from elt_assets.connection import Connection, Stream
 from elt_assets.connection.stream_settings import join_names
 from elt_assets.errors import ConfigError
+from elt_assets.lake.columns import from_json_schema
+from elt_assets.lake.columns.logical_types import JSONS, Column, Scalar, column_type, describe_type
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema import from_json_schema
-from elt_assets.lake.schema.logical_types import (
-    JSONS,
-    Column,
-    Scalar,
-    column_type,
-    describe_type,
-)
-from elt_assets.lake.write.write_spec import column_at, column_path
+from elt_assets.lake.write.sync_columns import column_at, column_path
 from elt_assets.protocol.catalog import ConfiguredStream
 
 _KINDS = frozenset(

@@ -21,11 +21,11 @@ from msgspec import Raw
 
 from elt_assets.connection.stream import OF_NULL, Condition
 from elt_assets.errors import ConfigError
-from elt_assets.lake.schema import from_json_schema
-from elt_assets.lake.schema.logical_types import Array, LogicalType, Scalar
-from elt_assets.lake.spark.types.changes import BecomesNull
-from elt_assets.lake.spark.types.kinds import KINDS
-from elt_assets.lake.write.write_spec import column_at
+from elt_assets.lake.columns import from_json_schema
+from elt_assets.lake.columns.logical_types import Array, LogicalType, Scalar
+from elt_assets.lake.worker.kinds import KINDS
+from elt_assets.lake.worker.values import BecomesNull
+from elt_assets.lake.write.sync_columns import column_at
 from elt_assets.protocol.catalog import DELETE_MARKERS, ConfiguredStream
 from elt_assets.protocol.wire import read
 from elt_assets.sync.selection.fields import join_path

@@ -23,18 +23,8 @@ from elt_assets.connection.checks import (
     Rule,
     Unique,
 )
-from elt_assets.lake.admin.row_tests import (
-    TABLE,
-    ColumnPath,
-    Failures,
-    RowTest,
-    TestedRows,
-    find_kind,
-    run_tests,
-)
-from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema import from_json_schema
-from elt_assets.lake.schema.logical_types import (
+from elt_assets.lake.columns import from_json_schema
+from elt_assets.lake.columns.logical_types import (
     JSONS,
     TIMES,
     Column,
@@ -43,8 +33,18 @@ from elt_assets.lake.schema.logical_types import (
     Unread,
     describe_type,
 )
-from elt_assets.lake.schema.metadata_columns import RAW_ID
-from elt_assets.lake.write.write_spec import column_at, column_path, columns_of, key_of
+from elt_assets.lake.columns.metadata_columns import RAW_ID
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.read.row_tests import (
+    TABLE,
+    ColumnPath,
+    Failures,
+    RowTest,
+    TestedRows,
+    find_kind,
+    run_tests,
+)
+from elt_assets.lake.write.sync_columns import column_at, column_path, columns_of, key_of
 from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.partition_columns import describe_near_names
 from elt_assets.sync.selection.fields import lies_in

@@ -12,13 +12,8 @@ from msgspec import Raw
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.write.stored_stream import (
-    Generations,
-    RefreshMode,
-    next_sync_id,
-)
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import Generations, RefreshMode, WriteSpec, next_sync_id
 from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.contracts import refuse_violations
 from elt_assets.pipeline.given_state import as_message

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elt_assets.connection import list_places, load_connection
+from elt_assets.lake.columns.names import table_name
 from elt_assets.lake.delta.opening import is_table
-from elt_assets.lake.schema.names import table_name
-from elt_assets.lake.write.stream_tables import SUFFIXES, app_id
-from elt_assets.lake.write.table_paths import find_table
+from elt_assets.lake.write.companions import SUFFIXES, app_id
+from elt_assets.lake.write.paths import find_table
 from elt_assets.pipeline.connection_stream import table_path
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.storage.location import Location

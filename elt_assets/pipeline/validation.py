@@ -12,7 +12,7 @@ from functools import partial
 from elt_assets import paths
 from elt_assets.connection import Connection, join_streams
 from elt_assets.errors import Problems
-from elt_assets.lake.write.write_spec import check_columns
+from elt_assets.lake.write.sync_columns import check_columns
 from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.pipeline.connectors import connect
 from elt_assets.pipeline.contracts import refuse_violations

@@ -1,4 +1,4 @@
-"""Build a connector's config from the written one, its references and the connector's changes, which are stored.
+"""Build a connector's config from the written one, its references and the connector's stored changes.
 
 The store contains only the places that differ from the written config. A reference to an environment variable
 stays a reference if the connector did not change its value. Each change has a keyed hash of the value that

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from tests.destination.running import Destination
 
 

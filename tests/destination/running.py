@@ -12,7 +12,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from elt_assets.destination import main
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 
 Json = dict[str, Any]
 PROPERTIES = {"id": {"type": "integer"}, "name": {"type": "string"}}

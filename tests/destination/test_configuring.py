@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 from pyarrow import table as arrow
 
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from tests.destination.running import Destination, Json, records, state, stream
 
 

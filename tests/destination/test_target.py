@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.destination import target
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from tests.destination.running import Destination, Json, lines
 from tests.support.project import BIN, REPOSITORY
 from tests.support.small_disk import mounted

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.protocol.messages import COMPLETE
 from tests.destination.running import (
     Destination,

@@ -18,8 +18,8 @@ from elt_assets.protocol.catalog import SyncMode
 MODE = SyncMode("newest", is_standard=False)
 
 def merge(spark, table, target, batch, by, schema):
-    from elt_assets.lake.delta.files import TableChange
-    from elt_assets.lake.merge.dedup import MergeResult
+    from elt_assets.lake.delta.storage import TableChange
+    from elt_assets.lake.merge.key_order import MergeResult
     gone = target.files if batch.files else []
     return MergeResult(TableChange(batch.files, gone), target.tombstones)
 '''

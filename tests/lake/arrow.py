@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta.files import VISIBLE, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.opening import delta_schema
+from elt_assets.lake.delta.storage import VISIBLE, DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.table import Table
 
 DAY = 86_400

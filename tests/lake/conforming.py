@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
+from elt_assets.lake.columns.from_json_schema import columns
+from elt_assets.lake.columns.logical_types import Column
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.parse.segment_parsing import Key, Rejections, SegmentParser, SyncIds, tasks_of
-from elt_assets.lake.schema.from_json_schema import columns
-from elt_assets.lake.schema.logical_types import Column
-from elt_assets.lake.spark.parsing.job import ParseJob
-from elt_assets.lake.spark.parsing.task import parse_lines
+from elt_assets.lake.worker.job import ParseJob
+from elt_assets.lake.worker.lines import parse_lines
+from elt_assets.lake.write.parsing import Key, Rejections, SegmentParser, SyncIds, tasks_of
 from elt_assets.storage.location import Location
 from elt_assets.sync.segments import Segment
 from tests.lake.staging import APP, stage

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.lake.merge import file_splitting
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from tests.lake.conforming import Conformer
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree

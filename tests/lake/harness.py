@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.storage.staging import IN_PLACE, Staging

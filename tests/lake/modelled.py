@@ -31,12 +31,11 @@ from elt_assets.errors import ConcurrentSync, ConfigError
 from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
+from elt_assets.lake.columns import metadata_columns
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
-from elt_assets.lake.write.stream_tables import (
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import (
     HISTORY,
     NOT_KEPT,
     SUFFIXES,
@@ -44,7 +43,7 @@ from elt_assets.lake.write.stream_tables import (
     find_named_commit,
     is_named,
 )
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.write.sync_columns import RefreshMode, StoredStream, WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.catalog import (
     APPEND,

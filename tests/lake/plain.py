@@ -20,18 +20,17 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.columns import metadata_columns
 from elt_assets.lake.delta import attachments, row_counts
-from elt_assets.lake.delta.files import HIDDEN, VISIBLE, DataFile, TableChange
 from elt_assets.lake.delta.opening import delta_schema
+from elt_assets.lake.delta.storage import HIDDEN, VISIBLE, DataFile, TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import dedup, file_splitting, history, key_merge, partition_files
-from elt_assets.lake.merge.dedup import ARRIVAL, MergeResult, MergeTarget, Ordering
+from elt_assets.lake.jobs import Make
+from elt_assets.lake.merge import file_splitting, history, key_order, partition_files
 from elt_assets.lake.merge.file_splitting import Batch, Key
-from elt_assets.lake.merge.validity import wide_schema
-from elt_assets.lake.parse import segment_parsing
-from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark.tasks import Make
-from elt_assets.lake.write import schema_rewrite
+from elt_assets.lake.merge.history import wide_schema
+from elt_assets.lake.merge.key_order import ARRIVAL, MergeResult, MergeTarget, Ordering
+from elt_assets.lake.write import parsing, rewrite
 from elt_assets.protocol.catalog import DELETED_AT
 
 Row = dict[str, Any]
@@ -303,23 +302,23 @@ SMALL_COMMITS: Replacement = (attachments, "LIMITS", dict.fromkeys(attachments.L
 REPLACED: tuple[Replacement, ...] = (
     (Table, "write_files", write_files),
     (Table, "read_files", read_files),
-    (segment_parsing, "run_tasks", run_tasks),
-    (segment_parsing, "_cores", one_core),
+    (parsing, "run_tasks", run_tasks),
+    (parsing, "_cores", one_core),
     (history, "merge", merge_history),
     (history, "refresh", refresh_history),
-    (dedup, "RowCounter", PlainCounter),
-    (dedup, "is_delete", is_delete),
-    (dedup, "begins_era", begins_era),
-    (dedup, "select_latest", latest),
-    (dedup, "union_rows", union_rows),
-    (dedup, "write_rows", write_rows),
+    (key_order, "RowCounter", PlainCounter),
+    (key_order, "is_delete", is_delete),
+    (key_order, "begins_era", begins_era),
+    (key_order, "select_latest", latest),
+    (key_order, "union_rows", union_rows),
+    (key_order, "write_rows", write_rows),
     (partition_files, "RowCounter", PlainCounter),
     (partition_files, "f", Functions),
     (partition_files, "value_at", Named),
     (row_counts, "RowCounter", PlainCounter),
     (file_splitting, "run_tasks", run_tasks),
-    (key_merge, "run_tasks", run_tasks),
-    (schema_rewrite, "run_tasks", run_tasks),
+    (key_order, "run_tasks", run_tasks),
+    (rewrite, "run_tasks", run_tasks),
 )
 
 

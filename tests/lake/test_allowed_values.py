@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from elt_assets.lake.schema.from_json_schema import columns
+from elt_assets.lake.columns.from_json_schema import columns
 from elt_assets.protocol.json_schema import compose_schema
 from tests.lake.conforming import Conformer, changes
 

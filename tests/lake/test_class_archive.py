@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.lake.spark import class_archive
-from elt_assets.lake.spark.session import settings
+from elt_assets.lake import class_archive
+from elt_assets.lake.session import settings
 from tests.support.project import REPOSITORY
 
 OPTIONS = "spark.driver.defaultJavaOptions"
@@ -137,7 +137,7 @@ def test_the_maker_leaves_the_project_of_its_caller_alone(tmp_path: Path) -> Non
     (team / "pyproject.toml").write_text(f'[tool.elt]\ndefs = "defs"\nlake = "{lake}"\n')
     (team / "defs" / "shop" / "defs.yaml").write_text("not: a connection\n")
     done = subprocess.run(
-        [sys.executable, "-m", "elt_assets.lake.spark.archive_maker"],
+        [sys.executable, "-m", "elt_assets.lake.archive_maker"],
         cwd=team,
         env={**os.environ, "JAVA_HOME": str(tmp_path / "java"), "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from elt_assets.lake.admin import clustering
-from elt_assets.lake.admin.clustering import cluster
-from elt_assets.lake.admin.maintenance import maintain
-from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.admin import maintenance
+from elt_assets.lake.admin.maintenance import cluster, maintain
+from elt_assets.lake.delta.storage import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.protocol.catalog import APPEND
 from tests.lake.crashing import configured, event, expected, sync, view
@@ -28,7 +27,7 @@ def read_values(lake: Lake, file: DataFile, column: str) -> list[Any]:
 def test_maintenance_sorts_what_syncs_have_written(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clustering, "TARGET_ROWS", 2)
+    monkeypatch.setattr(maintenance, "TARGET_ROWS", 2)
     lake.history = True
     sync(lake, BATCHES)
     state = lake.table.metadata.state

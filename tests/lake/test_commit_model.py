@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.writer import TableWriter
 from tests.lake.modelled import STEPS, THEMES, Machine, Theme
 from tests.lake.plain import SMALL_COMMITS, without_spark

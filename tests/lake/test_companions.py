@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import compact, maintain
-from elt_assets.lake.admin.snapshots import snapshot
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.read.snapshots import snapshot
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import StreamTables
 from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT, ConfiguredStream
 from tests.lake.crashing import configured, event, expected, killed_at, position, sync, view
 from tests.lake.harness import Lake

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from elt_assets.connection.catalog_diff import changes
 from elt_assets.errors import ConfigError
-from elt_assets.lake.schema.from_json_schema import columns
-from elt_assets.lake.schema.logical_types import Array, Column, LogicalType, Struct
-from elt_assets.lake.write.write_spec import check_columns
+from elt_assets.lake.columns.from_json_schema import columns
+from elt_assets.lake.columns.logical_types import Array, Column, LogicalType, Struct
+from elt_assets.lake.write.sync_columns import check_columns
 from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
 from elt_assets.sync.selection.fields import FieldSelection, keep_undeclared, land_stream
 

@@ -14,9 +14,9 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConcurrentSync
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
-from elt_assets.lake.delta.files import DataFile, TableChange
+from elt_assets.lake.delta.storage import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.stream_tables import CompanionChange, StreamTables
+from elt_assets.lake.write.companions import CompanionChange, StreamTables
 from tests.lake.arrow import (
     IDS,
     LONG,

@@ -15,16 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake.schema.from_json_schema import columns
-from elt_assets.lake.schema.logical_types import (
-    JSONS,
-    TIMES,
-    Array,
-    LogicalType,
-    Scalar,
-    Struct,
-)
-from elt_assets.lake.schema.metadata_columns import table_schema
+from elt_assets.lake.columns.from_json_schema import columns
+from elt_assets.lake.columns.logical_types import JSONS, TIMES, Array, LogicalType, Scalar, Struct
+from elt_assets.lake.columns.metadata_columns import table_schema
 from tests.lake.conforming import Conformer, Row, changes
 from tests.lake.staging import BIG_INTEGER, BIG_NUMBER, BINARY, DATE, NTZ, TIMESTAMP
 from tests.support.examples import few

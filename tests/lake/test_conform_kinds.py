@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from elt_assets.lake.schema.from_json_schema import columns, kind_of
-from elt_assets.lake.schema.logical_types import Column, Scalar, Struct, Unread
-from elt_assets.lake.schema.metadata_columns import table_schema
-from elt_assets.lake.spark.types.columns import MAX_BYTES as MAX_VALUE_BYTES
+from elt_assets.lake.columns.from_json_schema import columns, kind_of
+from elt_assets.lake.columns.logical_types import Column, Scalar, Struct, Unread
+from elt_assets.lake.columns.metadata_columns import table_schema
+from elt_assets.lake.worker.columns import MAX_BYTES as MAX_VALUE_BYTES
 from tests.lake.conforming import STAMP, Conformer, change_triples, changed, changes
 from tests.lake.staging import (
     BIG_NUMBER,

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake.spark.types.changes import BecomesNull
-from elt_assets.lake.spark.types.times import CLEAN, cast_times, read_date, read_instant
+from elt_assets.lake.worker.values import CLEAN, BecomesNull, cast_times, read_date, read_instant
 from tests.lake.conforming import Conformer, Row, change_triples, changes
 from tests.lake.staging import INTEGER, NTZ, TIMESTAMP, array, struct
 

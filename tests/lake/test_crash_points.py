@@ -24,15 +24,18 @@ from msgspec import Raw
 
 from elt_assets.failpoints import VARIABLE, Failpoint, armed
 from elt_assets.lake.admin import maintenance
-from elt_assets.lake.admin.clustering import cluster
-from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.admin.maintenance import cluster, maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta import attachments, opening
 from elt_assets.lake.merge import file_splitting
-from elt_assets.lake.write import state_commit
-from elt_assets.lake.write.state_only_writer import StateOnlyWriter
-from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
-from elt_assets.lake.write.write_spec import WriteSpec, make_declared_schema
+from elt_assets.lake.write import states
+from elt_assets.lake.write.states import StateOnlyWriter
+from elt_assets.lake.write.sync_columns import (
+    RefreshMode,
+    StoredStream,
+    WriteSpec,
+    make_declared_schema,
+)
 from elt_assets.protocol.catalog import APPEND, DELETED_AT, OVERWRITE, ConfiguredCatalog
 from elt_assets.protocol.messages import Form, RawRecord, RecordLines
 from elt_assets.storage.staging import Staging
@@ -327,7 +330,7 @@ def test_a_removal_of_rows_survives_a_kill_at_any_point(lake: Lake, prove: Prove
         tables = lake.tables()
         if all(commit.metadata.run_id != "hand" for commit in tables.main.past_commits()):
             tables.roll_back_companions("hand")
-            state_commit.remove_rows(tables, "hand")
+            states.remove_rows(tables, "hand")
             seen()
         sync(lake, BATCHES, seen=seen)
 
@@ -340,9 +343,7 @@ def prove_state(lake: Lake, prove: Prove, value: str | None) -> None:
         tables = lake.tables()
         if all(commit.metadata.run_id != "hand" for commit in tables.main.past_commits()):
             tables.roll_back_companions("hand")
-            state_commit.set_state(
-                tables, value, "hand", make_declared_schema(configured(lake)), "users"
-            )
+            states.set_state(tables, value, "hand", make_declared_schema(configured(lake)), "users")
             seen()
         sync(lake, [*batches, [event(8, 80)]], seen=seen)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from elt_assets.lake.admin.replay import replay
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.protocol.catalog import (
     APPEND,
     APPEND_DEDUP,

@@ -21,11 +21,11 @@ from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.moving import move_tables
 from elt_assets.lake.admin.replay import replay
-from elt_assets.lake.delta.files import DOCUMENTS
-from elt_assets.lake.delta.moves import Move
+from elt_assets.lake.delta.rules import Move
+from elt_assets.lake.delta.storage import DOCUMENTS
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.documents import DocumentTransfer, clean_name
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.protocol.catalog import (
     APPEND,
     APPEND_DEDUP,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
-from elt_assets.lake.delta.files import TableStorage
+from elt_assets.lake.delta.storage import TableStorage
 from elt_assets.lake.write.documents import DocumentFolder, DocumentTransfer
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.message_rules import FileReference

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.schema.evolution import SchemaPlan, plan, plan_replacement
-from elt_assets.lake.schema.from_json_schema import columns, read_names
-from elt_assets.lake.schema.logical_types import (
+from elt_assets.lake.columns.evolution import SchemaPlan, plan, plan_replacement
+from elt_assets.lake.columns.from_json_schema import columns, read_names
+from elt_assets.lake.columns.logical_types import (
     Array,
     Column,
     LogicalType,
@@ -22,10 +22,11 @@ from elt_assets.lake.schema.logical_types import (
     Struct,
     Unread,
     column_of,
+    is_narrower,
     to_stored,
+    union,
 )
-from elt_assets.lake.schema.metadata_columns import table_schema
-from elt_assets.lake.schema.widening import is_narrower, union
+from elt_assets.lake.columns.metadata_columns import table_schema
 from elt_assets.sync.selection.schema_changes import OnSchemaChange
 from tests.lake.staging import (
     BIG_INTEGER,

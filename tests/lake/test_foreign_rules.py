@@ -18,8 +18,8 @@ from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.features import UnsupportedTable
-from elt_assets.lake.delta.files import TableChange
+from elt_assets.lake.delta.rules import UnsupportedTable
+from elt_assets.lake.delta.storage import TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.protocol.catalog import APPEND_DEDUP
 from tests.lake.crashing import done_at

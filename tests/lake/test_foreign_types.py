@@ -30,9 +30,9 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import file_splitting, partition_files
-from elt_assets.lake.spark.foreign_types import conform, open_file
-from elt_assets.lake.spark.split_tasks import SplitJob, make_split
-from elt_assets.lake.spark.task_io import Output
+from elt_assets.lake.worker.file_tasks import SplitJob, make_split
+from elt_assets.lake.worker.foreign_types import conform, open_file
+from elt_assets.lake.worker.parquet import Output
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.staging import (

@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from elt_assets.lake.admin import maintenance
+from elt_assets.lake.columns import metadata_columns
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import file_splitting, history, key_merge
-from elt_assets.lake.merge.dedup import MergeTarget, Ordering
+from elt_assets.lake.merge import file_splitting, history, key_order
 from elt_assets.lake.merge.file_splitting import Batch
-from elt_assets.lake.merge.validity import VALID_TO, history_schema
-from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.merge.history import VALID_TO, history_schema
+from elt_assets.lake.merge.key_order import MergeTarget, Ordering
 from elt_assets.protocol.catalog import DELETED_AT
 from tests.lake.test_key_merge import content
 
@@ -155,7 +155,7 @@ def test_maintenance_leaves_closed_versions_in_files_of_their_own(users: History
 def by_windows(like: History, batches: Sequence[Sequence[Record]]) -> tuple[list[str], list[str]]:
     """The rows of a history into which Spark's windows merged the same batches."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_merge, "MAX_TASKS", 0)
+        patch.setattr(key_order, "MAX_TASKS", 0)
         other = replace(like, folder=Path(folder))
         for records in batches:
             other.merge(records)

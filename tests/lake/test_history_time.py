@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from elt_assets.failpoints import Failpoint
-from elt_assets.lake.admin.snapshots import snapshot
-from elt_assets.lake.merge import key_merge
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stored_stream import RefreshMode
+from elt_assets.lake.merge import key_order
+from elt_assets.lake.read.snapshots import snapshot
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.sync_columns import RefreshMode
 from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT, OVERWRITE_DEDUP, ConfiguredStream
 from tests.lake.crashing import killed_at
 from tests.lake.harness import Lake
@@ -255,7 +255,7 @@ def assert_sound(versions: Sequence[Version]) -> None:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of merging."""
     if request.param == "windows":
-        monkeypatch.setattr(key_merge, "MAX_TASKS", 0)
+        monkeypatch.setattr(key_order, "MAX_TASKS", 0)
     return str(request.param)
 
 

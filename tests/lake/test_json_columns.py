@@ -12,11 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from elt_assets.lake.spark.types import numbers
-from elt_assets.lake.spark.types.fields import DECODING_ERRORS
-from elt_assets.lake.spark.types.json_columns import JsonColumn
-from elt_assets.lake.spark.types.json_texts import JsonTexts
-from elt_assets.lake.spark.types.numbers import shortest_text
+from elt_assets.lake.worker import values as numbers
+from elt_assets.lake.worker.json_texts import JsonColumn, JsonTexts
+from elt_assets.lake.worker.kinds import DECODING_ERRORS
+from elt_assets.lake.worker.values import shortest_text
 
 NUMBERS = [
     "1.0",

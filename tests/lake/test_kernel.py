@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import LocalFileSystem
 
-from elt_assets.lake.spark.split_tasks import SplitJob, make_split
-from elt_assets.lake.spark.task_io import Output
+from elt_assets.lake.worker.file_tasks import SplitJob, make_split
+from elt_assets.lake.worker.parquet import Output
 
 ROW_BYTES = 100_000
 ROWS = 4_000
@@ -24,7 +24,7 @@ MOST_BYTES = 700 << 20
 REST, MATCHING = "rest", "matching"
 _MEASURE = """
 import pathlib, pickle, re, sys
-from elt_assets.lake.spark.split_tasks import make_split
+from elt_assets.lake.worker.file_tasks import make_split
 make_split(pickle.load(sys.stdin.buffer))(0)
 status = pathlib.Path("/proc/self/status").read_text()
 print(int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) << 10)

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.columns import metadata_columns
+from elt_assets.lake.delta.storage import DataFile
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge import dedup, history, key_merge
-from elt_assets.lake.merge.dedup import MergeResult, MergeTarget, Ordering
-from elt_assets.lake.merge.duplicate_keys import count_repeated_numbers
+from elt_assets.lake.merge import history, key_order
 from elt_assets.lake.merge.file_splitting import Batch
-from elt_assets.lake.merge.validity import history_schema
-from elt_assets.lake.schema import metadata_columns
+from elt_assets.lake.merge.history import history_schema
+from elt_assets.lake.merge.key_order import MergeResult, MergeTarget, Ordering
+from elt_assets.lake.merge.partition_files import count_repeated_numbers
 from elt_assets.protocol.catalog import DELETED_AT
 
 UTC = dt.timezone.utc
@@ -90,7 +90,7 @@ class Lake:
         frame = self.spark.createDataFrame(list(rows), self.schema).coalesce(1)
         batch = Batch(self.table, self.table.write_files(frame))
         common = (batch, self.by, self.schema)
-        merged = dedup.merge(self.spark, self.table, self.rows, *common)
+        merged = key_order.merge_latest(self.spark, self.table, self.rows, *common)
         versions = history.merge(self.spark, self.history, self.versions, *common)
         self.rows, self.versions = after(self.rows, merged), after(self.versions, versions)
 
@@ -183,7 +183,7 @@ def agree(
             rows = landed(records, number)
             here.merge(rows)
             with patch.context() as other:
-                other.setattr(key_merge, "MAX_TASKS", 0)
+                other.setattr(key_order, "MAX_TASKS", 0)
                 there.merge(rows)
             assert here.seen() == there.seen()
 

@@ -15,10 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.schema.from_json_schema import columns
-from elt_assets.lake.schema.logical_types import to_stored
-from elt_assets.lake.schema.widening import is_narrower, keeps_equality, keeps_order
-from elt_assets.lake.spark.wider_values import Unfit, widen_values
+from elt_assets.lake.columns.from_json_schema import columns
+from elt_assets.lake.columns.logical_types import (
+    is_narrower,
+    keeps_equality,
+    keeps_order,
+    to_stored,
+)
+from elt_assets.lake.worker.widening import Unfit, widen_values
 from elt_assets.protocol.catalog import DELETED_AT
 from tests.lake.conforming import Conformer
 from tests.lake.harness import Lake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
+from elt_assets.lake.merge.partition_files import count_repeated_keys
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, ConfiguredStream
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, STRING, rows, stream

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.spark.local_files import LOCAL_DIR, choose_local_dir
+from elt_assets.lake.session import LOCAL_DIR, choose_local_dir
 
 PROGRAM = """
 import os
-from elt_assets.lake.spark.local_files import choose_local_dir
+from elt_assets.lake.session import choose_local_dir
 print(choose_local_dir({"spark.master": "local[*]"})["spark.local.dir"])
 if %d: os._exit(9)
 """

@@ -16,12 +16,11 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import snapshot
-from elt_assets.lake.delta.checkpoints import HINT
-from elt_assets.lake.delta.checkpoints import path_of as checkpoint_of
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import TableChange
-from elt_assets.lake.delta.log import path_of
+from elt_assets.lake.delta.log import HINT, path_of
+from elt_assets.lake.delta.log import checkpoint_path_of as checkpoint_of
 from elt_assets.lake.delta.snapshot import Snapshot
+from elt_assets.lake.delta.storage import TableChange
 from elt_assets.lake.delta.table import Table
 from tests.lake.staging import APP
 

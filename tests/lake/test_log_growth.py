@@ -14,7 +14,7 @@ from elt_assets.errors import SystemFailure
 from elt_assets.lake.admin.maintenance import vacuum
 from elt_assets.lake.delta.attachments import LIMITS
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
-from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.delta.storage import DataFile
 from elt_assets.lake.delta.table import Table
 from tests.lake.arrow import (
     IDS,

@@ -15,7 +15,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import DataFile, TableChange
+from elt_assets.lake.delta.storage import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT
 from tests.lake.crashing import EVENTS, Batch, configured, event, expected, sync, view

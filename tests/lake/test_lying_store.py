@@ -20,9 +20,9 @@ from elt_assets.errors import EltError, SystemFailure
 from elt_assets.lake.admin.maintenance import compact, maintain, vacuum
 from elt_assets.lake.delta import log, opening, outcome
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.snapshot import Snapshot
+from elt_assets.lake.delta.storage import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.table import Table
 from elt_assets.protocol.catalog import APPEND
 from tests.lake.crashing import configured, event, expected, sync, view

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from pyspark.sql import SparkSession
 
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.messages import RawRecord
 from elt_assets.sync.segments import Segment, SegmentWriter

@@ -16,13 +16,13 @@ from deltalake import DeltaTable
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin.moving import move_tables
-from elt_assets.lake.delta.moves import Move, MovingTable
 from elt_assets.lake.delta.opening import is_table
+from elt_assets.lake.delta.rules import Move, MovingTable
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.state_only_writer import StateOnlyWriter
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.states import StateOnlyWriter
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.storage.location import Location
 from tests.lake.crashing import SCRIPT, event, sync
 from tests.lake.harness import USERS, Lake

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake.schema.names import LONGEST, clean, column_names, table_name
+from elt_assets.lake.columns.names import LONGEST, clean, column_names, table_name
 
 RESERVED = r"(?i)_airbyte_|_elt_|_delta_log|_valid_from|_valid_to|_is_current"
 

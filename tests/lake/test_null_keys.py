@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
+from elt_assets.lake.merge.partition_files import count_repeated_keys
 from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, STRING, TIMESTAMP, checkpoint, rows, stage, stream

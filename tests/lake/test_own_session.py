@@ -14,10 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from elt_assets.lake.admin.snapshots import snapshot
-from elt_assets.lake.spark.session import REQUIRED, SESSION_DEFAULTS
-from elt_assets.lake.write.dataframes import Target, replace_partitions, replace_table
-from elt_assets.lake.write.frame_rows import SparkRows
+from elt_assets.lake.read.snapshots import snapshot
+from elt_assets.lake.session import REQUIRED, SESSION_DEFAULTS
+from elt_assets.lake.write.frames import SparkRows, Target, replace_partitions, replace_table
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE
 from tests.lake.harness import Lake
 from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stream
@@ -152,7 +151,7 @@ import os
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 from elt_assets import SparkResource
-from elt_assets.lake.spark.session import REQUIRED
+from elt_assets.lake.session import REQUIRED
 from elt_assets.orchestration.resources import spark_provider
 
 team = {"spark.master": "local[1]", "spark.sql.session.timeZone": "Asia/Tokyo", "spark.ui.enabled": "false",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elt_assets.lake.spark.parsing import task
+from elt_assets.lake.worker import lines as task
 from elt_assets.protocol.messages import Form
 from tests.lake.conforming import Conformer, Row
 from tests.lake.lines import airbyte, segment, singer

@@ -22,19 +22,13 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.delta import log
-from elt_assets.lake.delta.files import DataFile, TableStorage
 from elt_assets.lake.delta.snapshot import commit_text
+from elt_assets.lake.delta.storage import DataFile, TableStorage
 from elt_assets.lake.merge import file_splitting
-from elt_assets.lake.spark.partitioned_files import (
-    PartitionedWriter,
-    serialize,
-    split_by_values,
-)
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.spark.task_io import Output
-from elt_assets.lake.write import state_commit
-from elt_assets.lake.write.stored_stream import RefreshMode
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.worker.parquet import Output, PartitionedWriter, serialize, split_by_values
+from elt_assets.lake.write import states
+from elt_assets.lake.write.sync_columns import RefreshMode, WriteSpec
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree, by_datafusion
@@ -174,7 +168,7 @@ def test_a_replay_a_wider_type_and_a_reset_keep_one_value_in_each_file(lake: Lak
     assert_split(lake)
     places = {0: 0, 1: 1, 2: 0, 3: 10**30, 4: 0, 5: 1}
     assert rows(lake.spark, lake.table, "at", "place") == sorted(places.items())
-    state_commit.remove_rows(lake.tables(), "hand")
+    states.remove_rows(lake.tables(), "hand")
     assert not rows(lake.spark, lake.table, "at")
     wider.sync_id = 45
     lake.sync(wider, {"id": 1, "at": 1, "place": 1}, value=3)

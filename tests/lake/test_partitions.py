@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
-from elt_assets.lake.admin.snapshots import snapshot
 from elt_assets.lake.merge.partition_files import files_of
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.read.snapshots import snapshot
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredStream
 from elt_assets.sync.events import Committed
 from tests.lake.crashing import EVENTS, event, killed_at, position, read

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.protocol.catalog import APPEND_DEDUP
 from tests.lake.harness import USERS, Lake, user
 from tests.lake.staging import stream

@@ -11,7 +11,7 @@ import pytest
 
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, armed
-from elt_assets.lake.write.state_commit import remove_rows, set_state
+from elt_assets.lake.write.states import remove_rows, set_state
 from elt_assets.protocol.catalog import ConfiguredStream
 from tests.lake.harness import Lake
 from tests.lake.plain import NoSpark, without_spark

@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
+from elt_assets.lake.columns import metadata_columns
+from elt_assets.lake.columns.metadata_columns import METADATA_FIELDS
 from elt_assets.lake.delta.opening import delta_schema
-from elt_assets.lake.merge.validity import history_schema
-from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.schema.metadata_columns import METADATA_FIELDS
-from elt_assets.lake.spark import merge_tasks
-from elt_assets.lake.spark.task_io import Output
+from elt_assets.lake.merge.history import history_schema
+from elt_assets.lake.worker import merge_task
+from elt_assets.lake.worker.parquet import Output
 from elt_assets.protocol.catalog import DELETED_AT
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -178,14 +178,14 @@ class Tables:
         batch = self.folder / f"batch-{len(list(self.folder.iterdir()))}.parquet"
         pq.write_table(pa.Table.from_pylist(list(rows), ARROW), batch)
         names = history_schema(SCHEMA).names if self.is_history else SCHEMA.names
-        markers = merge_tasks.Markers(
+        markers = merge_task.Markers(
             [DELETED_AT],
             metadata_columns.META,
             metadata_columns.NULLED,
             metadata_columns.OWN_REASON,
         )
         root = pafs.LocalFileSystem(), str(self.folder)
-        job = merge_tasks.MergeJob(
+        job = merge_task.MergeJob(
             batch_files=[str(batch)],
             table_files=[*self.visible, *self.hidden],
             key=[["id"], ["part"]],
@@ -199,13 +199,13 @@ class Tables:
             schema=ARROW,
             validity=self._validity() if self.is_history else None,
         )
-        result = merge_tasks.make_merge(job)(0)
+        result = merge_task.make_merge(job)(0)
         assert result is not None
         self.visible, self.hidden = ([name for name, *_ in files] for files in result[:2])
 
-    def _validity(self) -> merge_tasks.Validity:
+    def _validity(self) -> merge_task.Validity:
         own = {field.name for field in METADATA_FIELDS}
-        return merge_tasks.Validity(
+        return merge_task.Validity(
             *("_valid_from", "_valid_to", "_is_current", "_closed", "_epoch"),
             extracted=metadata_columns.EXTRACTED_AT,
             content=[name for name in SCHEMA.names if name not in own],

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from connectors.sdk.arrow_records import lines_of, report_changes
 from connectors.sdk.slices import SliceReader
 from elt_assets.errors import TransientError
-from elt_assets.lake.spark.parsing.slice_batches import BatchConverter
-from elt_assets.lake.spark.parsing.slices import (
+from elt_assets.lake.worker.slice_batches import BatchConverter
+from elt_assets.lake.worker.slices import (
     LocalFile,
     SliceResult,
     SliceSource,

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import types as t
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import DataFile, TableChange
+from elt_assets.lake.delta.storage import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.storage.location import Location
 from tests.support.object_store import new_bucket, s3_process

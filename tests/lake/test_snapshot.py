@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta import checkpoints, snapshot
+from elt_assets.lake.delta import log, snapshot
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.snapshot import Snapshot
+from elt_assets.lake.delta.storage import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.table import Table
 from tests.lake.arrow import PARTED, commit, put
 
@@ -182,12 +182,12 @@ def test_commits_without_metadata_do_not_shift_the_versions_of_others(uri: str) 
 
 
 def test_a_large_table_waits_with_its_checkpoints_until_they_are_worth_it() -> None:
-    small = [v for v in range(1000) if checkpoints.is_due(v, 100, 100, 100_000, 300_000)]
-    large = [v for v in range(1000) if checkpoints.is_due(v, 100, 100, 100_000, 36_000_000)]
+    small = [v for v in range(1000) if log.is_due(v, 100, 100, 100_000, 300_000)]
+    large = [v for v in range(1000) if log.is_due(v, 100, 100, 100_000, 36_000_000)]
     assert (small, large) == (list(range(99, 1000, 100)), [])
-    assert checkpoints.is_due(399, 100, 400, 400_000, 36_000_000)
-    assert checkpoints.is_due(1099, 100, 1000, 10_000, 36_000_000)
-    assert checkpoints.is_due(7, 100, 1, 60_000_000, 36_000_000)
+    assert log.is_due(399, 100, 400, 400_000, 36_000_000)
+    assert log.is_due(1099, 100, 1000, 10_000, 36_000_000)
+    assert log.is_due(7, 100, 1, 60_000_000, 36_000_000)
 
 
 def test_a_checkpoint_is_written_by_the_project(uri: str) -> None:

@@ -24,13 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.spark.session import (
-    DEFAULTS,
-    REQUIRED,
-    SESSION_DEFAULTS,
-    read_settings,
-    settings,
-)
+from elt_assets.lake.session import DEFAULTS, REQUIRED, SESSION_DEFAULTS, read_settings, settings
 from tests.support.documents import code_blocks
 from tests.support.project import REPOSITORY
 
@@ -247,7 +241,7 @@ def test_another_jvm_starts_after_the_first_one_was_killed() -> None:
     script = (
         "import os, signal, sys\n"
         "from pyspark import SparkContext\n"
-        "from elt_assets.lake.spark.session import SparkProvider, settings, start\n"
+        "from elt_assets.lake.session import SparkProvider, settings, start\n"
         "from elt_assets.machine_faults import translate\n"
         "provider = SparkProvider(lambda: start(settings({})))\n"
         "assert provider.get().range(3).count() == 3\n"
@@ -272,7 +266,7 @@ def test_a_jvm_that_cannot_open_its_files_is_a_fault_of_the_machine() -> None:
     script = (
         "import resource\n"
         "from elt_assets.errors import ConfigError\n"
-        "from elt_assets.lake.spark.session import settings, start\n"
+        "from elt_assets.lake.session import settings, start\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
         "try:\n"
         "    start(settings({}))\n"

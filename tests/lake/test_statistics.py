@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from elt_assets.lake.delta.files import DataFile
-from elt_assets.lake.spark.task_io import FileWriter, Output
+from elt_assets.lake.delta.storage import DataFile
+from elt_assets.lake.worker.parquet import FileWriter, Output
 from tests.support.examples import examples
 
 pytestmark = pytest.mark.unit

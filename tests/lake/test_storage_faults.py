@@ -15,7 +15,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.failpoints import Failpoint
 from elt_assets.lake.delta.outcome import NotPublished
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.protocol.catalog import APPEND
 from tests.lake.crashing import configured, done_at, event, expected, sync, view
 from tests.lake.harness import Lake

@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import DataFile, TableChange
+from elt_assets.lake.delta.storage import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from tests.lake.staging import APP, data_files
 

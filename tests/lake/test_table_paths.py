@@ -13,12 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.schema.names import table_path
-from elt_assets.lake.write.state_only_writer import StateOnlyWriter
-from elt_assets.lake.write.stream_tables import app_id
-from elt_assets.lake.write.table_ownership import check_claims
-from elt_assets.lake.write.table_paths import TablePath, TablePaths, find_table, open_tables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.columns.names import table_path
+from elt_assets.lake.write.companions import app_id, check_claims
+from elt_assets.lake.write.paths import TablePath, TablePaths, find_table, open_tables
+from elt_assets.lake.write.states import StateOnlyWriter
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.storage.location import Location
 from tests.lake.harness import USERS

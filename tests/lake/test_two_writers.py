@@ -15,9 +15,9 @@ from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin import maintenance
 from elt_assets.lake.admin.replay import replay
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE
 from tests.lake.crashing import EVENTS, configured, done_at, event, expected, read, sync, view

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from pyspark.sql import types as t
 
-from elt_assets.lake.schema.from_json_schema import columns, kind_of, read_names
-from elt_assets.lake.schema.logical_types import (
+from elt_assets.lake.columns.from_json_schema import columns, kind_of, read_names
+from elt_assets.lake.columns.logical_types import (
     JSON_TEXT,
     SOURCE,
     column_of,
     column_type,
     to_stored,
 )
-from elt_assets.lake.schema.metadata_columns import table_schema
+from elt_assets.lake.columns.metadata_columns import table_schema
 
 TIME = {"type": "string", "format": "time"}
 STAMP = {"type": "string", "format": "date-time"}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake.parse.undeclared_counts import describe_counts, limit_counts
-from elt_assets.lake.spark.parsing.undeclared_fields import MAX_NAMES, OTHERS
+from elt_assets.lake.worker.job import MAX_NAMES, OTHERS
+from elt_assets.lake.write.parsing import describe_counts, limit_counts
 from tests.lake.conforming import Conformer
 from tests.lake.staging import INTEGER, STRING, array, stage, struct
 

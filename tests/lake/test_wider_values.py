@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from elt_assets.lake.parse.segment_parsing import field_of
-from elt_assets.lake.schema.evolution import plan
-from elt_assets.lake.schema.from_json_schema import columns
-from elt_assets.lake.schema.logical_types import column_of
-from elt_assets.lake.spark.types.fields import Field
-from elt_assets.lake.spark.wider_values import Unfit, widen_values
+from elt_assets.lake.columns.evolution import plan
+from elt_assets.lake.columns.from_json_schema import columns
+from elt_assets.lake.columns.logical_types import column_of
+from elt_assets.lake.worker.kinds import Field
+from elt_assets.lake.worker.widening import Unfit, widen_values
+from elt_assets.lake.write.parsing import field_of
 from tests.lake.conforming import Conformer, changes
 from tests.lake.staging import (
     BIG_INTEGER,

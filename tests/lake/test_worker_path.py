@@ -14,7 +14,7 @@ from tests.support.project import REPOSITORY
 
 LEAVE = """
 import sys
-from elt_assets.lake.spark.parsing.slices import leave_working_directory
+from elt_assets.lake.worker.slices import leave_working_directory
 leave_working_directory()
 leave_working_directory()
 import wave

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from elt_assets import SparkResource, read_table
-from elt_assets.lake.spark.session import REQUIRED
+from elt_assets.lake.session import REQUIRED
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
 from tests.support.runs import materialize

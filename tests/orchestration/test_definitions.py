@@ -11,7 +11,7 @@ import pytest
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.lake.write.table_ownership import check_claims
+from elt_assets.lake.write.companions import check_claims
 from tests.programs.scripted import script
 from tests.support.project import REPOSITORY, Project
 

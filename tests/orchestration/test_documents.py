@@ -18,7 +18,7 @@ from elt_assets import open_document, read_table
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
-from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.companions import StreamTables
 from tests.programs.scripted import record, script, state, status
 from tests.support.object_store import new_bucket, s3_server
 from tests.support.project import Project

@@ -12,7 +12,7 @@ import dagster as dg
 import psutil
 import pytest
 
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from tests.programs.hostile_source import gone
 from tests.programs.scripted import record, script, state, status
 from tests.programs.windowed_source import calls, windowed

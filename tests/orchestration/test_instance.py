@@ -13,7 +13,7 @@ from elt_assets.cli import main
 from elt_assets.connection import place_in
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.lake.write.state_commit import set_state
+from elt_assets.lake.write.states import set_state
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.instance import open_instance
 from tests.programs.scripted import record, script, state

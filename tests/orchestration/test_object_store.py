@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from elt_assets import read_table
-from elt_assets.lake.spark.session import SparkSession
+from elt_assets.lake.session import SparkSession
 from elt_assets.storage.scratch import scratch
 from tests.programs.scripted import record, script
 from tests.support.object_store import SECRET, ObjectStore, new_bucket, s3_server

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from elt_assets.cli import main
 from elt_assets.connection import place_in
-from elt_assets.lake.write.state_commit import set_state
-from elt_assets.lake.write.write_spec import make_declared_schema
+from elt_assets.lake.write.states import set_state
+from elt_assets.lake.write.sync_columns import make_declared_schema
 from elt_assets.orchestration import states
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.events import table_events

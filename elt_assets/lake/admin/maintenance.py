@@ -13,31 +13,277 @@ What a kill leaves, so that nothing is lost or doubled:
 - VACUUM_PLANNED, and between two removals: files that no version within the retention needs. The next vacuum
   finds those that are left.
   `tests/lake/test_crash_points.py::test_a_vacuum_survives_a_kill_at_any_point`
+
+Clustering: the rows of a table in the order of some columns, so that queries skip files by their bounds.
+
+Files of sorted rows are in a folder whose name contains a fingerprint of the columns, so the log itself says
+which files are sorted. A part of the table (a Dagster partition) is sorted as a whole when enough of its rows
+are not, since sorted files of their own would overlap with the others.
+
+Like a compaction, clustering changes no row, state or transaction id, and gives way to a sync that replaced
+its files. A kill at FILES_COMBINED leaves copies of rows in files that no log names; the next vacuum removes
+them. `tests/lake/test_crash_points.py::test_a_clustering_survives_a_kill_at_any_point`
+
+Documents below a table: opened for a reader, and removed when no row names them any more.
+
+A document stays if any Parquet file of the stream's table or of its companions names it, whether or not a
+version has that file: so a document is removed only after vacuum has removed the last file with its rows.
+That includes rows that readers do not see yet, and rejected records, which can be replayed. A document that
+is younger than the retention stays too, because the row that names it may not be written yet.
+
+A kill while documents are removed leaves some of them; the next maintenance removes those.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import hashlib
+import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import BinaryIO
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
+from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.admin.clustering import ColumnPath, cluster, list_sorted
-from elt_assets.lake.admin.documents import remove_unnamed_documents
-from elt_assets.lake.delta.files import HIDDEN, UNFINISHED, DataFile, TableChange, TableStorage
+from elt_assets.lake.columns import metadata_columns
+from elt_assets.lake.columns.metadata_columns import PARTITION
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.outcome import Superseded
-from elt_assets.lake.delta.row_counts import row_count, verify_or_discard
+from elt_assets.lake.delta.row_counts import row_count, verify_or_discard, write_all
+from elt_assets.lake.delta.storage import (
+    DOCUMENTS,
+    HIDDEN,
+    TARGET_BYTES,
+    TARGET_ROWS,
+    UNFINISHED,
+    VISIBLE,
+    DataFile,
+    TableChange,
+    TableStorage,
+)
 from elt_assets.lake.delta.table import Table, discard_if_unpublished
 from elt_assets.lake.merge.file_splitting import combine, is_small, pack_files
-from elt_assets.lake.merge.validity import VALID_TO
-from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.write.stream_tables import DEAD_LETTER, StreamTables
+from elt_assets.lake.merge.history import VALID_TO
+from elt_assets.lake.session import value_at
+from elt_assets.lake.write.companions import DEAD_LETTER, SUFFIXES, StreamTables
+from elt_assets.protocol.message_rules import FIELD
+from elt_assets.storage.location import Location
+
+ColumnPath = Sequence[str]
+MIN_SHARE = 0.1
+"""Share of the rows of a part that must be unsorted for the part to be sorted again: each time all its files
+are rewritten."""
+
+
+def cluster(spark: SparkSession, table: Table, columns: Sequence[ColumnPath]) -> int:
+    """Sort the rows of each part of a table by columns, if enough of them are not sorted yet.
+
+    Args:
+        columns: column paths; the first one is the most significant. Those that the table lacks are ignored.
+
+    Returns:
+        the number of files that were replaced by sorted ones.
+    """
+    order = _select_order(table, columns)
+    if not order:
+        return 0
+    folder = _folder(order)
+    replaced = 0
+    for files in _select_parts(table, folder):
+        with table.discard_new_folders_on_error():
+            new = _sort(spark, table, files, order, folder)
+        reach(Failpoint.FILES_COMBINED)
+        try:
+            with discard_if_unpublished(table, new):
+                table.reorganise(TableChange(new, files))
+            replaced += len(files)
+        except Superseded:
+            table.advance()
+    return replaced
+
+
+def list_sorted(table: Table, columns: Sequence[ColumnPath]) -> set[str]:
+    """Return the paths of the files that are sorted by columns; a compaction would mix them with others."""
+    order = _select_order(table, columns)
+    folder = _folder(order)
+    return {file.path for file in table.files if order and file.path.startswith(f"{folder}/")}
+
+
+def _select_order(table: Table, columns: Sequence[ColumnPath]) -> list[ColumnPath]:
+    return [path for path in columns if _is_present(table.schema, path)]
+
+
+def _folder(order: Sequence[ColumnPath]) -> str:
+    """Return the folder of the files that are sorted by columns."""
+    fingerprint = hashlib.sha256(repr([list(path) for path in order]).encode()).hexdigest()[:8]
+    return f"{VISIBLE}/sorted_{fingerprint}"
+
+
+def _select_parts(table: Table, folder: str) -> Iterator[list[DataFile]]:
+    """Yield the files of each part of the table that has too many unsorted rows.
+
+    Files whose partition is not known are left as they are.
+    """
+    is_partitioned = PARTITION in table.schema.names
+    bounds = table.bounds([PARTITION]) if is_partitioned else {}
+    parts: dict[object, list[DataFile]] = {}
+    for file in table.files:
+        if not is_partitioned or file.path in bounds:
+            parts.setdefault(bounds.get(file.path), []).append(file)
+    for files in parts.values():
+        rows = row_count(table, files)
+        others = [file for file in files if not file.path.startswith(f"{folder}/")]
+        if others and row_count(table, others) >= MIN_SHARE * rows:
+            yield files
+
+
+def _sort(
+    spark: SparkSession,
+    table: Table,
+    files: Sequence[DataFile],
+    columns: Sequence[ColumnPath],
+    folder: str,
+) -> list[DataFile]:
+    """Write the rows of files to new files of about the target size, sorted by columns."""
+    rows = row_count(table, files)
+    size = sum(file.size for file in files)
+    count = max(math.ceil(rows / TARGET_ROWS), math.ceil(size / TARGET_BYTES), 1)
+    first = [[name] for name in table.partition_by]
+    order = [value_at(path).asc_nulls_last() for path in [*first, *columns]]
+    data = table.read_files(spark, files)
+    parts = data.repartitionByRange(count, *order) if count > 1 else data.coalesce(1)
+    new = write_all(table, parts.sortWithinPartitions(*order), folder)
+    verify_or_discard(table, rows, row_count(table, new), "rows of sorted files", new)
+    return new
+
+
+def _is_present(schema: t.StructType, path: ColumnPath) -> bool:
+    kind: t.DataType = schema
+    for name in path:
+        if not isinstance(kind, t.StructType) or name not in kind.names:
+            return False
+        kind = kind[name].dataType
+    return not isinstance(kind, t.StructType | t.ArrayType | t.MapType)
+
+
+_REJECTED = "record"
+"""The column of a dead letter with a record as JSON."""
+_PATH = re.compile(rf"{DOCUMENTS}/[0-9a-f]{{32}}/\d+-[A-Za-z0-9._-]+")
+_READERS = 8
+
+
+def find_document(tables: Iterable[Location], path: str) -> BinaryIO | None:
+    """Open a document for reading, of the first of some tables that has it; None if none has it.
+
+    Args:
+        path: as rows name it.
+
+    Raises:
+        ConfigError: no document has such a path.
+    """
+    if not _PATH.fullmatch(path):
+        raise ConfigError(
+            f"{path!r} is not the path of a document",
+            guidance="give the `file_reference` of a row, or its `path`",
+        )
+    for table in tables:
+        with contextlib.suppress(FileNotFoundError):
+            document: BinaryIO = TableStorage(table).open_path(path)
+            return document
+    return None
+
+
+def remove_unnamed_documents(tables: StreamTables, retention: dt.timedelta) -> int:
+    """Remove a stream's documents that are older than the retention, and that no file of its tables names.
+
+    Returns:
+        the number of removed documents.
+
+    Raises:
+        pa.ArrowInvalid: a file that is older than the retention cannot be read; nothing was removed.
+    """
+    storage, oldest = tables.main.storage, dt.datetime.now(dt.timezone.utc) - retention
+    unnamed = {path for path, changed in _list(storage, DOCUMENTS) if changed < oldest}
+    if not unnamed:
+        return 0
+    places = [storage.location, *map(storage.location.add_suffix, SUFFIXES.values())]
+    files = [
+        (part, path, changed < oldest)
+        for part in map(TableStorage, places)
+        for path, changed in _list_parquet(part)
+    ]
+    with ThreadPoolExecutor(_READERS) as pool:
+        for named in pool.map(lambda file: _read_named(*file), files):
+            unnamed -= named
+    return storage.discard(DataFile(path, 0, 0) for path in sorted(unnamed))
+
+
+def _list_parquet(storage: TableStorage) -> Iterator[tuple[str, dt.datetime]]:
+    for path, changed in _list(storage):
+        if path.endswith(".parquet") and not path.startswith((f"{LOG}/", f"{DOCUMENTS}/")):
+            yield path, changed
+
+
+def _list(storage: TableStorage, folder: str | None = None) -> Iterator[tuple[str, dt.datetime]]:
+    """Yield the files of a table: the path of each below the root, and the time of its last change."""
+    base = storage.root if folder is None else f"{storage.root}/{folder}"
+    selector = pafs.FileSelector(base, allow_not_found=True, recursive=True)
+    for info in storage.system.get_file_info(selector):
+        if info.type == pafs.FileType.File:
+            yield info.path[len(storage.root) + 1 :], info.mtime
+
+
+def _read_named(storage: TableStorage, path: str, is_old: bool) -> set[str]:
+    """Return the documents that the rows of a file name.
+
+    None if the file was removed meanwhile, or is incomplete: then a run is writing it or was killed, and the
+    documents that only it names are as young as it is.
+    """
+    try:
+        with storage.open_path(path) as source:
+            file = pq.ParquetFile(source)
+            column = _find_column(file.schema_arrow)
+            if column is None:
+                return set()
+            named: set[str] = set()
+            for batch in file.iter_batches(columns=[column]):
+                named |= _find_paths(batch.column(0))
+            return named
+    except FileNotFoundError:
+        return set()
+    except pa.ArrowInvalid:
+        if is_old:
+            raise
+        return set()
+
+
+def _find_column(schema: pa.Schema) -> str | None:
+    """Return the column with the places of documents, or with records that have such; None without one."""
+    for field in schema:
+        if field.name.lower() == FIELD:
+            return f"{field.name}.path" if pa.types.is_struct(field.type) else str(field.name)
+    return _REJECTED if _REJECTED in schema.names and "reason" in schema.names else None
+
+
+def _find_paths(values: pa.Array) -> set[str]:
+    if pa.types.is_struct(values.type):
+        return set(filter(None, pc.struct_field(values, "path").unique().to_pylist()))
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return set()
+    texts = values.filter(pc.fill_null(pc.match_substring(values, f"{DOCUMENTS}/"), False))
+    return {path for text in texts.to_pylist() for path in _PATH.findall(text)}
+
 
 RETENTION = dt.timedelta(days=7)
 DEAD_LETTER_AGE = dt.timedelta(days=90)

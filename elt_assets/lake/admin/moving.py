@@ -31,10 +31,10 @@ from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.log import FOLDER as LOG
-from elt_assets.lake.delta.moves import Move
 from elt_assets.lake.delta.opening import is_table
+from elt_assets.lake.delta.rules import Move
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.stream_tables import HISTORY, SUFFIXES, StreamTables
+from elt_assets.lake.write.companions import HISTORY, SUFFIXES, StreamTables
 from elt_assets.storage.location import Location
 
 ConvertState = Callable[[str], str]

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.files import TableChange, TableStorage
+from elt_assets.lake.delta.storage import TableChange, TableStorage
 from elt_assets.lake.delta.table import Table
 from elt_assets.storage.location import Location
 

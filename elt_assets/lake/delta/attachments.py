@@ -17,7 +17,7 @@ from typing import Any
 
 from elt_assets.errors import SystemFailure
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import HIDDEN, TableStorage
+from elt_assets.lake.delta.storage import HIDDEN, TableStorage
 
 LIMITS = {"elt.state": 256 << 10, "elt.refresh": 4 << 10, "elt.tombstones": 4 << 10}
 """Maximum bytes of a value in the commit itself, by its key. A larger value is written to a file."""

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.delta import attachments, log
 from elt_assets.lake.delta.attachments import Attachment
-from elt_assets.lake.delta.files import DataFile, TableStorage, from_json, to_json
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.opening import load
 from elt_assets.lake.delta.snapshot import Snapshot
+from elt_assets.lake.delta.storage import DataFile, TableStorage, from_json, to_json
 
 COMPACTION = "elt.maintenance"
 """Metadata key of a compaction: a commit that moves rows to other files and changes none."""

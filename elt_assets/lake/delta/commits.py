@@ -43,13 +43,13 @@ from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
     version_app_id,
 )
-from elt_assets.lake.delta.features import UnsupportedTable, refuse_unwritable, spark_schema
-from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import Entry
 from elt_assets.lake.delta.opening import delta_schema, enable_ntz, find_retyped, refuse_unusable
 from elt_assets.lake.delta.outcome import Superseded
+from elt_assets.lake.delta.rules import UnsupportedTable, refuse_unwritable, spark_schema
 from elt_assets.lake.delta.snapshot import Snapshot
-from elt_assets.lake.spark.partitioned_files import serialize
+from elt_assets.lake.delta.storage import DataFile, TableChange, TableStorage
+from elt_assets.lake.worker.parquet import serialize
 from elt_assets.storage import conditional_writes
 
 PARTITION_PREFIX = "partition."

@@ -20,22 +20,23 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.columns.metadata_columns import PARTITION
 from elt_assets.lake.delta import outcome
-from elt_assets.lake.delta.features import (
+from elt_assets.lake.delta.log import FOLDER as LOG
+from elt_assets.lake.delta.outcome import NAME
+from elt_assets.lake.delta.rules import (
     NTZ,
     PARTITIONED,
+    PROPERTY,
+    Move,
     UnsupportedTable,
     format_partitioning,
     refuse_unreadable,
     refuse_unwritable,
     spark_schema,
 )
-from elt_assets.lake.delta.files import DOCUMENTS, HIDDEN, VISIBLE, TableStorage
-from elt_assets.lake.delta.log import FOLDER as LOG
-from elt_assets.lake.delta.moves import PROPERTY, Move
-from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.snapshot import Snapshot, open_with_files
-from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.lake.delta.storage import DOCUMENTS, HIDDEN, VISIBLE, TableStorage
 from elt_assets.machine_faults import first_line, translate
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.location import Location

@@ -43,8 +43,7 @@ from deltalake.transaction import Transaction
 
 from elt_assets.errors import ConcurrentSync, ConfigError, EltError, SystemFailure, TransientError
 from elt_assets.lake.delta import log
-from elt_assets.lake.delta.features import UnsupportedTable
-from elt_assets.lake.delta.moves import MovingTable
+from elt_assets.lake.delta.rules import MovingTable, UnsupportedTable
 from elt_assets.lake.delta.snapshot import CONFLICT, Snapshot
 from elt_assets.machine_faults import first_line, translate
 

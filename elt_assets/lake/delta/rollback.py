@@ -17,11 +17,11 @@ from elt_assets.lake.delta.commit_metadata import (
     metadata_of,
 )
 from elt_assets.lake.delta.commits import files_of
-from elt_assets.lake.delta.features import spark_schema
-from elt_assets.lake.delta.files import DataFile, TableChange, TableStorage
 from elt_assets.lake.delta.log import Entry, FileChanges
 from elt_assets.lake.delta.opening import load
+from elt_assets.lake.delta.rules import spark_schema
 from elt_assets.lake.delta.snapshot import Snapshot
+from elt_assets.lake.delta.storage import DataFile, TableChange, TableStorage
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 
 from elt_assets.errors import SystemFailure
-from elt_assets.lake.delta.files import VISIBLE, DataFile
+from elt_assets.lake.delta.storage import VISIBLE, DataFile
 from elt_assets.lake.delta.table import Table
 
 

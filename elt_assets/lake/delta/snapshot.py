@@ -32,10 +32,9 @@ from deltalake.table import ProtocolVersions
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.delta import checkpoints, log
-from elt_assets.lake.delta.checkpoints import MAX_ENTRIES, DamagedCheckpoint, OtherForm
-from elt_assets.lake.delta.files import TableStorage
-from elt_assets.lake.delta.log import Entry, LogEntry
+from elt_assets.lake.delta import log
+from elt_assets.lake.delta.log import MAX_ENTRIES, DamagedCheckpoint, Entry, LogEntry, OtherForm
+from elt_assets.lake.delta.storage import TableStorage
 from elt_assets.machine_faults import first_line, translate
 
 _log = logging.getLogger(__name__)
@@ -260,7 +259,7 @@ class Snapshot:
         """Write a checkpoint if one is due. The commit counts without it, and a later one tries again."""
         version, (before, size) = self.version(), self._description.checkpoint
         interval = int(self.metadata().configuration.get("delta.checkpointInterval", "100"))
-        if not checkpoints.is_due(version, interval, version - before, self._bytes, size):
+        if not log.is_due(version, interval, version - before, self._bytes, size):
             return
         try:
             self.delta_table.create_checkpoint()
@@ -273,7 +272,7 @@ class Snapshot:
                 first_line(error),
             )
             return
-        size = self.storage.size(checkpoints.path_of(version))
+        size = self.storage.size(log.checkpoint_path_of(version))
         self._description = replace(self._description, checkpoint=(version, size))
         self._bytes = 0
 
@@ -331,12 +330,12 @@ def _repair(storage: TableStorage) -> str:
     """Return what to do about a table that cannot be opened."""
     away = "move the table away to read the stream from the beginning"
     try:
-        checkpoints.read_newest(storage)
+        log.read_newest(storage)
     except DamagedCheckpoint as error:
         if not storage.exists(log.path_of(0)):
             return f"restore the checkpoint {error.path} from a backup of the lake, or {away}"
         return (
-            f"the newest checkpoint is lost or damaged: remove {checkpoints.HINT} and {error.path} from the "
+            f"the newest checkpoint is lost or damaged: remove {log.HINT} and {error.path} from the "
             "table's folder; no row and no state is lost, since the log has all entries since the first one"
         )
     except (OtherForm, OSError) as reason:
@@ -396,7 +395,7 @@ def _action_json(action: AddAction | RemoveAction) -> dict[str, Any]:
 
 
 def _read_checkpoint(storage: TableStorage) -> TableDescription | None:
-    checkpoint = checkpoints.read_newest(storage)
+    checkpoint = log.read_newest(storage)
     if checkpoint is None:
         return None
     if not storage.exists(log.path_of(checkpoint.version)):
@@ -405,7 +404,7 @@ def _read_checkpoint(storage: TableStorage) -> TableDescription | None:
         metadata, schema = _metadata(checkpoint.metadata)
         protocol = _protocol(checkpoint.protocol)
     except (LookupError, TypeError) as error:
-        raise DamagedCheckpoint(checkpoints.path_of(checkpoint.version), error) from error
+        raise DamagedCheckpoint(log.checkpoint_path_of(checkpoint.version), error) from error
     return TableDescription(
         checkpoint.version,
         protocol,

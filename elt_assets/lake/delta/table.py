@@ -21,7 +21,8 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta import commits, features, log, opening
+from elt_assets.lake import jobs
+from elt_assets.lake.delta import commits, log, opening, rules
 from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
     PastCommit,
@@ -35,25 +36,23 @@ from elt_assets.lake.delta.commit_metadata import (
     past_commits,
 )
 from elt_assets.lake.delta.commits import Basis
-from elt_assets.lake.delta.files import (
+from elt_assets.lake.delta.log import Entry
+from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED
+from elt_assets.lake.delta.rollback import rollback, version_of
+from elt_assets.lake.delta.rules import Move, find_move
+from elt_assets.lake.delta.storage import (
     HIDDEN,
     MAX_BYTES,
     TARGET_ROWS,
     VISIBLE,
     DataFile,
+    FooterStatistics,
     TableChange,
     TableStorage,
 )
-from elt_assets.lake.delta.footers import FooterStatistics
-from elt_assets.lake.delta.log import Entry
-from elt_assets.lake.delta.moves import Move, find_move
-from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED
-from elt_assets.lake.delta.rollback import rollback, version_of
-from elt_assets.lake.spark import parquet_files
-from elt_assets.lake.spark.expressions import make_empty
-from elt_assets.lake.spark.session import STRICT_READ
-from elt_assets.lake.spark.statistics import MAX_BOUND_CHARS
-from elt_assets.lake.spark.task_io import Output
+from elt_assets.lake.session import STRICT_READ, make_empty
+from elt_assets.lake.worker.parquet import Output
+from elt_assets.lake.worker.statistics import MAX_BOUND_CHARS
 from elt_assets.storage.location import Location
 
 _FILES = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "num_records": pa.int64()})
@@ -138,7 +137,7 @@ class Table:
             ConfigError: another engine gave the table such a rule.
         """
         if self._delta is not None:
-            features.refuse_unwritable(self._delta)
+            rules.refuse_unwritable(self._delta)
 
     def refuse_lost(self, *, replaces: bool) -> None:
         """Refuse to write on top of a restored version of which vacuum has removed files.
@@ -211,7 +210,7 @@ class Table:
     @property
     def schema(self) -> t.StructType:
         """The columns of the snapshot; none if the table does not exist."""
-        return t.StructType() if self._delta is None else features.spark_schema(self._delta)
+        return t.StructType() if self._delta is None else rules.spark_schema(self._delta)
 
     def arrow_schema(self, schema: t.StructType | None = None) -> pa.Schema:
         """Return columns in Arrow's types: those of `schema`, and the further ones of the snapshot."""
@@ -223,7 +222,7 @@ class Table:
     def schema_at(self, version: int) -> t.StructType:
         """Return the columns of an earlier version."""
         delta = opening.open_table(self.storage.location, version)
-        return t.StructType() if delta is None else features.spark_schema(delta)
+        return t.StructType() if delta is None else rules.spark_schema(delta)
 
     @property
     def files(self) -> list[DataFile]:
@@ -367,7 +366,7 @@ class Table:
         """Return the rows of files in any physical types: another engine may have written them."""
         located = [(self.storage.locate(file), file.size) for file in files]
         arrow_schema = opening.arrow_columns(schema)
-        return parquet_files.read(
+        return jobs.read_parquet(
             spark, self.storage.system, located, schema, arrow_schema, path_column
         )
 
@@ -399,7 +398,7 @@ class Table:
         try:
             if output.partition_by or in_tasks or self._needs_tasks(rows.sparkSession):
                 types = opening.arrow_columns(rows.schema) if in_tasks else None
-                files = [DataFile(*file) for file in parquet_files.write(rows, output, types)]
+                files = [DataFile(*file) for file in jobs.write_parquet(rows, output, types)]
                 self.storage.keep_only(folder, {file.path for file in files})
             else:
                 rows.write.mode("append").parquet(self.storage.location.child(folder).for_spark)
@@ -413,7 +412,7 @@ class Table:
     def _needs_tasks(self, spark: SparkSession) -> bool:
         """Return whether Python tasks read and write the files: the JVM has no file system for the store."""
         location = self.storage.location
-        return location.is_object_store and not parquet_files.jvm_supports(spark, location.scheme)
+        return location.is_object_store and not jobs.jvm_supports(spark, location.scheme)
 
     def output(self, kind: str = VISIBLE) -> Output:
         """Return a new folder under the root, for tasks that write files. Hidden ones have no partitions."""

@@ -25,13 +25,13 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import HIDDEN, TARGET_BYTES, TARGET_ROWS, VISIBLE, DataFile
+from elt_assets.lake.columns.metadata_columns import PARTITION
 from elt_assets.lake.delta.row_counts import row_count, verify_or_discard
+from elt_assets.lake.delta.storage import HIDDEN, TARGET_BYTES, TARGET_ROWS, VISIBLE, DataFile
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema.metadata_columns import PARTITION
-from elt_assets.lake.spark.expressions import value_at
-from elt_assets.lake.spark.split_tasks import SplitJob, make_split
-from elt_assets.lake.spark.tasks import run_tasks
+from elt_assets.lake.jobs import run_tasks
+from elt_assets.lake.session import value_at
+from elt_assets.lake.worker.file_tasks import SplitJob, make_split
 
 Key = Sequence[Sequence[str]]
 """Paths of table columns. A null in a part of a composite key is a value: it is equal to a null, and to

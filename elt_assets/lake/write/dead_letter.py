@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from elt_assets.lake.delta.files import DataFile
+from elt_assets.lake.columns import metadata_columns
 from elt_assets.lake.delta.opening import delta_schema
+from elt_assets.lake.delta.storage import DataFile
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.schema import metadata_columns
-from elt_assets.lake.spark.task_io import read_keys
-from elt_assets.lake.write.write_spec import WriteSpec
+from elt_assets.lake.worker.parquet import read_keys
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.protocol.messages import Form
 from elt_assets.sync.segments import Piece, Segment
 

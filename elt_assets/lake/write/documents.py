@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 from elt_assets.errors import EltError, SystemFailure, TransientError
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.delta.files import DOCUMENTS, DataFile, TableStorage
+from elt_assets.lake.delta.storage import DOCUMENTS, DataFile, TableStorage
 from elt_assets.machine_faults import first_line, translate
 from elt_assets.protocol.message_rules import FileReference
 from elt_assets.storage.location import Location

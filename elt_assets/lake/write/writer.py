@@ -26,20 +26,25 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.columns import from_json_schema, metadata_columns
+from elt_assets.lake.columns.logical_types import Column, Unread
 from elt_assets.lake.delta.commit_metadata import Refresh
-from elt_assets.lake.delta.files import HIDDEN, DataFile
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
-from elt_assets.lake.parse.segment_parsing import ParsedSegment, Rejections, SegmentParser
-from elt_assets.lake.parse.undeclared_counts import OTHER_REASONS, limit_counts
-from elt_assets.lake.schema import from_json_schema, metadata_columns
-from elt_assets.lake.schema.logical_types import Column, Unread
-from elt_assets.lake.spark.parsing.change_counts import OTHER_CHANGES
-from elt_assets.lake.spark.parsing.slices import SliceSource
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write import dead_letter, schema_rewrite, write_spec
-from elt_assets.lake.write.commit_builder import CheckpointData, CommitBuilder, Publication
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import WriteSpec, stream_part
+from elt_assets.lake.delta.storage import HIDDEN, DataFile
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.worker.blocks import OTHER_CHANGES
+from elt_assets.lake.worker.slices import SliceSource
+from elt_assets.lake.write import dead_letter, rewrite, sync_columns
+from elt_assets.lake.write.commit import CheckpointData, CommitBuilder, Publication
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.parsing import (
+    OTHER_REASONS,
+    ParsedSegment,
+    Rejections,
+    SegmentParser,
+    limit_counts,
+)
+from elt_assets.lake.write.sync_columns import WriteSpec, stream_part
 from elt_assets.machine_faults import translate, translated
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.storage import conditional_writes
@@ -131,12 +136,12 @@ class TableWriter:
         tables.main.refuse_lost(replaces=spec.truncates)
         tables.main.refuse_repartitioned()
         _refuse_other_salt(tables, spec)
-        schema_rewrite.check(tables, spec)
+        rewrite.check(tables, spec)
         self._provider = spark
         self._tables = tables
         self._spec = spec
         self._staging = staging
-        self._replaces = write_spec.replaces_schema(spec, tables.main)
+        self._replaces = sync_columns.replaces_schema(spec, tables.main)
         self._is_replay = is_replay
         self._sync_ids = spec.make_sync_ids()
         self._locates = locate
@@ -221,7 +226,7 @@ class TableWriter:
         spec = self._spec.changed(stream, stream_part(before))
         if resumed is not None and resumed.truncates:
             _refuse_other_key(self._spec.stream, spec.stream)
-        schema_rewrite.check(self._tables, spec)
+        rewrite.check(self._tables, spec)
         self._spec = spec
         self._plan = self._plan_columns()
         self._schema_changes = self._plan.differences
@@ -252,7 +257,7 @@ class TableWriter:
     def _convert(
         self, files: Sequence[DataFile], before: t.StructType, *kind: str
     ) -> Sequence[DataFile]:
-        return schema_rewrite.convert_unpublished(
+        return rewrite.convert_unpublished(
             self._provider, self._tables.main, files, before, self._spec, self._plan.schema, *kind
         )
 
@@ -329,7 +334,7 @@ class TableWriter:
         self._tables.main.hides_files = resumable and self._plan.builder.is_building
 
     def _build(self, data: CheckpointData) -> Publication:
-        schema_rewrite.widen(self._provider, self._tables, self._spec)
+        rewrite.widen(self._provider, self._tables, self._spec)
         if not self._replaces:
             self._prepare()
         with ExitStack() as stack:
@@ -363,10 +368,10 @@ class TableWriter:
         """Plan the columns of the table as it is now, and how commits are built from them."""
         spec, tables, main = self._spec, self._tables, self._tables.main
         replaces, dead = self._replaces, tables.dead_letter
-        plan = write_spec.plan_columns(spec, main, replaces=replaces, history=tables.history)
-        schema = write_spec.full_schema(plan, spec)
-        order = write_spec.ordering(spec, plan, is_replay=self._is_replay)
-        unstored = write_spec.list_unstored_markers(spec, plan, tables.metadata)
+        plan = sync_columns.plan_columns(spec, main, replaces=replaces, history=tables.history)
+        schema = sync_columns.full_schema(plan, spec)
+        order = sync_columns.ordering(spec, plan, is_replay=self._is_replay)
+        unstored = sync_columns.list_unstored_markers(spec, plan, tables.metadata)
         columns = [*plan.columns, *unstored]
         parser = SegmentParser(
             main,

@@ -13,9 +13,8 @@ from dagster_shared.check import CheckError
 from elt_assets.connection import Connection, collect_problems, load_catalog, load_connection
 from elt_assets.connection.automation import Retry
 from elt_assets.errors import ConfigError, Problems
-from elt_assets.lake.spark.session import activate_shared_session
-from elt_assets.lake.write.stream_tables import DEAD_LETTER_SUFFIX
-from elt_assets.lake.write.table_ownership import check_claims
+from elt_assets.lake.session import activate_shared_session
+from elt_assets.lake.write.companions import DEAD_LETTER_SUFFIX, check_claims
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.checks import check_specs
 from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA

@@ -17,13 +17,13 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.connection.checks import CONTRACT, Check, Share
-from elt_assets.lake.admin.row_tests import TestedRows
-from elt_assets.lake.delta.files import DataFile
-from elt_assets.lake.merge.duplicate_keys import count_repeated_keys
-from elt_assets.lake.schema.metadata_columns import PARTITION
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.write_spec import differences, key_of
+from elt_assets.lake.columns.metadata_columns import PARTITION
+from elt_assets.lake.delta.storage import DataFile
+from elt_assets.lake.merge.partition_files import count_repeated_keys
+from elt_assets.lake.read.row_tests import TestedRows
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.sync_columns import differences, key_of
 from elt_assets.orchestration.events.metadata import (
     IGNORED,
     SOURCE_RECORDS,

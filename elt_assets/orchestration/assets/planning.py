@@ -15,8 +15,8 @@ from msgspec import Raw
 
 from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.spark.session import SparkProvider
-from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.write.companions import StreamTables
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.assets.run_config import Refresh, SyncConfig
 from elt_assets.orchestration.events.connector_log import connector_lines

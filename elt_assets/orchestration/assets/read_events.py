@@ -30,7 +30,7 @@ from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_AS
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.write.stream_tables import SUFFIXES, StreamTables
+from elt_assets.lake.write.companions import SUFFIXES, StreamTables
 from elt_assets.orchestration.assets.translator import companion_key, companion_specs
 from elt_assets.orchestration.events.metadata import (
     RECORDS_READ,

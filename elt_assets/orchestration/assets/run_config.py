@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.write.stored_stream import RefreshMode
+from elt_assets.lake.write.sync_columns import RefreshMode
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline import shared_state_start

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from elt_assets.errors import ConfigError, EltError, TransientError, error_class
-from elt_assets.lake.write.stream_tables import StreamTables
+from elt_assets.lake.write.companions import StreamTables
 from elt_assets.machine_faults import translated
 from elt_assets.orchestration.assets import checks
 from elt_assets.orchestration.assets.attempts import (

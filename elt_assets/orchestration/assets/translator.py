@@ -18,8 +18,8 @@ from elt_assets.connection.connector import Destination, Source
 from elt_assets.connection.stream import Stream
 from elt_assets.errors import ConfigError
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
-from elt_assets.lake.write.stream_tables import DEAD_LETTER_SUFFIX
-from elt_assets.lake.write.write_spec import make_declared_schema
+from elt_assets.lake.write.companions import DEAD_LETTER_SUFFIX
+from elt_assets.lake.write.sync_columns import make_declared_schema
 from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.orchestration.events.metadata import (
     CLUSTER_BY,

@@ -13,7 +13,7 @@ import dagster as dg
 
 from elt_assets import paths
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.lake.write.stream_tables import SUFFIXES
+from elt_assets.lake.write.companions import SUFFIXES
 from elt_assets.orchestration.events.metadata import unwrap
 from elt_assets.settings import load_object
 

@@ -14,9 +14,9 @@ import dagster as dg
 from elt_assets.connection import Connection
 from elt_assets.connection.partitions import Discovery, SourcePartitions, dynamic_partitions
 from elt_assets.errors import ConfigError
-from elt_assets.lake.admin.distinct_values import plain_column, texts_of
-from elt_assets.lake.schema.from_json_schema import columns
-from elt_assets.lake.write.write_spec import columns_of
+from elt_assets.lake.columns.from_json_schema import columns
+from elt_assets.lake.read.snapshots import plain_column, texts_of
+from elt_assets.lake.write.sync_columns import columns_of
 from elt_assets.orchestration.automation.new_data import can_check, find_new_data
 from elt_assets.orchestration.automation.partition_requests import add_partitions, whole_requests
 from elt_assets.orchestration.automation.source_partitions import source_partitions_sensor

@@ -8,8 +8,8 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.lake.schema import logical_types, metadata_columns
-from elt_assets.lake.schema.names import columns_kept
+from elt_assets.lake.columns import logical_types, metadata_columns
+from elt_assets.lake.columns.names import columns_kept
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.sync.selection.fields import properties
 

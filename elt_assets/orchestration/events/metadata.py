@@ -11,9 +11,9 @@ import dagster as dg
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.spark.parsing.change_counts import FieldChange, parse_name
-from elt_assets.lake.write.stream_tables import StreamTables
-from elt_assets.lake.write.table_paths import TablePath
+from elt_assets.lake.worker.blocks import FieldChange, parse_name
+from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.paths import TablePath
 from elt_assets.orchestration.events.columns import column_schema
 from elt_assets.pipeline.figures import SyncFigures
 from elt_assets.protocol.catalog import ConfiguredStream

@@ -16,7 +16,7 @@ from dagster import DagsterInstance
 from elt_assets import paths
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.stream_tables import StreamTables, app_id
+from elt_assets.lake.write.companions import StreamTables, app_id
 from elt_assets.orchestration.events.metadata import GENERATION, SEQUENCE, unwrap
 from elt_assets.orchestration.events.table_events import Relation, TableEvent, TableEvents
 from elt_assets.orchestration.runs.liveness import has_died

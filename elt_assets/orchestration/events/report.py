@@ -23,7 +23,7 @@ import dagster as dg
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.spark.session import SparkProvider
+from elt_assets.lake.session import SparkProvider
 from elt_assets.orchestration.events.connector_log import connector_lines
 from elt_assets.orchestration.events.metadata import (
     MAX_MEASURES,

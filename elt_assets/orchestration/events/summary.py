@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from elt_assets.lake.spark.parsing.change_counts import parse_name
+from elt_assets.lake.worker.blocks import parse_name
 from elt_assets.orchestration.events.metadata import (
     GENERATION,
     ROW_COUNT,

@@ -12,8 +12,8 @@ import dagster as dg
 
 from elt_assets import paths
 from elt_assets.lake.admin.maintenance import maintain
-from elt_assets.lake.write.stream_tables import app_id
-from elt_assets.lake.write.table_paths import open_tables
+from elt_assets.lake.write.companions import app_id
+from elt_assets.lake.write.paths import open_tables
 from elt_assets.orchestration.events.metadata import HISTORY, cluster_columns_of, table_path_of
 from elt_assets.orchestration.failures import as_dagster_failure
 from elt_assets.orchestration.jobs.each_stream import (

@@ -8,10 +8,10 @@ from functools import partial
 
 import dagster as dg
 
-from elt_assets.lake.admin.distinct_values import texts_of
 from elt_assets.lake.admin.replay import replay
-from elt_assets.lake.schema.logical_types import column_of
-from elt_assets.lake.schema.metadata_columns import PARTITION
+from elt_assets.lake.columns.logical_types import column_of
+from elt_assets.lake.columns.metadata_columns import PARTITION
+from elt_assets.lake.read.snapshots import texts_of
 from elt_assets.orchestration.events.metadata import commit_metadata, losses_metadata
 from elt_assets.orchestration.jobs.each_stream import (
     make_job,

@@ -10,7 +10,7 @@ from typing import Any
 
 from elt_assets.cli.commands.importing.draft import Json
 from elt_assets.connection.default_attributes import overwrite_attributes, stream_attributes
-from elt_assets.lake.write.write_spec import check_columns
+from elt_assets.lake.write.sync_columns import check_columns
 from elt_assets.protocol.catalog import AirbyteStream, Catalog
 
 _WILDCARD = re.compile(r"[*?\[]")

@@ -22,7 +22,7 @@ from elt_assets.cli.output import OK, Output
 from elt_assets.connection import CATALOG_FILE, DEFINITION_FILE
 from elt_assets.connection.default_attributes import stream_attributes
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.lake.write.write_spec import check_columns
+from elt_assets.lake.write.sync_columns import check_columns
 from elt_assets.protocol.catalog import Catalog, stream_names
 from elt_assets.protocol.specification import Place, unknown_fields
 from elt_assets.runner.config_validation import validate

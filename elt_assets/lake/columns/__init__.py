@@ -1,0 +1,1 @@
+"""Columns: their types, names and changes, from the schemas of streams."""

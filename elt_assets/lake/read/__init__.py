@@ -1,0 +1,1 @@
+"""Reading of tables: snapshots, changes, and rows for other libraries than Spark."""

@@ -1,1 +1,0 @@
-"""The Spark session, and the code that runs on its executors."""
