@@ -42,7 +42,7 @@ from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol import messages as wire
 from elt_assets.protocol.catalog import ConfiguredStream
-from elt_assets.sync.slices import SliceGroup
+from elt_assets.sync.pending import SliceGroup
 from tests.support.project import REPOSITORY
 
 SLICES = 8

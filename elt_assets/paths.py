@@ -20,9 +20,8 @@ from elt_assets.branches import (
 )
 from elt_assets.errors import ConfigError
 from elt_assets.settings import PROJECT_FILE, dg_defs, is_set_for, project, settings
-from elt_assets.storage.directories import make_private
+from elt_assets.storage.folders import make_private, write_draft
 from elt_assets.storage.location import Location
-from elt_assets.storage.private_file import write_draft
 from elt_assets.storage.staging import Staging
 
 SALT_FILE = "hash_salt"

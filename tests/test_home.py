@@ -13,7 +13,7 @@ import pytest
 
 from elt_assets import paths
 from elt_assets.errors import ConfigError
-from elt_assets.storage.directories import make_private, make_private_lake
+from elt_assets.storage.folders import make_private, make_private_lake
 from elt_assets.storage.staging import Staging
 
 pytestmark = pytest.mark.process

@@ -12,8 +12,8 @@ from elt_assets import paths
 from elt_assets.cli.output import Output
 from elt_assets.connection import Connection, Stream, resolve_streams
 from elt_assets.errors import ConfigError
-from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.pipeline.connectors import connect, package_to_install
+from elt_assets.pipeline.stream import ConnectionStream, default_key
 from elt_assets.protocol.catalog import Catalog, StreamId, stream_names
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.references import keep_file_field, resolve_paths

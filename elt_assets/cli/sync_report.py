@@ -8,8 +8,7 @@ from elt_assets.cli.output import Document, Output
 from elt_assets.lake.worker.blocks import parse_name
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.sync_result import CompleteSync, FailedCheck, SyncResult
-from elt_assets.pipeline.figure_texts import describe_losses, describe_undeclared
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import SyncFigures, describe_losses, describe_undeclared
 from elt_assets.protocol.catalog import StreamId
 
 _COLUMNS = ("stream", "read", "committed", "rejected", "changed", "result")

@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 
 from elt_assets.errors import ConfigError
-from elt_assets.storage.text_file import replace_text
+from elt_assets.storage.folders import replace_text
 
 _FOLDER = Path(__file__).parent / "project_template"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from elt_assets.protocol.catalog import AirbyteStream, Catalog, StreamId
-from elt_assets.sync.selection.fields import join_path, properties
+from elt_assets.sync.field_selection import join_path, properties
 
 Kind = Literal[
     "stream", "column", "type", "sync_modes", "primary_key", "cursor_field", "is_file_based"

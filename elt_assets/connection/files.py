@@ -36,7 +36,7 @@ from elt_assets.connection.yaml_files import (
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.paths import DEFINITION_FILE
 from elt_assets.protocol.catalog import Catalog, StreamId
-from elt_assets.storage.text_file import replace_text
+from elt_assets.storage.folders import replace_text
 
 
 def collect_problems(connection: str, definition: Path | None = None) -> Problems:

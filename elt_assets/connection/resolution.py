@@ -35,7 +35,7 @@ from elt_assets.protocol.catalog import (
 )
 from elt_assets.protocol.json_schema import broken_references
 from elt_assets.protocol.singer_catalog import attach_all_entries, make_log_based
-from elt_assets.sync.selection.fields import (
+from elt_assets.sync.field_selection import (
     UNDECLARED,
     FieldSelection,
     Path,

@@ -19,7 +19,7 @@ from elt_assets.connection.config_model import (
 )
 from elt_assets.connection.partitions import Partitions, Window
 from elt_assets.protocol.catalog import APPEND, StreamId, find_modes
-from elt_assets.sync.selection.schema_changes import OnSchemaChange
+from elt_assets.sync.field_selection import OnSchemaChange
 
 _ALIASES: Mapping[str, str] = {
     "integer": "bigint",

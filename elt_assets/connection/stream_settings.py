@@ -12,14 +12,14 @@ from elt_assets.connection.connection import Connection
 from elt_assets.connection.stream import Condition, Stream
 from elt_assets.protocol.catalog import DELETE_MARKERS, AirbyteStream, Catalog
 from elt_assets.protocol.message_rules import FIELD
-from elt_assets.sync.selection.fields import (
+from elt_assets.sync.field_selection import (
     UNDECLARED,
     Action,
     FieldSelection,
+    Renames,
     join_path,
     properties,
 )
-from elt_assets.sync.selection.renames import Renames
 
 _MAX_NAMES = 20
 """Maximum number of names that an error lists."""

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from elt_assets import paths
+from elt_assets.destination.airbyte_read import AirbyteRead
 from elt_assets.destination.process import FAILED, OK, Termination, output_stream, provider
 from elt_assets.destination.settings import SPECIFICATION, Settings
-from elt_assets.destination.table_opening import PROTOCOL_SYNC_MODES
-from elt_assets.destination.writing import AirbyteRead
+from elt_assets.destination.tables import PROTOCOL_SYNC_MODES
 from elt_assets.errors import EltError
 from elt_assets.lake.admin.write_check import probe
 from elt_assets.lake.session import SparkProvider
@@ -24,8 +24,8 @@ from elt_assets.protocol import message_output
 from elt_assets.protocol.catalog import load_catalog, load_config
 from elt_assets.protocol.message_output import Output, OutputClosedError
 from elt_assets.protocol.messages import Message, Specification
+from elt_assets.storage.folders import scratch
 from elt_assets.storage.location import Location
-from elt_assets.storage.scratch import scratch
 
 DOCUMENTATION = "https://docs.airbyte.com/understanding-airbyte/airbyte-protocol"
 """The documentation of the interface. The documentation of the config is in the specification itself."""

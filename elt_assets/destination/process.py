@@ -1,16 +1,82 @@
-"""The process of a command: its exit codes, its stdout, its signals and its Spark session."""
+"""The process of a command: its exit codes, its stdout, its signals and its Spark session.
+
+Messages from stdin, in the protocol of Airbyte or Singer.
+
+What the streams of a read did not store as it came, for the log at its end.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import select
 import signal
 import sys
-from collections.abc import Iterator
-from typing import BinaryIO, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import BinaryIO, NoReturn, cast
 
 from elt_assets.destination.settings import Settings
 from elt_assets.lake.session import SparkProvider, settings, start
+from elt_assets.pipeline.progress import describe_losses
+from elt_assets.pipeline.read import Read
+from elt_assets.protocol.lines import MAX_LINE, ReadInto, blocks
+from elt_assets.protocol.messages import Message, Received
+
+_GATHER_MS = 10
+"""Time in milliseconds for which lines that were received wait for more input."""
+IDLE_MS = 500
+"""Milliseconds without new bytes after which `IDLE` is yielded."""
+IDLE = Message(type="NOTHING")
+"""A message that has no content: no input is available now, so finished work can be reported."""
+
+
+def read_messages(
+    stdin: BinaryIO, read: Callable[[bytes], Iterable[Received]]
+) -> Iterator[Received]:
+    """Yield the messages to the end of the input, and `IDLE` while no input is available.
+
+    Args:
+        read: returns the messages of a block of lines.
+
+    Raises:
+        SystemFailure: a line is longer than `MAX_LINE`; or as `read`.
+    """
+    for block in blocks(_reader(stdin), MAX_LINE, "the source"):
+        if block:
+            yield from read(block)
+        else:
+            yield IDLE
+
+
+def _reader(stdin: BinaryIO) -> ReadInto:
+    """Return a function that reads the input, and waits for `IDLE_MS` if there is none."""
+    try:
+        descriptor = stdin.fileno()
+    except io.UnsupportedOperation:
+        return lambda buffer, _: cast("io.BytesIO", stdin).readinto(buffer)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+
+    def read(buffer: memoryview, has_lines: bool) -> int | None:
+        ready = poll.poll(_GATHER_MS if has_lines else IDLE_MS)
+        return os.readv(descriptor, [buffer]) if ready else None
+
+    return read
+
+
+@contextlib.contextmanager
+def log_losses(read: Read, log: Callable[[str, str], object]) -> Iterator[None]:
+    """Log one warning for each loss when the block ends, also with an error: what is committed stays."""
+    try:
+        yield
+    finally:
+        for stream, figures in read.committed.items():
+            stored = replace(figures, read=figures.committed + figures.rejected)
+            for loss in describe_losses(stored):
+                log("WARN", f"stream {str(stream)!r}: {loss}")
+
 
 OK, FAILED = 0, 1
 """Exit codes."""

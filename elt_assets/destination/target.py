@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from elt_assets.destination.process import FAILED, OK, Termination, output_stream, provider
 from elt_assets.destination.settings import TARGET_SPECIFICATION, Settings
-from elt_assets.destination.singer_load import SingerRead
+from elt_assets.destination.singer_read import SingerRead
 from elt_assets.errors import SystemFailure
 from elt_assets.lake.session import SparkProvider
 from elt_assets.machine_faults import translate

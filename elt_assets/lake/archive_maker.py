@@ -17,7 +17,7 @@ from pathlib import Path
 
 from elt_assets.errors import SystemFailure
 from elt_assets.lake import class_archive
-from elt_assets.storage.scratch import scratch
+from elt_assets.storage.folders import scratch
 
 PROJECT = "[tool.elt]\n"
 CONNECTION = """

@@ -42,7 +42,7 @@ from pyspark.sql.utils import is_remote
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.lake import class_archive
 from elt_assets.machine_faults import translate
-from elt_assets.storage.scratch import scratch
+from elt_assets.storage.folders import scratch
 
 
 def value_at(parts: Sequence[str]) -> Expression:

@@ -12,8 +12,7 @@ import yaml
 
 from elt_assets import paths
 from elt_assets.errors import ConfigError
-from elt_assets.storage.directories import make_private
-from elt_assets.storage.held_file import lock
+from elt_assets.storage.folders import lock, make_private
 
 LOCK = "instance.lock"
 """File in the home that is locked while a process opens Dagster's databases."""

@@ -37,7 +37,7 @@ from elt_assets.orchestration.resources import (
 )
 from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.settings import load_object, settings
-from elt_assets.storage.directories import make_private_lake
+from elt_assets.storage.folders import make_private_lake
 from elt_assets.storage.location import Location
 
 

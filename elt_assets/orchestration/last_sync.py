@@ -27,7 +27,7 @@ from elt_assets.orchestration.events.table_events import (
 from elt_assets.orchestration.runs.liveness import DIED, has_died
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.sync_result import is_blocked, message_of
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import SyncFigures
 from elt_assets.storage.location import Location
 
 Result = Literal["complete", "failed", "running", "queued", "never", "unknown"]

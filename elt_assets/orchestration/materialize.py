@@ -19,7 +19,7 @@ from elt_assets.orchestration.runs.liveness import alive
 from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
 from elt_assets.orchestration.sync_result import SyncResult, is_interruption, make_result
 from elt_assets.pipeline.connection_read import ConnectionRead
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import SyncFigures
 from elt_assets.protocol.catalog import StreamId, stream_names
 
 JOB = "elt_sync"

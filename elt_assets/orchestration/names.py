@@ -15,7 +15,7 @@ import dagster as dg
 
 from elt_assets.connection import Connection, ConnectionPlace, list_places, load_connection
 from elt_assets.errors import ConfigError
-from elt_assets.pipeline.connection_stream import key_levels
+from elt_assets.pipeline.stream import key_levels
 from elt_assets.protocol.catalog import StreamId
 
 _SEPARATOR = "__"

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from elt_assets import paths
 from elt_assets.errors import ConfigError
 from elt_assets.lake.session import SparkProvider, check_required, open_session, settings, start
-from elt_assets.storage.directories import check_writable
+from elt_assets.storage.folders import check_writable
 from elt_assets.storage.location import Location
 from elt_assets.storage.staging import Staging
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.pipeline.connection_stream import ConnectionStream
+from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.protocol.catalog import ConfiguredCatalog
 from elt_assets.protocol.messages import Partition
 from elt_assets.runner.connector import Connector

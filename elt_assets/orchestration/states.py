@@ -21,7 +21,7 @@ from elt_assets.lake.write.sync_columns import make_declared_schema
 from elt_assets.orchestration.events.metadata import commit_metadata
 from elt_assets.orchestration.renaming import refuse_lost_table
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.given_state import as_message, refuse_stateless
+from elt_assets.pipeline.stream_plan import as_message, refuse_stateless
 from elt_assets.protocol.message_rules import STREAM, kind_of
 from elt_assets.protocol.messages import State
 from elt_assets.storage.location import Location

@@ -22,7 +22,7 @@ from elt_assets.orchestration.last_sync import (
     find_last_sync,
 )
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.given_state import source_state
+from elt_assets.pipeline.stream_plan import source_state
 from elt_assets.protocol.catalog import stream_names
 from elt_assets.storage.location import Location
 

@@ -14,7 +14,7 @@ from elt_assets.connection import Connection
 from elt_assets.connection.checks import Checks
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.names import connection_name, is_ambiguous, valid_name
-from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
+from elt_assets.pipeline.stream import ConnectionStream, default_key
 from elt_assets.protocol.catalog import ConfiguredStream
 
 

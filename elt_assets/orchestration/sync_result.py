@@ -16,7 +16,7 @@ from elt_assets.errors import EltError, SystemFailure, TransientError, error_cla
 from elt_assets.orchestration.assets.checks import check_specs
 from elt_assets.orchestration.events.metadata import IGNORED, SCHEMA_CHANGES, unwrap
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import SyncFigures
 from elt_assets.protocol.catalog import StreamId
 
 _BLOCKED = "DagsterAssetCheckFailedError"

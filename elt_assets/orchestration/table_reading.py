@@ -16,7 +16,7 @@ from elt_assets.lake.session import DataFrame, SparkSession
 from elt_assets.lake.write.companions import app_id
 from elt_assets.orchestration.io_manager import project_lake, resources
 from elt_assets.orchestration.resources import SPARK_KEY, spark_provider
-from elt_assets.pipeline.table_reader import table_of, tables_with_documents
+from elt_assets.pipeline.stream import table_of, tables_with_documents
 
 Frame = TypeVar("Frame")
 AnyKey: TypeAlias = str | Sequence[str] | dg.AssetKey

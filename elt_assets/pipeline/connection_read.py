@@ -2,6 +2,15 @@
 
 Planning has no effects: no process is started and no table is written before the read is run
 (`pipeline.read`).
+
+A read of a connection whose records go to another destination than the lake (`destination:`).
+
+Everything in which such a read differs is here. `Relay` takes the place of the session: it sends the messages
+to the destination's connector, and the sinks store only the states that come back.
+
+Plans one read of a connection's source, from the plans of its streams.
+
+A plan has no effects: no process is started and no table is written before the read is run.
 """
 
 from __future__ import annotations
@@ -13,33 +22,36 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Raw
 
-from elt_assets.connection import describe_broken_fields, describe_unused_settings
+from elt_assets.connection import as_landed, describe_broken_fields, describe_unused_settings
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.slices import SliceSource
 from elt_assets.lake.write.documents import DocumentTransfer
+from elt_assets.lake.write.states import StateOnlyWriter
 from elt_assets.lake.write.sync_columns import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.pipeline.connectors import package_to_install
-from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.pipeline.progress import Phase, Progress
+from elt_assets.pipeline import shared_start
+from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install
+from elt_assets.pipeline.progress import Phase, Progress, SyncFigures
 from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import SLICES, State
+from elt_assets.protocol.singer_catalog import remove_entries
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction
 from elt_assets.runner.kinds import KINDS
 from elt_assets.runner.references import list_unknown_fields
-from elt_assets.storage.staged_files import StagedFiles
-from elt_assets.storage.staging import Staging
+from elt_assets.storage.staging import StagedFiles, Staging
 from elt_assets.sync.committer import OpenSink
+from elt_assets.sync.destination_messages import DestinationNames
 from elt_assets.sync.documents import Documents
 from elt_assets.sync.events import Logged, Sink
-from elt_assets.sync.selection.fields import describe_kept_fields
+from elt_assets.sync.field_selection import describe_kept_fields
+from elt_assets.sync.relay import Relay
 from elt_assets.sync.session import StreamChanges, Threshold
 from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Subject
@@ -275,3 +287,115 @@ def _request(plan: StreamPlan, *, slices: bool) -> ConfiguredStream:
         stream = copy.copy(stream)
         stream.extra = {**stream.extra, SLICES: Raw(b"true")}
     return stream
+
+
+class DestinationRead(ConnectionRead):
+    """A read whose records another destination gets.
+
+    Args:
+        destination: the connector that gets the records.
+        arguments: those of `ConnectionRead`.
+    """
+
+    stores_rows: ClassVar[bool] = False
+    _program_module = None  # the messages are sent on, so tasks read no slices
+
+    def __init__(self, destination: Connector, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self._destination = destination
+        self._names = DestinationNames(
+            {
+                plan.id: plan.asset.destination_name
+                for plan in self.streams.values()
+                if plan.asset.destination_name != plan.id.name
+            }
+        )
+        streams = [as_landed(self.connection, plan.stream) for plan in self.streams.values()]
+        self._catalog_there = ConfiguredCatalog(
+            streams=[self._names.rename_stream(remove_entries(stream)) for stream in streams]
+        )
+
+    @property
+    def connectors(self) -> Sequence[Connector]:
+        return [self.connector, self._destination]
+
+    def location(self, stream: ConfiguredStream) -> str:
+        return f"destination://{self.connection.name}/{stream.id}"
+
+    def check(self) -> None:
+        """Raise an error if the destination cannot take the streams.
+
+        This is before the sinks store the start of a refresh: a later sync would resume it.
+        """
+        self._destination.adapt_catalog(self._catalog_there)
+
+    def open_sink(self, stream: ConfiguredStream) -> ClosableSink:
+        plan = self.streams[stream.id]
+        return StateOnlyWriter(plan.tables, plan.write_spec(self._resources.run_id, stream))
+
+    def expect_rows(self) -> None:
+        """Do nothing: the rows need no Spark."""
+
+    def open_reader(
+        self, sinks: Mapping[StreamId, Sink], _open_sink: OpenSink, opened: ExitStack
+    ) -> MessageReader:
+        rules = replace(self.rules, documents=opened.enter_context(self.transfer_documents()))
+        send = partial(self._destination.write, self._catalog_there, stop=self.connector.cancel)
+        return Relay(self.catalog, sinks, send, rules, self._names)
+
+    @property
+    def _phase(self) -> Phase:
+        return Phase.SENDING if self.source_ended else Phase.READING
+
+
+def plan_read(
+    plan: StreamPlan, resources: RunResources, config: Mapping[str, Any] | None = None
+) -> ConnectionRead:
+    """Plan the read of one stream, or of one of its partitions.
+
+    Args:
+        config: config of the source for a window or a partition; it replaces the connection's.
+    """
+    states = [] if plan.state is None else [State.from_json(plan.state)]
+    return _plan([plan], states, resources, config)
+
+
+def plan_shared_read(
+    plans: Sequence[StreamPlan], resources: RunResources, start: Mapping[str, Any] | None
+) -> ConnectionRead:
+    """Plan one read of several streams of a connection, from a state that covers all of them.
+
+    Args:
+        start: starting state; ignored if all streams continue an earlier attempt.
+
+    Raises:
+        ConfigError: the given state is not one that streams share.
+    """
+    sync_id = max(plan.stream.sync_id or 0 for plan in plans)
+    for plan in plans:
+        plan.stream.sync_id = sync_id
+    if start is None or all(plan.continues for plan in plans):
+        states = shared_start.choose_starting_states(
+            plans, lambda text: resources.log("WARN", text)
+        )
+    else:
+        states = [shared_start.as_shared(start)]
+    return _plan(plans, states, resources, shares_state=True)
+
+
+def _plan(
+    plans: Sequence[StreamPlan],
+    states: Sequence[State],
+    resources: RunResources,
+    config: Mapping[str, Any] | None = None,
+    *,
+    shares_state: bool = False,
+) -> ConnectionRead:
+    connection, folder = plans[0].asset.connection, resources.staging.folder
+    connector = connect(connection, folder, config, on_log=resources.log)
+    destination = connect_destination(connection, folder, on_log=resources.log)
+    if destination is None:
+        return ConnectionRead(plans, states, connector, resources, shares_state=shares_state)
+    return DestinationRead(
+        destination, plans, states, connector, resources, shares_state=shares_state
+    )

@@ -22,13 +22,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import SUFFIXES, app_id
 from elt_assets.lake.write.paths import Levels
 from elt_assets.lake.write.sync_columns import make_declared_schema, stream_part
-from elt_assets.pipeline.connection_stream import (
-    STATES,
-    ConnectionStream,
-    key_levels,
-    table_path,
-    table_root,
-)
+from elt_assets.pipeline.stream import STATES, ConnectionStream, key_levels, table_path, table_root
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import State
 from elt_assets.protocol.wire import read

@@ -1,4 +1,11 @@
-"""Progress of a long sync in the log: a line at its start, then reports about each phase that takes long."""
+"""Progress of a long sync in the log: a line at its start, then reports about each phase that takes long.
+
+The figures of one sync of one stream.
+
+Sentences about what a sync did not store as it came: values that were changed, and records rejected.
+
+The log of a run, `elt sync`, `elt replay` and `elt-destination` use the same sentences.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +13,140 @@ import contextlib
 import enum
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.lake.worker.blocks import OTHER_CHANGES, parse_name
+from elt_assets.lake.worker.job import OTHERS
+from elt_assets.lake.write.parsing import OTHER_REASONS, describe_counts, limit_counts
+from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import DEPENDENT
+from elt_assets.sync.events import Committed
+from elt_assets.sync.field_selection import UNDECLARED
+
+
+@dataclass
+class SyncFigures:
+    """The figures of one sync of one stream, summed over its commits.
+
+    Counts are of records.
+    """
+
+    read: int = 0
+    filtered: int = 0  # read, but not stored because of the conditions of `filter`
+    committed: int = 0
+    rejected: int = 0
+    changed: int = 0
+    bytes: int = 0  # as read
+    # `documents`, `document_bytes`: files that records have beside their data
+    documents: int = 0
+    document_bytes: int = 0
+    seconds: float = 0.0
+    # number of records by field that the catalog does not declare
+    undeclared: Mapping[str, int] = field(default_factory=dict)
+    # number of records by what was changed in them (see `change_counts`)
+    changed_fields: Mapping[str, int] = field(default_factory=dict)
+    # number of rejected records by reason
+    rejected_reasons: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Records read per second."""
+        return self.read / self.seconds if self.seconds else 0.0
+
+    def add(self, commit: Committed) -> None:
+        self.committed += commit.records
+        self.rejected += commit.rejected
+        self.changed += commit.changed
+        for name, counts in _add_counts(self, commit).items():
+            setattr(self, name, counts)
+
+    def __add__(self, other: SyncFigures) -> SyncFigures:
+        """Return the figures of two syncs of the stream together."""
+        return SyncFigures(
+            read=self.read + other.read,
+            filtered=self.filtered + other.filtered,
+            committed=self.committed + other.committed,
+            rejected=self.rejected + other.rejected,
+            changed=self.changed + other.changed,
+            bytes=self.bytes + other.bytes,
+            documents=self.documents + other.documents,
+            document_bytes=self.document_bytes + other.document_bytes,
+            seconds=self.seconds + other.seconds,
+            **_add_counts(self, other),
+        )
+
+
+_OTHERS = {
+    "undeclared": OTHERS,
+    "changed_fields": OTHER_CHANGES.name,
+    "rejected_reasons": OTHER_REASONS,
+}
+"""The counts by name, and the name of the count of all that are beyond their limit."""
+
+
+def _add_counts(
+    figures: SyncFigures, other: SyncFigures | Committed
+) -> dict[str, Mapping[str, int]]:
+    """Return the sums of two sets of counts."""
+    return {
+        name: limit_counts(Counter(getattr(figures, name)) + Counter(getattr(other, name)), others)
+        for name, others in _OTHERS.items()
+    }
+
+
+MAX_LINES = 20
+"""Maximum number of sentences about one stream."""
+SOURCE_PREFIXES = ("SOURCE_", "PLATFORM_")
+"""How the reasons of changes begin that were not made here.
+
+Spec: AirbyteRecordMessageMetaChange.Reason.
+"""
+
+
+def describe_losses(figures: SyncFigures) -> Iterator[str]:
+    """Yield what was not stored as it came, the most frequent first: changed values, and rejected records.
+
+    Values that a log of changes leaves out are not named: their rows get those of the former version.
+    """
+    lines = [*_describe_changes(figures), *_describe_rejections(figures)]
+    yield from lines[:MAX_LINES]
+    if len(lines) > MAX_LINES:
+        yield f"and {len(lines) - MAX_LINES} more reasons"
+
+
+def describe_undeclared(stream: ConnectionStream, counts: Mapping[str, int]) -> str:
+    """Return what happened to fields that the catalog does not declare."""
+    outcome = (
+        f"stored in the column {UNDECLARED}"
+        if stream.settings.on_undeclared == "keep"
+        else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
+    )
+    return (
+        f"fields that the catalog does not declare: {describe_counts(counts)}; they are {outcome}"
+    )
+
+
+def _describe_changes(figures: SyncFigures) -> Iterator[str]:
+    for name, records in _sort_counts(figures.changed_fields):
+        change = parse_name(name)
+        if change.reason not in DEPENDENT:
+            author = " by the source" if change.reason.startswith(SOURCE_PREFIXES) else ""
+            field = repr(change.field) if change.field else "the whole record"
+            share = f"{records:,} of {figures.read:,} records"
+            yield f"{field} of {share} was changed{author}: {change.change} ({change.reason})"
+
+
+def _describe_rejections(figures: SyncFigures) -> Iterator[str]:
+    for reason, records in _sort_counts(figures.rejected_reasons):
+        yield f"{records:,} of {figures.read:,} records rejected, to the dead letter: {reason}"
+
+
+def _sort_counts(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
 
 QUIET = 3.0
 """Seconds from the start of a sync to its first line. A shorter sync logs no phases."""

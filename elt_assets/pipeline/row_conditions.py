@@ -28,7 +28,7 @@ from elt_assets.lake.worker.values import BecomesNull
 from elt_assets.lake.write.sync_columns import column_at
 from elt_assets.protocol.catalog import DELETE_MARKERS, ConfiguredStream
 from elt_assets.protocol.wire import read
-from elt_assets.sync.selection.fields import join_path
+from elt_assets.sync.field_selection import join_path
 
 _NUMBERS = {
     Scalar.INTEGER, Scalar.INTEGER_TEXT, Scalar.BIG_INTEGER,

@@ -45,9 +45,8 @@ from elt_assets.lake.read.row_tests import (
     run_tests,
 )
 from elt_assets.lake.write.sync_columns import column_at, column_path, columns_of, key_of
-from elt_assets.pipeline.connection_stream import ConnectionStream
-from elt_assets.pipeline.partition_columns import describe_near_names
-from elt_assets.sync.selection.fields import lies_in
+from elt_assets.pipeline.stream import ConnectionStream, describe_near_names
+from elt_assets.sync.field_selection import lies_in
 
 _TEXTS = frozenset({Scalar.TEXT, *TIMES})
 _INTEGERS = frozenset({Scalar.INTEGER, Scalar.INTEGER_TEXT, Scalar.BIG_INTEGER})

@@ -13,10 +13,10 @@ from elt_assets import paths
 from elt_assets.connection import Connection, join_streams
 from elt_assets.errors import Problems
 from elt_assets.lake.write.sync_columns import check_columns
-from elt_assets.pipeline.connection_stream import ConnectionStream, default_key
 from elt_assets.pipeline.connectors import connect
 from elt_assets.pipeline.contracts import refuse_violations
 from elt_assets.pipeline.rules import find_rule_problems, find_unused_rules
+from elt_assets.pipeline.stream import ConnectionStream, default_key
 from elt_assets.protocol.catalog import Catalog
 
 

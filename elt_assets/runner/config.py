@@ -30,8 +30,7 @@ from elt_assets.runner.config_validation import Validation, validate
 from elt_assets.runner.locks import exclusive
 from elt_assets.runner.references import resolve_references, strings
 from elt_assets.runner.vault import VaultEntry
-from elt_assets.storage.directories import make_private
-from elt_assets.storage.private_file import sync_folder, write_draft
+from elt_assets.storage.folders import make_private, sync_folder, write_draft
 
 Compute = Callable[[bytes | None], bytes]
 """Returns the new content, given the stored one; None if nothing is stored."""

@@ -52,7 +52,7 @@ from elt_assets.runner.failures import (
 from elt_assets.runner.feeding import Releases
 from elt_assets.runner.process import DeadlineError, Process
 from elt_assets.runner.source_kind import ConnectorSpec, private_files, start, state_file
-from elt_assets.storage.scratch import scratch
+from elt_assets.storage.folders import scratch
 
 Decoder = Callable[[Process], Iterator[Received]]
 """Yields the messages in the output of a process."""

@@ -21,7 +21,7 @@ from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.runner.locks import exclusive
 from elt_assets.runner.process import DeadlineError
 from elt_assets.runner.uv import UvResult, installation_failure, run_uv
-from elt_assets.storage.directories import make_private
+from elt_assets.storage.folders import make_private
 
 _PINNED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.!+_-]+)")
 _ENVIRONMENT = re.compile(

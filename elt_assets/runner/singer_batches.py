@@ -19,8 +19,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.protocol.lines import ReadInto, blocks, split
 from elt_assets.protocol.singer import Encoding
-from elt_assets.storage.directories import make_private
-from elt_assets.storage.staged_files import StagedFiles
+from elt_assets.storage.folders import make_private
+from elt_assets.storage.staging import StagedFiles
 
 MAX_EXPANSION_RATIO = 1_000
 """Maximum ratio of the expanded size of a compressed file to its size on disk.

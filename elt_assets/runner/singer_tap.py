@@ -57,7 +57,7 @@ from elt_assets.runner.process import Process
 from elt_assets.runner.references import HIDDEN_ENDING
 from elt_assets.runner.singer_batches import BatchFiles, file_root
 from elt_assets.runner.source_kind import private_files
-from elt_assets.storage.staged_files import MissingFile, StagedFiles
+from elt_assets.storage.staging import MissingFile, StagedFiles
 
 _ABOUT_SECONDS = 120
 """Time limit for `--about`."""

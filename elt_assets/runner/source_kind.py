@@ -27,7 +27,7 @@ from elt_assets.runner.failures import DEADLINES
 from elt_assets.runner.packages import Installation
 from elt_assets.runner.process import Process
 from elt_assets.runner.references import walk_references
-from elt_assets.storage.scratch import scratch
+from elt_assets.storage.folders import scratch
 
 _LEGACY = (None, "LEGACY")
 

@@ -27,9 +27,8 @@ from urllib.parse import unquote, urlsplit
 
 from elt_assets.errors import ConfigError
 from elt_assets.storage import conditional_writes
-from elt_assets.storage.directories import make_private
+from elt_assets.storage.folders import make_private, sync_folder, write_draft
 from elt_assets.storage.location import Location
-from elt_assets.storage.private_file import sync_folder, write_draft
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, RetryConfig

@@ -11,7 +11,7 @@ What a kill leaves, so that nothing is lost or doubled:
 - ACKNOWLEDGED: a commit without an event. The next run starts from the state in the table, not from events.
   `tests/lake/test_crash_points.py::test_a_session_survives_a_kill_at_any_point`
 - SHARED_ACKNOWLEDGED: a shared state in each of its tables, without an event. Between two of their commits
-  the tables have different states: see `pipeline/shared_state_start.py`.
+  the tables have different states: see `pipeline/shared_start.py`.
   `tests/lake/test_shared_states_model.py::test_shared_states_survive_a_kill_at_each_failpoint`
 """
 
@@ -44,9 +44,8 @@ from elt_assets.sync.events import (
     Sink,
     SliceSink,
 )
+from elt_assets.sync.pending import PendingState, SliceGroup
 from elt_assets.sync.segments import Segment
-from elt_assets.sync.slices import SliceGroup
-from elt_assets.sync.states.pending import PendingState
 from elt_assets.sync.streams import StreamRun
 
 MAX_WAITING = 2

@@ -2,11 +2,14 @@
 
 A document is in its place before the segment of its record is closed, so before any commit that names it. A
 kill leaves documents that no row names; maintenance removes them (`lake.admin.documents`).
+
+A writer of segments that looks at each record: it applies a filter, and takes the records' documents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Raw
@@ -17,7 +20,8 @@ from elt_assets.protocol.message_rules import (
     describe_unexpected_document,
     parse_reference,
 )
-from elt_assets.protocol.messages import NULL, RawRecord
+from elt_assets.protocol.messages import NULL, RawRecord, RecordLines
+from elt_assets.sync.segments import UNBOUNDED, OpenFiles, Segment, SegmentWriter
 
 _OBJECT = ord("{")
 
@@ -127,3 +131,66 @@ class SegmentDocuments:
         del self._sizes[first:]
         if paths and self._documents is not None:
             self._documents.remove(paths)
+
+
+class SelectiveSegmentWriter(SegmentWriter):
+    """A segment writer that filters each record first, and counts those that are not stored.
+
+    It is a separate class so that streams without filter and documents need no check for each record.
+
+    Args:
+        record_filter: None if all records are stored as they are.
+        documents: takes the documents of the records that are stored.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        first_sequence: int,
+        record_filter: Callable[[RawRecord], RawRecord | None] | None,
+        documents: SegmentDocuments,
+        limits: tuple[int, int] = UNBOUNDED,
+        open_files: OpenFiles | None = None,
+    ):
+        super().__init__(path, first_sequence, limits, open_files)
+        self._filter = record_filter
+        self._documents = documents
+        self._filtered_at_mark = 0
+
+    @property
+    def documents(self) -> tuple[int, int]:
+        return self._documents.count, self._documents.bytes
+
+    def append(self, record: RawRecord) -> bool:
+        reference = record.file_reference
+        stored = record if self._filter is None else self._filter(record)
+        if stored is not None:
+            if reference is not NULL:
+                self._documents.attach(stored)
+            return super().append(stored)
+        if reference is not NULL:
+            self._documents.skip(reference)
+        self.filtered += 1
+        return False
+
+    def mark(self) -> None:
+        super().mark()
+        self._documents.mark()
+        self._filtered_at_mark = self.filtered
+
+    def cut_to_mark(self) -> None:
+        super().cut_to_mark()
+        self._documents.cut_to_mark()
+        self.filtered = self._filtered_at_mark
+
+    def close(self) -> Segment:
+        self._documents.finish()
+        return super().close()
+
+    def discard(self) -> None:
+        super().discard()
+        self._documents.discard()
+
+    def append_run(self, run: RecordLines) -> RecordLines | None:
+        """Append like `SegmentWriter.append_run`, but record by record: no unfiltered line is written."""
+        return self.append_records(run)

@@ -8,9 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import State
+from elt_assets.sync.pending import PendingState, SliceGroup
 from elt_assets.sync.segments import Segment
-from elt_assets.sync.slices import SliceGroup
-from elt_assets.sync.states.pending import PendingState
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,13 @@ from elt_assets.protocol.messages import (
     root_error,
 )
 from elt_assets.protocol.wire import as_read, repair
-from elt_assets.sync.bad_texts import replace_bad_texts
 from elt_assets.sync.committer import Work
-from elt_assets.sync.destination_names import DestinationNames
+from elt_assets.sync.destination_messages import (
+    DestinationNames,
+    SentState,
+    SentStates,
+    replace_bad_texts,
+)
 from elt_assets.sync.events import (
     Acknowledged,
     Checkpoint,
@@ -55,10 +59,8 @@ from elt_assets.sync.events import (
     Sink,
     StreamProgress,
 )
-from elt_assets.sync.read_status import ReadStatus, as_failure
+from elt_assets.sync.read_status import ReadStatus, as_failure, events_from
 from elt_assets.sync.shared_state import is_stopped, list_covered, list_named
-from elt_assets.sync.source_events import events_from
-from elt_assets.sync.states.sent import SentState, SentStates
 from elt_assets.sync.streams import StreamRules, StreamRun, record_count_error, source_count
 
 _BAD_TEXTS = (

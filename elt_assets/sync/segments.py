@@ -4,6 +4,8 @@ A segment consists of pieces. The lines of a piece have one form. In the form RO
 this project: the record's `data` as received, `emitted_at` in epoch milliseconds, and its own `meta` if it
 has one. In the other forms, a line is a whole RECORD message as received. Nothing is decoded and encoded
 again. A record's place in its stream within the sync is that of its line.
+
+The limit of the files that a session keeps open, however many streams take turns.
 """
 
 from __future__ import annotations
@@ -15,14 +17,51 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, Protocol
 
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.codec import decode
 from elt_assets.protocol.message_rules import describe_unexpected_document, parse_reference
 from elt_assets.protocol.messages import NULL, Form, RawRecord, RecordLines
 from elt_assets.protocol.singer import decode_record
-from elt_assets.sync.open_files import OpenFiles
+
+MAX_OPEN = 128
+"""Files of segments that are open at the same time. Some systems allow a process 256 files of all kinds."""
+
+
+class Closable(Protocol):
+    """A file that can be closed for a while: its next use opens it again."""
+
+    def pause(self) -> None:
+        """Write what is buffered, and close the file."""
+
+
+class OpenFiles:
+    """The open files of one session. If there are too many, the one that was opened first is paused.
+
+    A use of an open file costs nothing here, so a busy file may be paused as well. Then it is opened again.
+    """
+
+    def __init__(self, limit: int = MAX_OPEN):
+        self._limit = limit
+        self._files: dict[Closable, None] = {}
+
+    def add(self, file: Closable) -> None:
+        """Make room for a file that is about to be opened.
+
+        Raises:
+            OSError: the contents of another file cannot be written.
+        """
+        while len(self._files) >= self._limit:
+            oldest = next(iter(self._files))
+            del self._files[oldest]
+            oldest.pause()
+        self._files[file] = None
+
+    def remove(self, file: Closable) -> None:
+        """Forget a file that was closed."""
+        self._files.pop(file, None)
+
 
 _ROW = b'{"data":%b,"emitted_at":%d}\n'
 _ROW_WITH_META = b'{"data":%b,"emitted_at":%d,"meta":%b}\n'

@@ -42,8 +42,8 @@ from elt_assets.protocol.messages import (
 )
 from elt_assets.sync.committer import Committer, OpenSink
 from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
-from elt_assets.sync.open_files import OpenFiles
 from elt_assets.sync.read_status import ReadStatus
+from elt_assets.sync.segments import OpenFiles
 from elt_assets.sync.shared_state import (
     SharedState,
     is_stopped,

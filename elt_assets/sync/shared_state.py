@@ -23,7 +23,7 @@ from elt_assets.errors import SystemFailure
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import ErrorTrace, State
 from elt_assets.sync.committer import Committer
-from elt_assets.sync.states.pending import PendingState, PendingStates, Span
+from elt_assets.sync.pending import PendingState, PendingStates, Span
 from elt_assets.sync.streams import StreamRun, record_count_error
 
 

@@ -10,14 +10,11 @@ from pathlib import Path
 from elt_assets.errors import SystemFailure
 from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, ErrorTrace, State, StateStats
-from elt_assets.sync.documents import Documents, SegmentDocuments
+from elt_assets.sync.documents import Documents, SegmentDocuments, SelectiveSegmentWriter
 from elt_assets.sync.events import Sink, StreamProgress
-from elt_assets.sync.open_files import OpenFiles
-from elt_assets.sync.segments import UNBOUNDED, Segment, SegmentWriter
-from elt_assets.sync.selection.filters import RecordFilter
-from elt_assets.sync.selective_segments import SelectiveSegmentWriter
-from elt_assets.sync.slices import SliceGroup, SliceQueue
-from elt_assets.sync.states.pending import PendingState, PendingStates, Span
+from elt_assets.sync.pending import PendingState, PendingStates, SliceGroup, SliceQueue, Span
+from elt_assets.sync.record_filter import RecordFilter
+from elt_assets.sync.segments import UNBOUNDED, OpenFiles, Segment, SegmentWriter
 
 
 @dataclass(frozen=True, kw_only=True)

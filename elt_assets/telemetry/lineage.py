@@ -34,7 +34,7 @@ from openlineage.client.facet_v2 import (
 )
 from openlineage.client.uuid import generate_new_uuid
 
-from elt_assets.telemetry.report import SourceMeasure, StreamReport
+from elt_assets.telemetry.observation import SourceMeasure, StreamReport
 
 _PRODUCER = f"elt-assets/{version('elt-assets')}"
 _MAX_ERROR = 2_000

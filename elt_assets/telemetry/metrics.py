@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
-from elt_assets.telemetry.report import SourceMeasure, StreamReport
+from elt_assets.telemetry.observation import SourceMeasure, StreamReport
 
 _COUNTERS = {
     "read": ("{record}", "records read from the source"),

@@ -1,18 +1,184 @@
-"""Observation of one sync: it turns the events of the sync into reports for the configured receivers."""
+"""Observation of one sync: it turns the events of the sync into reports for the configured receivers.
+
+The report of the sync of one stream, and the interface of those that get it.
+
+Delivery of reports in the background, which never fails a sync, and delays its end by a bounded time.
+
+The receivers that the environment configures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+import importlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any, Literal, Protocol
 
 from elt_assets.errors import EltError
 from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 from elt_assets.sync.events import Acknowledged, Measured, SessionEvent, StreamProgress
-from elt_assets.telemetry.delivery import Delivery
-from elt_assets.telemetry.receivers import create_receivers
-from elt_assets.telemetry.report import Outcome, Receiver, SourceMeasure, StreamReport
+
+Outcome = Literal["COMPLETE", "FAIL", "ABORT"]
+"""The end of a sync, in the words of OpenLineage. ABORT: it was cancelled."""
+
+
+@dataclass
+class StreamReport:
+    """The sync of one stream: its subject, and its figures so far."""
+
+    connection: str  # the name of the connection, or of the program that syncs
+    # the id of the run of the orchestrator that the sync is part of; None if there is none
+    run_id: str | None
+    stream: StreamId
+    location: str  # the URI of the table
+    fields: Sequence[tuple[str, str]]  # the stream's fields, each with its type as text
+    read: int = 0  # the number of records that were read; the other counts are of records, too
+    committed: int = 0
+    rejected: int = 0
+    changed: int = 0
+    bytes: int = 0  # the number of bytes that were read
+    outcome: Outcome | None = None
+    error: str | None = None  # the message of the error that ended the sync
+    started: float = field(default_factory=time.time)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the sync of the stream started."""
+        return time.time() - self.started
+
+
+@dataclass(frozen=True)
+class SourceMeasure:
+    """A number that the source of a connection reports."""
+
+    connection: str
+    name: str
+    value: float
+
+
+class Receiver(Protocol):
+    """A receiver of reports. Its methods are called in one background thread, in order."""
+
+    def start(self, report: StreamReport) -> None:
+        """Report that the sync of a stream has started."""
+
+    def measure(self, measure: SourceMeasure) -> None:
+        """Report a number of the source."""
+
+    def finish(self, report: StreamReport) -> None:
+        """Report the outcome and the figures of a sync."""
+
+
+MAX_CALLS = 10_000
+"""Number of calls that may wait. The reports of a sync that lasts for days do not fill the memory if its
+receiver is slower than they come: those that come then are dropped, and `error` says so."""
+MAX_WAIT = 5.0
+"""Seconds that the end of a sync waits for reports that are not delivered yet."""
+
+
+class Delivery:
+    """A queue of calls, which a daemon thread makes one after the other. After an error it makes the others.
+
+    Attributes:
+        error: the text of the first error; None if there was none.
+    """
+
+    def __init__(self) -> None:
+        self.error: str | None = None
+        self._calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+        self._thread.start()
+
+    def add(self, call: Callable[[], object]) -> None:
+        """Queue a call, unless too many wait."""
+        if self._calls.qsize() < MAX_CALLS:
+            self._calls.put(call)
+        elif self.error is None:
+            self.error = (
+                f"the receiver is too slow: reports were dropped while {MAX_CALLS:,} waited"
+            )
+
+    def close(self) -> None:
+        """Wait until all calls are made, or the time is over; `error` then says so."""
+        self._calls.put(None)
+        self._thread.join(MAX_WAIT)
+        if self._thread.is_alive() and self.error is None:
+            self.error = f"the receiver did not answer within {MAX_WAIT:g} seconds"
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            self._make(call)
+
+    def _make(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - a broken receiver must not fail the sync
+            self.error = self.error or f"{type(error).__name__}: {error}"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of receiver: its extra, the prefix of its variables, its module and class, and when it is
+    configured."""
+
+    extra: str
+    prefix: str
+    module: str
+    name: str
+    is_configured: Callable[[Mapping[str, str]], bool]
+
+
+def _has_lineage(environment: Mapping[str, str]) -> bool:
+    names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT")
+    is_disabled = environment.get("OPENLINEAGE_DISABLED", "").lower() == "true"
+    return not is_disabled and any(
+        value and name.startswith(names) for name, value in environment.items()
+    )
+
+
+def _has_metrics(environment: Mapping[str, str]) -> bool:
+    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+    is_disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    is_other = environment.get("OTEL_METRICS_EXPORTER") or "otlp"
+    return not is_disabled and is_other == "otlp" and any(environment.get(name) for name in names)
+
+
+_KINDS = (
+    _Kind("openlineage", "OPENLINEAGE_", "elt_assets.telemetry.lineage", "Lineage", _has_lineage),
+    _Kind("opentelemetry", "OTEL_", "elt_assets.telemetry.metrics", "Metrics", _has_metrics),
+)
+
+
+def create_receivers() -> tuple[list[Receiver], list[str]]:
+    """Return the receivers, and a warning for each one that is configured and cannot be used."""
+    receivers, warnings = [], []
+    for kind in _KINDS:
+        if not kind.is_configured(os.environ):
+            continue
+        try:
+            environment = os.environ.items()
+            own = sorted(item for item in environment if item[0].startswith(kind.prefix))
+            receivers.append(_receiver(kind, tuple(own)))
+        except ImportError as error:
+            warnings.append(
+                f"{kind.extra} is configured in the environment, but its library is missing ({error}): "
+                f"install elt-assets[{kind.extra}]"
+            )
+        except Exception as error:  # noqa: BLE001 - a wrong setting of a library must not fail the sync
+            warnings.append(f"{kind.extra} cannot be used: {type(error).__name__}: {error}")
+    return receivers, warnings
+
+
+@cache
+def _receiver(kind: _Kind, _settings: tuple[tuple[str, str], ...]) -> Receiver:
+    """Return the receiver of this process with these settings: its sums belong to the process."""
+    receiver: Receiver = getattr(importlib.import_module(kind.module), kind.name)()
+    return receiver
 
 
 @dataclass(frozen=True)

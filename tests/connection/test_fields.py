@@ -12,7 +12,7 @@ import yaml
 from elt_assets.connection import field_selection, load_connection, resolve_streams
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import DELETED_AT, AirbyteStream, Catalog
-from elt_assets.sync.selection.fields import FieldSelection, describe_kept_fields
+from elt_assets.sync.field_selection import FieldSelection, describe_kept_fields
 
 Json = dict[str, Any]
 TEXT = {"type": "string"}

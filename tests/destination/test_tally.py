@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from elt_assets.destination.writing import Envelopes, Tally
+from elt_assets.destination.airbyte_read import Envelopes, Tally
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import State
+from elt_assets.sync import pending
 from elt_assets.sync.events import Acknowledged, Committed, SharedAcknowledged
-from elt_assets.sync.states import pending
-from elt_assets.sync.states.pending import PendingState, PendingStates, Span
+from elt_assets.sync.pending import PendingState, PendingStates, Span
 
 A, B = StreamId("a"), StreamId("b")
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 from pyarrow import parquet
 
 from elt_assets import paths
-from elt_assets.sync.selection.filters import hash_value
+from elt_assets.sync.record_filter import hash_value
 from tests.programs.scripted import record, script, state, status
 from tests.support.project import Project
 from tests.support.runs import failure_of, materialize, read_log

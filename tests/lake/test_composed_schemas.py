@@ -17,7 +17,7 @@ from elt_assets.lake.columns.from_json_schema import columns
 from elt_assets.lake.columns.logical_types import Array, Column, LogicalType, Struct
 from elt_assets.lake.write.sync_columns import check_columns
 from elt_assets.protocol.catalog import AirbyteStream, Catalog, ConfiguredStream
-from elt_assets.sync.selection.fields import FieldSelection, keep_undeclared, land_stream
+from elt_assets.sync.field_selection import FieldSelection, keep_undeclared, land_stream
 
 Schema = dict[str, Any]
 NAMES = st.sampled_from(["a", "b", "c", "$ref", "allOf", "items"])

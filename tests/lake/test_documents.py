@@ -35,9 +35,8 @@ from elt_assets.protocol.catalog import (
 )
 from elt_assets.protocol.messages import RawRecord
 from elt_assets.storage.location import Location
-from elt_assets.storage.staged_files import StagedFiles
-from elt_assets.storage.staging import Staging
-from elt_assets.sync.selection.fields import declare_document
+from elt_assets.storage.staging import StagedFiles, Staging
+from elt_assets.sync.field_selection import declare_document
 from elt_assets.sync.session import Session, Threshold
 from elt_assets.sync.streams import StreamRules
 from tests.lake.arrow import make_old

@@ -23,8 +23,8 @@ from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.message_rules import FileReference
 from elt_assets.protocol.messages import Form, RawRecord, RecordLines
 from elt_assets.storage.location import Location
-from elt_assets.storage.staged_files import StagedFiles
-from elt_assets.sync.selection.filters import RecordFilter
+from elt_assets.storage.staging import StagedFiles
+from elt_assets.sync.record_filter import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 from elt_assets.sync.streams import StreamRules
 from tests.support.examples import examples

@@ -27,7 +27,7 @@ from elt_assets.lake.columns.logical_types import (
     union,
 )
 from elt_assets.lake.columns.metadata_columns import table_schema
-from elt_assets.sync.selection.schema_changes import OnSchemaChange
+from elt_assets.sync.field_selection import OnSchemaChange
 from tests.lake.staging import (
     BIG_INTEGER,
     BIG_NUMBER,

@@ -20,11 +20,10 @@ from elt_assets.protocol.catalog import (
     ConfiguredStream,
 )
 from elt_assets.protocol.messages import RawRecord
-from elt_assets.sync.documents import SegmentDocuments
+from elt_assets.sync.documents import SegmentDocuments, SelectiveSegmentWriter
+from elt_assets.sync.field_selection import Renames
+from elt_assets.sync.record_filter import RecordFilter
 from elt_assets.sync.segments import Segment
-from elt_assets.sync.selection.filters import RecordFilter
-from elt_assets.sync.selection.renames import Renames
-from elt_assets.sync.selective_segments import SelectiveSegmentWriter
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, checkpoint, rows, stream, take_generations
 from tests.support.examples import few

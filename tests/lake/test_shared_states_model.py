@@ -29,7 +29,7 @@ from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.sync_columns import RefreshMode, StoredStream, WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.pipeline.shared_state_start import choose_starting_states
+from elt_assets.pipeline.shared_start import choose_starting_states
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.catalog import (
     APPEND,

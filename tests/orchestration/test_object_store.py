@@ -14,7 +14,7 @@ import pytest
 
 from elt_assets import read_table
 from elt_assets.lake.session import SparkSession
-from elt_assets.storage.scratch import scratch
+from elt_assets.storage.folders import scratch
 from tests.programs.scripted import record, script
 from tests.support.object_store import SECRET, ObjectStore, new_bucket, s3_server
 from tests.support.project import Project

@@ -11,7 +11,7 @@ import pytest
 
 from elt_assets.orchestration.jobs.run_history import remove_compute_logs, remove_runs
 from elt_assets.runner.packages import sweep
-from elt_assets.storage.temporary import sweep_temporary
+from elt_assets.storage.folders import sweep_temporary
 
 DAY = 86400.0
 

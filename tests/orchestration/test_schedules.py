@@ -26,7 +26,7 @@ from elt_assets.orchestration.names import (
     output_name,
     valid_name,
 )
-from elt_assets.pipeline.connection_stream import key_levels
+from elt_assets.pipeline.stream import key_levels
 from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, tick
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed

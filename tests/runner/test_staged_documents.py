@@ -14,7 +14,7 @@ from elt_assets.protocol.message_rules import STAGING
 from elt_assets.protocol.messages import RawRecord
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.kinds import open_connector
-from elt_assets.storage.staged_files import StagedFiles
+from elt_assets.storage.staging import StagedFiles
 from tests.support.connector_specs import spec_of
 from tests.support.source import configure_streams
 

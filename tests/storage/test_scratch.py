@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from elt_assets.storage import scratch
-from elt_assets.storage.scratch import LOCK, sweep
+from elt_assets.storage import folders
+from elt_assets.storage.folders import LOCK, sweep
 
 DAY = 86_400
 HOLDER = """
 import sys, time, pathlib
-from elt_assets.storage.scratch import scratch
+from elt_assets.storage.folders import scratch
 with scratch(pathlib.Path(sys.argv[1]), "sync") as folder:
     (folder / "segment").write_text("rows")
     print(folder, flush=True)
@@ -45,7 +45,7 @@ def holder(tmp_path: Path) -> Holder:
 
 
 def leave(parent: Path) -> Path:
-    with scratch.scratch(parent, "sync") as folder:
+    with folders.scratch(parent, "sync") as folder:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     return folder
 

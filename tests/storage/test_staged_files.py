@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import SystemFailure
-from elt_assets.storage.staged_files import MissingFile, StagedFiles
+from elt_assets.storage.staging import MissingFile, StagedFiles
 
 pytestmark = pytest.mark.unit
 SECRET = b"a secret outside"

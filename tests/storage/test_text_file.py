@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elt_assets.errors import ConfigError
-from elt_assets.storage.text_file import replace_text
+from elt_assets.storage.folders import replace_text
 
 
 def test_a_file_is_replaced_with_its_mode_and_its_line_breaks(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ from elt_assets.sync.events import (
     SessionEvent,
     SharedAcknowledged,
 )
+from elt_assets.sync.record_filter import RecordFilter
 from elt_assets.sync.segments import Piece, Segment
-from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Session, Threshold
 from elt_assets.sync.streams import StreamRules
 

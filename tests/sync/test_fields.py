@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from elt_assets.protocol.catalog import AirbyteStream, ConfiguredStream
-from elt_assets.sync.selection.fields import (
+from elt_assets.sync.field_selection import (
     FieldSelection,
     Path,
     describe_kept_fields,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.protocol.messages import NULL, RawRecord
-from elt_assets.sync.selection.fields import FieldSelection, Path
-from elt_assets.sync.selection.filters import WITHHELD, RecordFilter, canonical_text, hash_value
+from elt_assets.sync.field_selection import FieldSelection, Path
+from elt_assets.sync.record_filter import WITHHELD, RecordFilter, canonical_text, hash_value
 
 SALT = b"pepper"
 

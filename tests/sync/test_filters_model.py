@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.protocol.messages import RawRecord
-from elt_assets.sync.documents import SegmentDocuments
-from elt_assets.sync.selection.fields import FieldSelection, Path
-from elt_assets.sync.selection.filters import RecordFilter, hash_value
-from elt_assets.sync.selective_segments import SelectiveSegmentWriter
+from elt_assets.sync.documents import SegmentDocuments, SelectiveSegmentWriter
+from elt_assets.sync.field_selection import FieldSelection, Path
+from elt_assets.sync.record_filter import RecordFilter, hash_value
 from tests.support.examples import examples
 
 SALT = b"pepper"

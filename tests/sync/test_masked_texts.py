@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
-from elt_assets.pipeline.masked_texts import mask_error
-from elt_assets.pipeline.read import Read, run_read
+from elt_assets.pipeline.read import Read, mask_error, run_read
 from elt_assets.protocol.catalog import ConfiguredCatalog
 from elt_assets.protocol.masking import Masker
 from elt_assets.storage.staging import IN_PLACE

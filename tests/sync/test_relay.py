@@ -16,9 +16,9 @@ from elt_assets.protocol.codec import decode
 from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, STARTED, Message, StateStats
 from elt_assets.protocol.wire import as_read
 from elt_assets.sync.events import Acknowledged, Checkpoint, Committed, Logged, SessionEvent
+from elt_assets.sync.field_selection import FieldSelection
+from elt_assets.sync.record_filter import RecordFilter
 from elt_assets.sync.relay import Relay
-from elt_assets.sync.selection.fields import FieldSelection
-from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.streams import StreamRules
 from tests.sync.doubles import (
     catalog,

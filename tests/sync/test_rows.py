@@ -15,12 +15,11 @@ from msgspec import Raw
 
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import COMPLETE, Message, RawRecord
-from elt_assets.sync.destination_names import DestinationNames
+from elt_assets.sync.destination_messages import DestinationNames
 from elt_assets.sync.events import Acknowledged
+from elt_assets.sync.field_selection import FieldSelection, Renames
+from elt_assets.sync.record_filter import RecordFilter
 from elt_assets.sync.relay import Relay
-from elt_assets.sync.selection.fields import FieldSelection
-from elt_assets.sync.selection.filters import RecordFilter
-from elt_assets.sync.selection.renames import Renames
 from elt_assets.sync.session import Threshold
 from elt_assets.sync.streams import StreamRules
 from tests.support.examples import examples

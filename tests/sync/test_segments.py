@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from elt_assets.protocol.messages import NULL, RawRecord
-from elt_assets.sync.open_files import OpenFiles
-from elt_assets.sync.segments import Segment, SegmentWriter
+from elt_assets.sync.segments import OpenFiles, Segment, SegmentWriter
 
 
 def staged(folder: Path, *records: tuple[bytes, bytes | None]) -> list[bytes]:

@@ -15,6 +15,7 @@ from msgspec import Raw
 from elt_assets.errors import SystemFailure, TransientError
 from elt_assets.protocol.catalog import APPEND, FULL_REFRESH, INCREMENTAL, OVERWRITE, StreamId
 from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, RUNNING, RawRecord
+from elt_assets.sync import pending as module
 from elt_assets.sync.committer import MAX_WAITING
 from elt_assets.sync.events import (
     NOT_AMONG_RECORDS,
@@ -26,12 +27,10 @@ from elt_assets.sync.events import (
     Estimated,
     Logged,
 )
-from elt_assets.sync.open_files import MAX_OPEN
-from elt_assets.sync.segments import Segment
-from elt_assets.sync.selection.fields import FieldSelection
-from elt_assets.sync.selection.filters import WITHHELD, RecordFilter
+from elt_assets.sync.field_selection import FieldSelection
+from elt_assets.sync.record_filter import WITHHELD, RecordFilter
+from elt_assets.sync.segments import MAX_OPEN, Segment
 from elt_assets.sync.session import Session, Threshold
-from elt_assets.sync.states import pending as module
 from elt_assets.sync.streams import StreamRules
 from tests.sync.doubles import (
     EAGER,

@@ -16,8 +16,8 @@ from elt_assets.errors import SystemFailure, TransientError
 from elt_assets.protocol.message_rules import MAX_DATA, MAX_KEY
 from elt_assets.protocol.messages import Message
 from elt_assets.sync.events import SlicesRead
+from elt_assets.sync.pending import MAX_SLICES_OF_UNKNOWN_SIZE, SliceGroup
 from elt_assets.sync.session import Threshold
-from elt_assets.sync.slices import MAX_SLICES_OF_UNKNOWN_SIZE, SliceGroup
 from tests.sync.doubles import MemorySink, Sent, Sync, catalog, record, state, status
 
 

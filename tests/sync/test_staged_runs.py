@@ -18,9 +18,9 @@ from elt_assets.protocol.codec import decode
 from elt_assets.protocol.messages import Form, Message, Received, RecordLines
 from elt_assets.protocol.routing import airbyte_runs
 from elt_assets.sync import segments
+from elt_assets.sync.field_selection import FieldSelection
+from elt_assets.sync.record_filter import RecordFilter
 from elt_assets.sync.segments import Segment, SegmentWriter, records, refuse_foreign
-from elt_assets.sync.selection.fields import FieldSelection
-from elt_assets.sync.selection.filters import RecordFilter
 from elt_assets.sync.session import Threshold
 from tests.sync.doubles import MemorySink, Sync, catalog, staged
 

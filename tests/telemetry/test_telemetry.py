@@ -18,10 +18,9 @@ from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from elt_assets.protocol.catalog import StreamId
-from elt_assets.telemetry import delivery
+from elt_assets.telemetry import observation
 from elt_assets.telemetry.lineage import Lineage, dataset_name
-from elt_assets.telemetry.receivers import create_receivers
-from elt_assets.telemetry.report import StreamReport
+from elt_assets.telemetry.observation import StreamReport, create_receivers
 from tests.destination.running import Destination, records, stream
 from tests.destination.running import state as destination_state
 from tests.programs.scripted import record, script, state
@@ -186,7 +185,7 @@ def test_the_destination_reports_as_dagster_does(
 def test_a_broken_receiver_neither_fails_nor_delays_a_sync(
     own: Project, receiver: Receiver, code: int, delay: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "MAX_WAIT", 0.5)
+    monkeypatch.setattr(observation, "MAX_WAIT", 0.5)
     receiver.code, receiver.delay = code, delay
     script(own, [state(1)])
     result = materialize(own)
@@ -247,9 +246,9 @@ def test_what_is_kept_does_not_grow_with_the_syncs(monkeypatch: pytest.MonkeyPat
         lineage.finish(report)
     assert lineage._runs == {}
 
-    monkeypatch.setattr(delivery, "MAX_CALLS", 10)
+    monkeypatch.setattr(observation, "MAX_CALLS", 10)
     is_free, calls = threading.Event(), list[int]()
-    queue = delivery.Delivery()
+    queue = observation.Delivery()
     queue.add(is_free.wait)
     for number in range(1_000):
         queue.add(partial(calls.append, number))

@@ -21,7 +21,7 @@ from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.orchestration.assets.translator import companion_key
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.storage.text_file import replace_text
+from elt_assets.storage.folders import replace_text
 
 HEADER = "# Written by `elt dbt-sources`: run it again instead of editing this file.\n"
 DEFAULT_FILE = "sources.yml"

@@ -19,8 +19,7 @@ from elt_assets.cli.output import OK, Output
 from elt_assets.cli.templates import render, write_new
 from elt_assets.errors import ConfigError
 from elt_assets.settings import PROJECT, PROJECT_FILE, dg_defs, read_tool, use_project
-from elt_assets.storage.directories import make_private
-from elt_assets.storage.text_file import replace_text
+from elt_assets.storage.folders import make_private, replace_text
 
 _EXAMPLE = "example"
 _SETTINGS = "settings.toml"

@@ -17,13 +17,13 @@ from elt_assets.cli.options import connection_argument, count_option, subcommand
 from elt_assets.cli.output import OK, Output, cut, mask_record
 from elt_assets.connection import find_place, load_catalog, load_connection
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.pipeline.connection_stream import ConnectionStream
 from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.protocol.catalog import ConfiguredCatalog, stream_names
 from elt_assets.protocol.messages import Message, PlainText, RawRecord
 from elt_assets.protocol.wire import loads
 from elt_assets.runner.connector import Connector
-from elt_assets.sync.selection.fields import describe_kept_fields
+from elt_assets.sync.field_selection import describe_kept_fields
 
 _CELL = 60
 """Maximum length of a value in a table, in characters."""

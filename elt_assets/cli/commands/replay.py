@@ -15,7 +15,7 @@ from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.jobs.replay import replay_stream
 from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import SyncFigures
 
 
 @subcommand("replay", "elt replay shop", "elt replay shop users orders")

@@ -18,7 +18,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.status import StreamStatus, stream_statuses
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import SyncFigures
 
 _WIDE = 110
 """Characters from which each count has a column of its own."""

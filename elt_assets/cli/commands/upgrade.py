@@ -35,7 +35,7 @@ from elt_assets.runner.packages import (
     package_name,
     remove_environment,
 )
-from elt_assets.storage.text_file import replace_text
+from elt_assets.storage.folders import replace_text
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from elt_assets.lake.columns.logical_types import (
     wider_columns,
 )
 from elt_assets.lake.columns.names import RESERVED_COLUMNS
-from elt_assets.sync.selection.schema_changes import OnSchemaChange
+from elt_assets.sync.field_selection import OnSchemaChange
 
 _FREEZE = "set `on_schema_change: freeze`, which does not change the table's columns"
 _FAIL_GUIDANCE = "correct the catalog, or set `on_schema_change: evolve` or `freeze`"

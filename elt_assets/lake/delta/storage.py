@@ -38,8 +38,8 @@ from elt_assets.errors import SystemFailure
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.worker.parquet import read_values
 from elt_assets.lake.worker.statistics import select_logged, statistics
-from elt_assets.storage.clean_up import clean_up
 from elt_assets.storage.location import Location
+from elt_assets.storage.staging import clean_up
 
 VISIBLE = "data"
 HIDDEN = "_elt"

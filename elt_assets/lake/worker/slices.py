@@ -23,7 +23,7 @@ from elt_assets.lake.worker.job import ParseJob, ParseResult
 from elt_assets.lake.worker.lines import Plain, as_plain, open_writers, write_rows
 from elt_assets.lake.worker.parquet import discard_on_error
 from elt_assets.lake.worker.slice_batches import BatchConverter
-from elt_assets.storage.staged_files import StagedFiles
+from elt_assets.storage.staging import StagedFiles
 
 POSITIONS = 1 << 28
 """The number of positions in its stream that a slice has."""

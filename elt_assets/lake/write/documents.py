@@ -27,7 +27,7 @@ from elt_assets.lake.delta.storage import DOCUMENTS, DataFile, TableStorage
 from elt_assets.machine_faults import first_line, translate
 from elt_assets.protocol.message_rules import FileReference
 from elt_assets.storage.location import Location
-from elt_assets.storage.staged_files import StagedFiles
+from elt_assets.storage.staging import StagedFiles
 
 _THREADS = 8
 """Documents that are copied at the same time: a store answers each request late."""

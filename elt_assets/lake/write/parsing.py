@@ -62,11 +62,10 @@ from elt_assets.lake.worker.slices import (
 )
 from elt_assets.protocol.messages import DEPENDENT, TRUNCATED
 from elt_assets.storage.location import Location
-from elt_assets.storage.staged_files import StagedFiles
-from elt_assets.storage.staging import Staging
+from elt_assets.storage.staging import StagedFiles, Staging
+from elt_assets.sync.field_selection import UNDECLARED
+from elt_assets.sync.pending import SliceGroup
 from elt_assets.sync.segments import Piece, Segment, refuse_foreign
-from elt_assets.sync.selection.fields import UNDECLARED
-from elt_assets.sync.slices import SliceGroup
 
 OTHER_REASONS = "(other reasons)"
 

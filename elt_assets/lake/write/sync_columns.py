@@ -37,7 +37,7 @@ from elt_assets.lake.merge.key_order import Ordering
 from elt_assets.lake.write.parsing import SyncIds
 from elt_assets.protocol.catalog import DELETE_MARKERS, ConfiguredStream
 from elt_assets.protocol.json_schema import explain_lost_fields
-from elt_assets.sync.selection.schema_changes import OnSchemaChange
+from elt_assets.sync.field_selection import OnSchemaChange
 
 RefreshMode = Literal["none", "retain", "truncate"]
 

@@ -50,8 +50,8 @@ from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.storage import conditional_writes
 from elt_assets.storage.staging import IN_PLACE, Staging
 from elt_assets.sync.events import Checkpoint, Committed, SlicesRead
+from elt_assets.sync.pending import SliceGroup
 from elt_assets.sync.segments import Segment
-from elt_assets.sync.slices import SliceGroup
 
 MAX_ATTEMPTS = 5
 """Maximum number of attempts at a commit. It is built again if, for example, a compaction has replaced files

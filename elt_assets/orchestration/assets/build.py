@@ -31,7 +31,7 @@ from elt_assets.orchestration.names import output_name
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.runs.executor import STEP_TAGS, log_separate_processes
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.connection_stream import ConnectionStream, table_path
+from elt_assets.pipeline.stream import ConnectionStream, table_path
 from elt_assets.pipeline.validation import resolve_connection
 from elt_assets.protocol.catalog import Catalog
 

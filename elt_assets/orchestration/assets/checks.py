@@ -37,9 +37,9 @@ from elt_assets.orchestration.events.metadata import (
 from elt_assets.orchestration.names import output_name
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.contracts import find_table_violations
-from elt_assets.pipeline.figures import SyncFigures
-from elt_assets.pipeline.given_state import source_state
+from elt_assets.pipeline.progress import SyncFigures
 from elt_assets.pipeline.rules import evaluate_rules, list_rules
+from elt_assets.pipeline.stream_plan import source_state
 from elt_assets.protocol.catalog import APPEND, INCREMENTAL
 from elt_assets.protocol.messages import COMPLETE
 from elt_assets.sync.events import QUIET

@@ -26,12 +26,16 @@ from elt_assets.orchestration.renaming import refuse_lost_table
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.source_partitions import PartitionContexts, find_contexts
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.connection_read import ConnectionRead, RunResources
+from elt_assets.pipeline.connection_read import (
+    ConnectionRead,
+    RunResources,
+    plan_read,
+    plan_shared_read,
+)
 from elt_assets.pipeline.connectors import connect
-from elt_assets.pipeline.read_plan import plan_read, plan_shared_read
 from elt_assets.pipeline.stream_plan import StreamPlan, SyncRequest, plan_stream
 from elt_assets.runner.connector_log import LogFunction
-from elt_assets.storage.directories import make_private_lake
+from elt_assets.storage.folders import make_private_lake
 
 
 class ReadPlanner:

@@ -12,8 +12,8 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.write.sync_columns import RefreshMode
 from elt_assets.orchestration.assets import partitions
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline import shared_state_start
-from elt_assets.pipeline.given_state import as_message, refuse_stateless
+from elt_assets.pipeline import shared_start
+from elt_assets.pipeline.stream_plan import as_message, refuse_stateless
 from elt_assets.protocol.catalog import APPEND_DEDUP
 
 
@@ -88,7 +88,7 @@ def validate(asset: StreamAsset, config: SyncConfig) -> None:
         )
     if asset.connection.read_together:
         if config.state is not None:
-            shared_state_start.as_shared(config.state)
+            shared_start.as_shared(config.state)
     elif config.state is not None:
         refuse_stateless(asset)
         as_message(config.state, asset.stream)

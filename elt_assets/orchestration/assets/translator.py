@@ -36,8 +36,7 @@ from elt_assets.orchestration.streams import (
     default_asset_key,
     partitions_definition,
 )
-from elt_assets.pipeline.connection_stream import table_path
-from elt_assets.pipeline.partition_columns import cluster_columns, partition_columns
+from elt_assets.pipeline.stream import cluster_columns, partition_columns, table_path
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.runner.kinds import KINDS
 

@@ -24,7 +24,7 @@ from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.connectors import connect
-from elt_assets.pipeline.given_state import source_state
+from elt_assets.pipeline.stream_plan import source_state
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import RawRecord, State
 from elt_assets.protocol.wire import loads

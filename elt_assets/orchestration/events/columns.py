@@ -11,7 +11,7 @@ import dagster as dg
 from elt_assets.lake.columns import logical_types, metadata_columns
 from elt_assets.lake.columns.names import columns_kept
 from elt_assets.protocol.catalog import ConfiguredStream
-from elt_assets.sync.selection.fields import properties
+from elt_assets.sync.field_selection import properties
 
 _COLUMN_OVERHEAD = 160
 """Approximate bytes of a column in an event, without its texts."""

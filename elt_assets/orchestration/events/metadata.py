@@ -15,7 +15,7 @@ from elt_assets.lake.worker.blocks import FieldChange, parse_name
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.paths import TablePath
 from elt_assets.orchestration.events.columns import column_schema
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import SyncFigures
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.protocol.wire import decode_for_output
 from elt_assets.sync.events import StreamProgress

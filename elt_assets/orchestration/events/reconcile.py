@@ -20,7 +20,7 @@ from elt_assets.lake.write.companions import StreamTables, app_id
 from elt_assets.orchestration.events.metadata import GENERATION, SEQUENCE, unwrap
 from elt_assets.orchestration.events.table_events import Relation, TableEvent, TableEvents
 from elt_assets.orchestration.runs.liveness import has_died
-from elt_assets.pipeline.connection_stream import ConnectionStream
+from elt_assets.pipeline.stream import ConnectionStream
 
 RECENT_COMMITS = 20
 """Number of commits in which to look for runs that were killed before they reported their last one."""

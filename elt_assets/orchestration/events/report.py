@@ -38,8 +38,7 @@ from elt_assets.orchestration.events.metadata import (
 from elt_assets.orchestration.events.summary import POLICY, summary_metadata
 from elt_assets.orchestration.events.table_events import TableEvents
 from elt_assets.pipeline.connection_read import ConnectionRead
-from elt_assets.pipeline.figure_texts import describe_losses, describe_undeclared
-from elt_assets.pipeline.progress import report_phases
+from elt_assets.pipeline.progress import describe_losses, describe_undeclared, report_phases
 from elt_assets.pipeline.read import run_read
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.runner.connector_log import LogFunction

@@ -21,7 +21,7 @@ from elt_assets.orchestration.events.metadata import (
     unwrap,
 )
 from elt_assets.orchestration.events.table_events import TableEvents
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import SyncFigures
 
 SUMMARY = "elt/summary"
 POLICY = "elt/policy"

@@ -32,7 +32,7 @@ from elt_assets.orchestration.resources import (
 )
 from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.runner.packages import sweep
-from elt_assets.storage.temporary import sweep_temporary
+from elt_assets.storage.folders import sweep_temporary
 
 JOB = "elt_maintenance"
 _DAY = 24 * 3600

@@ -28,8 +28,7 @@ from elt_assets.orchestration.resources import (
 )
 from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.figure_texts import describe_losses
-from elt_assets.pipeline.figures import SyncFigures
+from elt_assets.pipeline.progress import SyncFigures, describe_losses
 from elt_assets.pipeline.stream_plan import plan_replay
 
 JOB = "elt_replay"

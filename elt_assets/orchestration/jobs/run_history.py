@@ -15,7 +15,7 @@ import dagster as dg
 from dagster import DagsterEventType, DagsterRunStatus, RunsFilter
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 
-from elt_assets.storage.temporary import newest_change
+from elt_assets.storage.folders import newest_change
 
 _FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _OF_ASSETS = (

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from elt_assets.storage.directories import make_private
-from elt_assets.storage.held_file import hold, hold_if_abandoned, holder
+from elt_assets.storage.folders import hold, hold_if_abandoned, holder, make_private
 
 FOLDER = "run_locks"
 """Folder in the home of the instance: a file for each run in progress, whose name is the id of the run."""

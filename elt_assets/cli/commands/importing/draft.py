@@ -22,7 +22,7 @@ from elt_assets.protocol.catalog import Catalog
 from elt_assets.protocol.specification import Place, is_mask
 from elt_assets.runner.references import is_reference, looks_secret, may_give_access
 from elt_assets.settings import project
-from elt_assets.storage.text_file import replace_text
+from elt_assets.storage.folders import replace_text
 
 Json = dict[str, Any]
 ENV_EXAMPLE = ".env.example"

@@ -13,7 +13,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration import states
 from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.given_state import source_state
+from elt_assets.pipeline.stream_plan import source_state
 
 
 @click.group("state")

@@ -16,14 +16,12 @@ from typing import BinaryIO
 
 from msgspec import Raw
 
-from elt_assets.destination.generations import publishes_at_end, read_as
-from elt_assets.destination.losses import log_losses
+from elt_assets.destination.process import log_losses, read_messages
 from elt_assets.destination.settings import Settings
-from elt_assets.destination.table_opening import StreamSink, TableOpener
+from elt_assets.destination.tables import StreamSink, TableOpener, publishes_at_end, read_as
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.parsing import describe_counts
 from elt_assets.pipeline.read import Messages, Read, run_read
-from elt_assets.pipeline.stdin import read_messages
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.message_output import Output
 from elt_assets.protocol.messages import COMPLETE, Message, State, StateStats
@@ -35,7 +33,7 @@ from elt_assets.sync.events import (
     SessionEvent,
     SharedAcknowledged,
 )
-from elt_assets.sync.states.pending import PendingState, PendingStates, Span
+from elt_assets.sync.pending import PendingState, PendingStates, Span
 from elt_assets.sync.streams import StreamRules
 from elt_assets.telemetry.observation import Subject
 

@@ -14,14 +14,18 @@ from typing import BinaryIO
 
 from msgspec import Raw
 
-from elt_assets.destination.generations import IncompatibleRefreshError, OlderGenerationError
-from elt_assets.destination.losses import log_losses
+from elt_assets.destination.process import log_losses, read_messages
 from elt_assets.destination.settings import Settings
-from elt_assets.destination.table_opening import Log, StreamSink, TableOpener
+from elt_assets.destination.tables import (
+    IncompatibleRefreshError,
+    Log,
+    OlderGenerationError,
+    StreamSink,
+    TableOpener,
+)
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.session import SparkProvider
 from elt_assets.pipeline.read import Messages, Read, run_read
-from elt_assets.pipeline.stdin import read_messages
 from elt_assets.protocol.catalog import (
     APPEND,
     APPEND_DEDUP,

@@ -1,4 +1,18 @@
-"""The states that were sent to a destination and that it has not sent back yet.
+"""Texts that are no text, in the records that go to another destination.
+
+Some destinations, among them those made with Airbyte's Python CDK, skip a line with half of a surrogate pair
+or with bytes that are not UTF-8: the record would be lost. So U+FFFD replaces what is not a character, and
+the record's `meta.changes` lists the field. Fields of the key stay as received: two keys that differ must not
+become one.
+
+Spec: AirbyteRecordMessageMetaChange; the table in docs/connectors.md.
+
+The names under which another destination knows the streams of a sync.
+
+The source, the states in our tables and the events have the names of the catalog. Messages get the names of
+the destination when they are sent, and the catalog's names again when they come back.
+
+The states that were sent to a destination and that it has not sent back yet.
 
 A destination reads each state and writes it again, so what comes back has the meaning of what was sent, but
 often not its text: nulls are left out, properties have another order, numbers another form, properties may
@@ -12,11 +26,12 @@ are committed.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import re
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -25,10 +40,129 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import SystemFailure
-from elt_assets.protocol.catalog import StreamId
-from elt_assets.protocol.messages import State, StateStats
-from elt_assets.protocol.wire import read
-from elt_assets.sync.selection.filters import canonical_text
+from elt_assets.protocol.catalog import ConfiguredStream, StreamDescriptor, StreamId
+from elt_assets.protocol.messages import Message, Record, State, StateStats
+from elt_assets.protocol.wire import as_read, read, repair
+from elt_assets.sync.record_filter import canonical_text
+
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_changes = msgspec.json.Decoder(list[Raw]).decode
+_encode = msgspec.json.encode
+
+
+def replace_bad_texts(record: Record, key: Collection[str]) -> list[str]:
+    """Replace bad texts outside of a record's key, in place; return the names of the changed fields.
+
+    Raises:
+        msgspec.MsgspecError: the record is not a JSON object.
+    """
+    if record.meta is not None:
+        record.meta = Raw(as_read(bytes(record.meta)))
+    fields, changed = read(_decode_fields, record.data), []
+    for name, value in fields.items():
+        readable = as_read(bytes(value))
+        if name not in key and readable != repair(bytes(value)):
+            fields[name] = Raw(readable)
+            changed.append(name)
+    if changed:
+        record.data = Raw(_encode(fields))
+        record.meta = _record_changes(record.meta, changed)
+    return changed
+
+
+def _record_changes(meta: Raw | None, names: Collection[str]) -> Raw:
+    """Return a record's `meta` with a change of each field."""
+    try:
+        own = _decode_fields(meta or b"{}")
+        before = _decode_changes(own.get("changes", b"[]"))
+    except msgspec.MsgspecError:
+        own, before = {}, []
+    reason = {"change": "TRUNCATED", "reason": "PLATFORM_SERIALIZATION_ERROR"}
+    changes = [*before, *({"field": name, **reason} for name in names)]
+    return Raw(_encode({**own, "changes": Raw(_encode(changes))}))
+
+
+_Rename = Callable[[StreamDescriptor], StreamDescriptor]
+
+
+class DestinationNames:
+    """The names of streams at a destination.
+
+    Args:
+        names: the name of each stream whose name there is another one.
+    """
+
+    def __init__(self, names: Mapping[StreamId, str]):
+        self._names = names
+        self._sources = {
+            StreamId(name, stream.namespace): stream.name for stream, name in names.items()
+        }
+
+    def rename_stream(self, stream: ConfiguredStream) -> ConfiguredStream:
+        """Return a configured stream as the destination gets it."""
+        if stream.id not in self._names:
+            return stream
+        renamed = copy.copy(stream)
+        renamed.stream = copy.copy(stream.stream)
+        renamed.stream.name = self._names[stream.id]
+        return renamed
+
+    def to_destination(self, message: Message) -> Message:
+        """Return a message with the destination's names; the state of a message stays as it is."""
+        if not self._names:
+            return message
+        if message.record is not None:
+            stream = StreamId(message.record.stream, message.record.namespace)
+            message.record.stream = self._names.get(stream, stream.name)
+        return _rename_descriptors(message, lambda s: _replace_name(s, self._names.get(s.id)))
+
+    def from_destination(self, message: Message) -> Message:
+        """Return a message of the destination with the names of the catalog."""
+        return _rename_descriptors(message, self._to_source) if self._names else message
+
+    def _to_source(self, stream: StreamDescriptor) -> StreamDescriptor:
+        name = self._sources.get(stream.id)
+        if name is None:  # a destination may add the namespace that it writes to
+            names = {old for new, old in self._sources.items() if new.name == stream.name}
+            name = names.pop() if len(names) == 1 else None
+        return _replace_name(stream, name)
+
+
+def _replace_name(stream: StreamDescriptor, name: str | None) -> StreamDescriptor:
+    renamed = copy.copy(stream)
+    renamed.name = stream.name if name is None else name
+    return renamed
+
+
+def _rename_descriptors(message: Message, rename: _Rename) -> Message:
+    """Return a message in which the streams of its state, status or error have other names."""
+    renamed = copy.copy(message)
+    if message.state is not None:
+        renamed.state = _rename_state(message.state, rename)
+    elif message.trace is not None:
+        renamed.trace = trace = copy.copy(message.trace)
+        if trace.stream_status is not None:
+            trace.stream_status = copy.copy(trace.stream_status)
+            trace.stream_status.stream_descriptor = rename(trace.stream_status.stream_descriptor)
+        stream = None if trace.error is None else trace.error.stream_descriptor
+        if trace.error is not None and stream is not None:
+            trace.error = copy.copy(trace.error)
+            trace.error.stream_descriptor = rename(stream)
+    return renamed
+
+
+def _rename_state(state: State, rename: _Rename) -> State:
+    renamed = copy.copy(state)
+    if state.stream is not None:
+        renamed.stream = copy.copy(state.stream)
+        renamed.stream.stream_descriptor = rename(state.stream.stream_descriptor)
+    if state.global_ is not None:
+        renamed.global_ = copy.copy(state.global_)
+        renamed.global_.stream_states = [copy.copy(s) for s in state.global_.stream_states]
+        for entry in renamed.global_.stream_states:
+            entry.stream_descriptor = rename(entry.stream_descriptor)
+    return renamed
+
 
 MAX_SENT = 1_000_000
 """Maximum number of states of a stream that a destination may leave unacknowledged."""

@@ -16,8 +16,7 @@ from msgspec import Raw
 
 from elt_assets.protocol.messages import NULL, RawRecord
 from elt_assets.protocol.wire import read
-from elt_assets.sync.selection.fields import Action, FieldSelection, Node
-from elt_assets.sync.selection.renames import Renames
+from elt_assets.sync.field_selection import Action, FieldSelection, Node, Renames
 
 Condition = Callable[[Mapping[str, Raw]], bool]
 """A function that returns whether a record is stored, from its top-level fields as the source sent them."""

@@ -1,1 +1,0 @@
-"""The selection of the fields that are stored: rules, schemas, and the filter of records."""

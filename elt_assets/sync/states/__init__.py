@@ -1,1 +1,0 @@
-"""Queues of states that were received and are not acknowledged yet."""
