@@ -9,15 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elt_assets.orchestration.assets.build import build_connection_assets
-    from elt_assets.orchestration.assets.translator import ConnectionTranslator
-    from elt_assets.orchestration.changes import changes
+    from elt_assets.orchestration.build import build_connection_assets
     from elt_assets.orchestration.component import ConnectionComponent
     from elt_assets.orchestration.io_manager import SparkIOManager, resources
-    from elt_assets.orchestration.project_definitions import definitions_for
+    from elt_assets.orchestration.project import definitions_for
     from elt_assets.orchestration.resources import LakeResource, SparkResource
     from elt_assets.orchestration.runs.executor import executor
-    from elt_assets.orchestration.table_reading import open_document, read_table
+    from elt_assets.orchestration.table_reading import changes, open_document, read_table
+    from elt_assets.orchestration.translator import ConnectionTranslator
 
     __version__: str
 
@@ -39,13 +38,13 @@ __all__ = [
 
 _MODULES = {
     "ConnectionComponent": "elt_assets.orchestration.component",
-    "ConnectionTranslator": "elt_assets.orchestration.assets.translator",
+    "ConnectionTranslator": "elt_assets.orchestration.translator",
     "LakeResource": "elt_assets.orchestration.resources",
     "SparkIOManager": "elt_assets.orchestration.io_manager",
     "SparkResource": "elt_assets.orchestration.resources",
-    "build_connection_assets": "elt_assets.orchestration.assets.build",
-    "changes": "elt_assets.orchestration.changes",
-    "definitions_for": "elt_assets.orchestration.project_definitions",
+    "build_connection_assets": "elt_assets.orchestration.build",
+    "changes": "elt_assets.orchestration.table_reading",
+    "definitions_for": "elt_assets.orchestration.project",
     "executor": "elt_assets.orchestration.runs.executor",
     "open_document": "elt_assets.orchestration.table_reading",
     "read_table": "elt_assets.orchestration.table_reading",

@@ -9,7 +9,7 @@ from elt_assets.orchestration.collector import pause_collector
 
 with pause_collector():
     from elt_assets.orchestration.io_manager import resources
-    from elt_assets.orchestration.project_definitions import definitions_for
+    from elt_assets.orchestration.project import definitions_for
     from elt_assets.orchestration.resources import IO_MANAGER_KEY
     from elt_assets.orchestration.runs.executor import add_executor
 

@@ -188,7 +188,7 @@ def test_processes_that_start_at_once_create_the_home_once(folder: Path) -> None
     """Dagster would fail in all but one of them."""
     script = """
 import os
-from elt_assets.orchestration.instance import open_instance
+from elt_assets.orchestration.resources import open_instance
 
 children = []
 start, starter = os.pipe()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from elt_assets.cli.lookup import find_stream
 from elt_assets.connection import Connection, ConnectionPlace, list_places
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets.build import build_connection_assets
+from elt_assets.orchestration.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.states import find
 from elt_assets.orchestration.streams import StreamAsset

@@ -11,8 +11,7 @@ from types import MappingProxyType
 import click
 from click.shell_completion import CompletionItem
 
-from elt_assets.cli.options import output_options
-from elt_assets.cli.output import FAILED, INTERRUPTED, REFUSED, print_error
+from elt_assets.cli.output import FAILED, INTERRUPTED, REFUSED, output_options, print_error
 from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.machine_faults import translate
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from elt_assets.cli.output import Document, Output
 from elt_assets.lake.worker.blocks import parse_name
+from elt_assets.orchestration.materialize import CompleteSync, FailedCheck, SyncResult
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.sync_result import CompleteSync, FailedCheck, SyncResult
 from elt_assets.pipeline.progress import SyncFigures, describe_losses, describe_undeclared
 from elt_assets.protocol.catalog import StreamId
 

@@ -1,13 +1,18 @@
-"""The Dagster component `ConnectionComponent`: a connection that is configured in YAML."""
+"""The Dagster component `ConnectionComponent`: a connection that is configured in YAML.
+
+The command `dg scaffold defs elt_assets.ConnectionComponent NAME`: create a connection from a template.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, PrivateAttr
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -23,21 +28,56 @@ from elt_assets.connection import (
     parse_connection,
     place_in,
 )
+from elt_assets.connection.default_attributes import attributes, overwrite_attributes
 from elt_assets.errors import ConfigError, Problems
-from elt_assets.orchestration.assets.build import build_assets, stream_assets
-from elt_assets.orchestration.assets.translator import ConnectionTranslator
-from elt_assets.orchestration.attribute_schema import allow_templates
-from elt_assets.orchestration.automation.drift import Source
-from elt_assets.orchestration.automation.schedules import refresh_schedules, schedules
-from elt_assets.orchestration.automation.sensors import sensors
-from elt_assets.orchestration.broken import broken_definitions, skips_broken
+from elt_assets.orchestration.build import build_assets, stream_assets
+from elt_assets.orchestration.failures import broken_definitions, skips_broken
 from elt_assets.orchestration.io_manager import resources
-from elt_assets.orchestration.jobs.source_jobs import check_job, discover_job
-from elt_assets.orchestration.scaffolding import ConnectionScaffolder
+from elt_assets.orchestration.schedules import refresh_schedules, schedules
+from elt_assets.orchestration.sensors import sensors
+from elt_assets.orchestration.source_jobs import Source, check_job, discover_job
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.templates import list_variables, translate_spec
+from elt_assets.orchestration.templates import allow_templates, list_variables, translate_spec
+from elt_assets.orchestration.translator import ConnectionTranslator
 from elt_assets.pipeline.validation import resolve_connection
 from elt_assets.protocol.catalog import ConfiguredStream
+
+
+class ConnectionParameters(BaseModel):
+    """The options of `dg scaffold defs`."""
+
+    connector: str | None = Field(default=None, description="a built-in connector")
+    package: str | None = Field(
+        default=None, description="a PyPI package, for example airbyte-source-faker==7.2.1"
+    )
+    command: str | None = Field(
+        default=None, description="a program that implements the Airbyte Protocol"
+    )
+    manifest: str | None = Field(
+        default=None,
+        description="a low-code manifest: its path from the folder of the connection, or PACKAGE:FILE",
+    )
+
+
+class ConnectionScaffolder(dg.Scaffolder[ConnectionParameters]):
+    """Scaffolder that writes `defs.yaml`. The next step is `elt discover`, which finds the streams."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ConnectionParameters]:
+        return ConnectionParameters
+
+    def scaffold(self, request: dg.ScaffoldRequest[ConnectionParameters]) -> None:
+        options = request.params
+        source: dict[str, Any] = {"connector": options.connector or "faker", "config": {}}
+        if options.package is not None:
+            source = {"package": options.package, "config": {}}
+        elif options.command is not None:
+            source = {"command": shlex.split(options.command), "config": {}}
+        elif options.manifest is not None:
+            source = {"manifest": options.manifest, "config": {}}
+        dg.scaffold_component(
+            request, attributes(request.target_path.name, source, [overwrite_attributes("users")])
+        )
 
 
 class _Attributes(BaseModel):

@@ -1,8 +1,13 @@
-"""The IO manager: it writes streams and data frames to tables, and loads tables as data frames."""
+"""The IO manager: it writes streams and data frames to tables, and loads tables as data frames.
+
+The table of an asset in the lake, from the asset's key and the metadata of its definition.
+
+What the input of a downstream asset asks for: a type of data frames, columns and partitions.
+"""
 
 # No `from __future__ import annotations`: Dagster inspects the annotations of the resource.
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -10,23 +15,23 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.read.frames import convert_to_arrow
+from elt_assets.lake.read.frames import FrameType, convert_to_arrow, find_frame_type
 from elt_assets.lake.read.snapshots import scan, snapshot
 from elt_assets.lake.session import DataFrame
 from elt_assets.lake.write import frames
+from elt_assets.lake.write.companions import SUFFIXES, app_id
 from elt_assets.lake.write.frames import ArrowRows, FrameRows, SparkRows
-from elt_assets.orchestration.asset_tables import (
-    asset_table_path,
-    locate_asset_table,
-    refuse_other_destination,
-)
-from elt_assets.orchestration.events.metadata import (
+from elt_assets.lake.write.paths import TablePath, find_table
+from elt_assets.orchestration.failures import as_dagster_failure
+from elt_assets.orchestration.metadata import (
+    COMPANION_OF,
+    DESTINATION,
     ROW_COUNT,
     table_metadata,
+    table_path_of,
+    unwrap,
 )
-from elt_assets.orchestration.events.report import CompleteStream, ReportedRead
-from elt_assets.orchestration.failures import as_dagster_failure
-from elt_assets.orchestration.input_request import read_request
+from elt_assets.orchestration.report import CompleteStream, ReportedRead
 from elt_assets.orchestration.resources import (
     IO_MANAGER_KEY,
     LAKE_KEY,
@@ -39,6 +44,103 @@ from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.settings import load_object, settings
 from elt_assets.storage.folders import make_private_lake
 from elt_assets.storage.location import Location
+
+
+def refuse_other_destination(key: dg.AssetKey, metadata: Mapping[str, Any]) -> None:
+    """Refuse a stream whose rows are not in the lake.
+
+    Raises:
+        ConfigError: its connection writes to another destination.
+    """
+    destination = metadata.get(DESTINATION)
+    if destination is not None:
+        raise ConfigError(
+            f"the rows of {key.to_user_string()} are not in the lake: its connection writes "
+            f"to the destination {unwrap(destination)}",
+            guidance="read the rows from this destination",
+        )
+
+
+def asset_table_path(key: dg.AssetKey, metadata: Mapping[str, Any]) -> TablePath:
+    """Return the path of the table: from the asset's definition, or else from its key."""
+    levels = tuple(key.path)
+    return table_path_of(metadata) or TablePath(levels, levels)
+
+
+def locate_asset_table(
+    lake: Location, key: dg.AssetKey, metadata: Mapping[str, Any]
+) -> tuple[Location, str]:
+    """Return the location of an asset's table, and its writer.
+
+    A companion is beside the table of its stream, which is its writer.
+    """
+    path = asset_table_path(key, metadata)
+    stream = unwrap(metadata.get(COMPANION_OF))
+    if stream is None:
+        writer = app_id(key.path)
+        return find_table(lake, path, writer), writer
+    suffix = next(end for end in SUFFIXES.values() if path.levels[-1].endswith(end))
+    writer = app_id(dg.AssetKey.from_user_string(stream).path)
+    place = find_table(lake, path.without_suffix(suffix), writer)
+    return place.add_suffix(suffix), writer + suffix
+
+
+COLUMNS = "columns"
+"""Metadata key of an input: the names of the columns to read."""
+
+
+@dataclass(frozen=True)
+class InputRequest:
+    """The request of an input."""
+
+    frame_type: FrameType | None  # from the annotation; None for Spark's DataFrame
+    columns: Sequence[str] | None  # from the metadata of the input; None for all
+    # Those of the upstream asset in the partition mapping; None for all rows.
+    partitions: Sequence[str] | None
+
+
+def read_request(context: dg.InputContext) -> InputRequest:
+    """Return the request of an input.
+
+    Raises:
+        ConfigError: no table can be read in the annotated type, or `columns` is not a list of names.
+    """
+    annotation: Any = context.dagster_type.typing_type
+    # Dagster has types of its own for an input without an annotation.
+    is_annotated = annotation not in (Any, object, type(None))
+    frame_type = find_frame_type(annotation, _describe(context)) if is_annotated else None
+    return InputRequest(frame_type, _columns_of(context), _partitions_of(context))
+
+
+def _columns_of(context: dg.InputContext) -> Sequence[str] | None:
+    columns = unwrap((context.definition_metadata or {}).get(COLUMNS))
+    if columns is None:
+        return None
+    if not isinstance(columns, list | tuple) or not all(isinstance(name, str) for name in columns):
+        raise ConfigError(
+            f"{_describe(context)} has `{COLUMNS}` in its metadata that is no list of names: {columns!r}",
+            guidance=f'write metadata={{"{COLUMNS}": ["id", "name"]}} in its AssetIn',
+        )
+    return list(columns)
+
+
+def _partitions_of(context: dg.InputContext) -> list[str] | None:
+    """Return the partitions of the upstream asset in the partition mapping; None for all rows."""
+    if not context.has_asset_partitions:
+        return None
+    keys = [str(key) for key in context.asset_partition_keys]
+    every = context.asset_partitions_def.get_partition_keys(
+        dynamic_partitions_store=context.instance
+    )
+    # A run without partitions that gets all keys reads the whole table, without a long list of keys.
+    is_whole = not context.has_partition_key and set(keys) >= set(every)
+    return None if is_whole else keys
+
+
+def _describe(context: dg.InputContext) -> str:
+    if not context.has_input_name:
+        return context.asset_key.to_user_string()
+    return f"the input `{context.name}` of {context.op_def.name}"
 
 
 class SparkIOManager(dg.ConfigurableIOManager):

@@ -14,15 +14,10 @@ from elt_assets.lake.delta.rules import Move
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import StreamTables, app_id
 from elt_assets.lake.write.paths import Levels
-from elt_assets.orchestration.events.metadata import (
-    TABLE,
-    commit_metadata,
-    table_metadata,
-    unwrap,
-)
-from elt_assets.orchestration.events.table_events import is_below, read_newest_materializations
+from elt_assets.orchestration.metadata import TABLE, commit_metadata, table_metadata, unwrap
 from elt_assets.orchestration.runs.liveness import IN_PROGRESS, fail_dead_runs
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.table_events import is_below, read_newest_materializations
 from elt_assets.pipeline.former_tables import (
     FormerTable,
     find_former_tables,

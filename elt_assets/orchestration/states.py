@@ -18,7 +18,7 @@ from elt_assets.lake.delta.commit_metadata import PastCommit
 from elt_assets.lake.write import states
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.sync_columns import make_declared_schema
-from elt_assets.orchestration.events.metadata import commit_metadata
+from elt_assets.orchestration.metadata import commit_metadata
 from elt_assets.orchestration.renaming import refuse_lost_table
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.stream_plan import as_message, refuse_stateless

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from elt_assets.cli.commands.importing.schedules import convert_basic, convert_quartz
+from elt_assets.cli.commands.importing.draft import convert_basic, convert_quartz
 from tests.support.elt import Elt
 from tests.support.project import Project
 

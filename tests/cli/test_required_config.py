@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.cli.commands.new.given_config import variable_name
+from elt_assets.cli.commands.new.connection import config_lines
 from elt_assets.cli.commands.new.required_config import RequiredConfig, add_required_config
-from elt_assets.cli.commands.new.written_connection import config_lines
+from elt_assets.cli.commands.new.source import variable_name
 from elt_assets.protocol.config_check import InvalidSpecification, violations
 from elt_assets.protocol.specification import secret_places
 from tests.cli.test_manifest import OPTIONS

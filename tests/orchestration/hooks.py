@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from elt_assets.orchestration.automation.alerts import FailureAlert
+from elt_assets.orchestration.alerts import FailureAlert
 
 heard: list[FailureAlert] = []
 not_callable = "a text"

@@ -11,8 +11,8 @@ import pytest
 from msgspec import Raw
 
 from elt_assets.definitions import build
-from elt_assets.orchestration.automation.new_data import is_new
-from elt_assets.orchestration.automation.sensors import reason_to_wait
+from elt_assets.orchestration.new_data import is_new
+from elt_assets.orchestration.sensors import reason_to_wait
 from elt_assets.protocol.catalog import AirbyteStream, ConfiguredStream
 from elt_assets.protocol.messages import RawRecord
 from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, run_job, tick

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import elt_assets
-from elt_assets.orchestration.changes import Changes
+from elt_assets.orchestration.table_reading import Changes
 from tests.orchestration.days import DAILY, DAYS, FIRST, SECOND, THIRD
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import windowed

@@ -11,7 +11,7 @@ import pytest
 
 from elt_assets.connection import place_in
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets.build import build_connection_assets
+from elt_assets.orchestration.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.status import stream_statuses
 from tests.programs.scripted import record, script, state, status

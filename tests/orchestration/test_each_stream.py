@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.orchestration.jobs.each_stream import refuse_failures, try_each
+from elt_assets.orchestration.table_jobs import refuse_failures, try_each
 from tests.orchestration.ticking import run_job
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project

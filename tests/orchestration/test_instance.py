@@ -15,7 +15,7 @@ from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.lake.write.states import set_state
 from elt_assets.orchestration.component import ConnectionComponent
-from elt_assets.orchestration.instance import open_instance
+from elt_assets.orchestration.resources import open_instance
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
 

@@ -10,8 +10,8 @@ import dagster as dg
 import pytest
 
 from elt_assets.definitions import build
-from elt_assets.orchestration.automation import alerts
-from elt_assets.orchestration.automation.alerts import FailureAlert
+from elt_assets.orchestration import alerts
+from elt_assets.orchestration.alerts import FailureAlert
 from tests.orchestration import hooks
 from tests.orchestration.ticking import instance_of, run_job, tick
 from tests.programs.hostile_source import program

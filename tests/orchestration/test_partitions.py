@@ -14,7 +14,7 @@ from elt_assets import read_table
 from elt_assets.connection import load_connection
 from elt_assets.connection.partitions import Bind, StaticPartitions
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets.partitions import config_for_partition, config_for_window
+from elt_assets.orchestration.partitions import config_for_partition, config_for_window
 from tests.programs.scripted import record, script, state
 from tests.programs.windowed_source import calls, windowed
 from tests.support.project import Project

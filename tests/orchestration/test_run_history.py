@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from elt_assets.orchestration.jobs.run_history import remove_compute_logs, remove_runs
+from elt_assets.orchestration.table_jobs import remove_compute_logs, remove_runs
 from elt_assets.runner.packages import sweep
 from elt_assets.storage.folders import sweep_temporary
 

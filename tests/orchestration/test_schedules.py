@@ -18,14 +18,9 @@ from hypothesis import strategies as st
 from elt_assets.connection import load_connection
 from elt_assets.connection.partitions import TimePartitions
 from elt_assets.definitions import build
-from elt_assets.orchestration.assets import partitions
-from elt_assets.orchestration.automation.partition_requests import newest_window
-from elt_assets.orchestration.names import (
-    connection_name,
-    is_ambiguous,
-    output_name,
-    valid_name,
-)
+from elt_assets.orchestration import partitions
+from elt_assets.orchestration.schedules import newest_window
+from elt_assets.orchestration.streams import connection_name, is_ambiguous, output_name, valid_name
 from elt_assets.pipeline.stream import key_levels
 from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, tick
 from tests.programs.scripted import record, script, state

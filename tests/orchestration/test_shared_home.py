@@ -21,14 +21,13 @@ from elt_assets.cli import main
 from elt_assets.connection import place_in
 from elt_assets.lake.write.states import set_state
 from elt_assets.lake.write.sync_columns import make_declared_schema
-from elt_assets.orchestration import states
+from elt_assets.orchestration import states, table_events
 from elt_assets.orchestration.component import ConnectionComponent
-from elt_assets.orchestration.events import table_events
-from elt_assets.orchestration.events.metadata import RECORDS_READ, SEQUENCE, TABLE
-from elt_assets.orchestration.events.reconcile import reconcile
-from elt_assets.orchestration.events.table_events import LAKE_TAG, TableEvents, find_newest_run
+from elt_assets.orchestration.metadata import RECORDS_READ, SEQUENCE, TABLE
+from elt_assets.orchestration.recovery import reconcile
 from elt_assets.orchestration.status import stream_statuses
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.table_events import LAKE_TAG, TableEvents, find_newest_run
 from tests.orchestration.test_together import BOTH, ids
 from tests.orchestration.ticking import instance_of
 from tests.programs.scripted import record, script, state

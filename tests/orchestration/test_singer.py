@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from elt_assets.cli.commands.new.chosen_source import choose_source
+from elt_assets.cli.commands.new.source import choose_source
 from elt_assets.cli.output import Output
 from tests.programs import singer_program
 from tests.programs.singer_tap import SCHEMA, USERS, record, state, written

@@ -12,7 +12,7 @@ import pytest
 from elt_assets.connection import load_connection
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.automation import partition_requests
+from elt_assets.orchestration import schedules
 from tests.orchestration.ticking import evaluate_schedule, execute, instance_of, tick
 from tests.programs.scripted import script
 from tests.programs.store_source import calls, open_stores, stores
@@ -188,9 +188,9 @@ def test_partitions_may_be_added_without_a_run(own: Project) -> None:
 
 
 def test_a_long_list_is_added_in_parts(own: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_requests, "MAX_PER_RUN", 3)
-    monkeypatch.setattr(partition_requests, "MAX_ADDED", 4)
-    monkeypatch.setattr(partition_requests, "MAX_IN_REQUEST", 2)
+    monkeypatch.setattr(schedules, "MAX_PER_RUN", 3)
+    monkeypatch.setattr(schedules, "MAX_ADDED", 4)
+    monkeypatch.setattr(schedules, "MAX_IN_REQUEST", 2)
     stores(own)
     open_stores(own, **{f"store{number}": 1 for number in range(5)})
     first = tick(own, SENSOR)

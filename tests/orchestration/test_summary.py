@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elt_assets.orchestration.events.summary import summarize
+from elt_assets.orchestration.report import summarize
 from tests.programs.scripted import record, script, state
 from tests.support.project import Project
 from tests.support.runs import failure_of, materialize

@@ -11,7 +11,7 @@ import pytest
 from elt_assets.connection import place_in
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration import tree
+from elt_assets.orchestration import project
 from elt_assets.orchestration.component import ConnectionComponent
 from tests.programs.windowed_source import windowed
 from tests.support.project import Project
@@ -90,7 +90,7 @@ def test_post_processing_has_names_and_their_attributes(
             build()
         assert "a-secret" not in str(caught.value)
     with monkeypatch.context() as patch:
-        patch.setattr(tree, "find_refused_files", lambda _: ())  # as with Dagster's own loader
+        patch.setattr(project, "find_refused_files", lambda _: ())  # as with Dagster's own loader
         with pytest.raises(ConfigError, match="cannot be evaluated"):
             build()
     # Dagster evaluates it after an error too.

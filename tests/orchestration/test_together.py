@@ -14,7 +14,7 @@ from elt_assets import paths
 from elt_assets.connection import place_in
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
-from elt_assets.orchestration.assets.build import build_connection_assets
+from elt_assets.orchestration.build import build_connection_assets
 from elt_assets.orchestration.component import ConnectionComponent
 from tests.programs.shared_source import append, connection, given
 from tests.support.project import Project

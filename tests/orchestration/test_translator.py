@@ -15,7 +15,7 @@ import elt_assets
 from elt_assets.connection import Connection, load_catalog, load_connection, place_in
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.events.columns import column_schema
+from elt_assets.orchestration.metadata import column_schema
 from elt_assets.protocol.catalog import APPEND_DEDUP, ConfiguredStream
 from tests.lake.staging import INTEGER, stream
 from tests.programs.windowed_source import calls, windowed

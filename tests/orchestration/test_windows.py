@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elt_assets.connection.partitions import Bind, TimePartitions
-from elt_assets.orchestration.assets.partitions import (
+from elt_assets.orchestration.partitions import (
     config_for_partition,
     config_for_window,
     definition,

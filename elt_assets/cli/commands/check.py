@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from elt_assets import paths
 from elt_assets.cli.lookup import start_connector
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import FAILED, OK, Output
+from elt_assets.cli.output import FAILED, OK, Output, connection_argument, subcommand
 from elt_assets.connection import find_place, load_connection
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.pipeline.connectors import connect_destination

@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from elt_assets import paths
-from elt_assets.cli.options import subcommand
-from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.cli.output import FAILED, OK, Document, Output, subcommand
 from elt_assets.errors import EltError
 from elt_assets.runner.kinds import KINDS, list_built_in, open_connector
 from elt_assets.runner.source_kind import ConnectorSpec

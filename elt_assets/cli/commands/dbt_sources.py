@@ -13,14 +13,13 @@ import yaml
 from elt_assets import paths
 from elt_assets.cli.assets import assets_of
 from elt_assets.cli.lookup import read_text
-from elt_assets.cli.options import complete_connection, subcommand
-from elt_assets.cli.output import OK, Document, Output
+from elt_assets.cli.output import OK, Document, Output, complete_connection, subcommand
 from elt_assets.connection import ConnectionPlace, find_place, list_places
 from elt_assets.errors import ConfigError
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
-from elt_assets.orchestration.assets.translator import companion_key
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.translator import companion_key
 from elt_assets.storage.folders import replace_text
 
 HEADER = "# Written by `elt dbt-sources`: run it again instead of editing this file.\n"

@@ -9,8 +9,7 @@ import click
 
 from elt_assets.cli.assets import find_load_error
 from elt_assets.cli.lookup import start_connector
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.cli.output import FAILED, OK, Document, Output, connection_argument, subcommand
 from elt_assets.connection import (
     Connection,
     ConnectionPlace,

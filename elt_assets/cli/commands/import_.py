@@ -12,11 +12,9 @@ import yaml
 from elt_assets import paths
 from elt_assets.cli.commands.importing.airbyte import import_airbyte
 from elt_assets.cli.commands.importing.draft import ConnectionDraft, read_document, write_drafts
-from elt_assets.cli.commands.importing.meltano import import_meltano
-from elt_assets.cli.commands.importing.selection import Selection
-from elt_assets.cli.commands.new.chosen_source import choose_source
-from elt_assets.cli.options import subcommand
-from elt_assets.cli.output import OK, Output
+from elt_assets.cli.commands.importing.meltano import Selection, import_meltano
+from elt_assets.cli.commands.new.source import choose_source
+from elt_assets.cli.output import OK, Output, subcommand
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.runner.kinds import KINDS, open_connector
 from elt_assets.runner.source_kind import ConnectorSpec

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import click
 
-from elt_assets.cli.commands.new.chosen_source import choose_source
 from elt_assets.cli.commands.new.connection import create_connection
-from elt_assets.cli.deployment_files import FOLDER, write_deployment_files
-from elt_assets.cli.options import subcommand
-from elt_assets.cli.output import OK, Output
-from elt_assets.cli.templates import render, write_new
+from elt_assets.cli.commands.new.source import choose_source
+from elt_assets.cli.output import OK, Output, subcommand
+from elt_assets.cli.templates import FOLDER, render, write_deployment_files, write_new
 from elt_assets.errors import ConfigError
 from elt_assets.settings import PROJECT, PROJECT_FILE, dg_defs, read_tool, use_project
 from elt_assets.storage.folders import make_private, replace_text

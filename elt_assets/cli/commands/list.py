@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from elt_assets import paths
 from elt_assets.cli.assets import assets_of
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.cli.output import FAILED, OK, Document, Output, connection_argument, subcommand
 from elt_assets.connection import ConnectionPlace, find_place, list_places, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.streams import StreamAsset

@@ -13,8 +13,7 @@ from typing import Any
 import click
 
 from elt_assets import paths
-from elt_assets.cli.options import subcommand
-from elt_assets.cli.output import OK, Output
+from elt_assets.cli.output import OK, Output, subcommand
 from elt_assets.cli.templates import render
 from elt_assets.errors import ConfigError
 from elt_assets.runner.kinds import CONNECTOR_GROUP, NOT_CONNECTORS, list_built_in

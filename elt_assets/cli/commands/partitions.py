@@ -7,8 +7,7 @@ import json
 import click
 
 from elt_assets.cli.lookup import catalog_stream, start_connector
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import OK, Output, mask_record
+from elt_assets.cli.output import OK, Output, connection_argument, mask_record, subcommand
 from elt_assets.connection import find_place, load_catalog, load_connection
 from elt_assets.orchestration.source_partitions import list_contexts
 from elt_assets.protocol.catalog import stream_names

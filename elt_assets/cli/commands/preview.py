@@ -13,8 +13,15 @@ import click
 
 from elt_assets import paths
 from elt_assets.cli.lookup import catalog_stream
-from elt_assets.cli.options import connection_argument, count_option, subcommand
-from elt_assets.cli.output import OK, Output, cut, mask_record
+from elt_assets.cli.output import (
+    OK,
+    Output,
+    connection_argument,
+    count_option,
+    cut,
+    mask_record,
+    subcommand,
+)
 from elt_assets.connection import find_place, load_catalog, load_connection
 from elt_assets.errors import EltError, SystemFailure
 from elt_assets.pipeline.connectors import connect

@@ -8,13 +8,12 @@ import click
 
 from elt_assets.cli.assets import assets_of
 from elt_assets.cli.lookup import find_stream
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import OK, Output
+from elt_assets.cli.output import OK, Output, connection_argument, subcommand
 from elt_assets.connection import find_place
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.renaming import rename_tables
+from elt_assets.orchestration.resources import open_instance
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.protocol.catalog import StreamId
 

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import click
 
 from elt_assets.cli.assets import assets_of, select_streams
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import OK, Document, Output
+from elt_assets.cli.output import OK, Document, Output, connection_argument, subcommand
 from elt_assets.cli.sync_report import list_losses, print_losses
 from elt_assets.connection import find_place
-from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import resources
-from elt_assets.orchestration.jobs.replay import replay_stream
-from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY
+from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, open_instance
+from elt_assets.orchestration.table_jobs import replay_stream
 from elt_assets.pipeline.progress import SyncFigures
 
 

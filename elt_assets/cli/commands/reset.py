@@ -6,14 +6,13 @@ import click
 
 from elt_assets import paths
 from elt_assets.cli.assets import assets_of, select_streams
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import OK, Document, Output
+from elt_assets.cli.output import OK, Document, Output, connection_argument, subcommand
 from elt_assets.connection import find_place, load_connection
 from elt_assets.connection.places import ConnectionPlace
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration import states
-from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
+from elt_assets.orchestration.resources import open_instance
 from elt_assets.pipeline.connectors import connect
 from elt_assets.runner.kinds import KINDS
 

@@ -10,13 +10,12 @@ from dataclasses import asdict
 import click
 
 from elt_assets.cli.assets import assets_of
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.cli.output import FAILED, OK, Document, Output, connection_argument, subcommand
 from elt_assets.cli.sync_report import list_losses
 from elt_assets.connection import find_place, list_places
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
+from elt_assets.orchestration.resources import open_instance
 from elt_assets.orchestration.status import StreamStatus, stream_statuses
 from elt_assets.pipeline.progress import SyncFigures
 

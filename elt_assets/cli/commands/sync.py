@@ -9,16 +9,24 @@ import click
 
 from elt_assets.cli.assets import select_streams
 from elt_assets.cli.live import LiveProgress
-from elt_assets.cli.options import connection_argument, partition_option, subcommand
-from elt_assets.cli.output import CHECKS_FAILED, FAILED, INTERRUPTED, OK, REFUSED, Output
+from elt_assets.cli.output import (
+    CHECKS_FAILED,
+    FAILED,
+    INTERRUPTED,
+    OK,
+    REFUSED,
+    Output,
+    connection_argument,
+    partition_option,
+    subcommand,
+)
 from elt_assets.cli.sync_report import SyncReport
 from elt_assets.connection import find_place
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets.run_config import Refresh
 from elt_assets.orchestration.component import ConnectionComponent
-from elt_assets.orchestration.instance import open_instance
-from elt_assets.orchestration.materialize import materialize
-from elt_assets.orchestration.sync_result import SyncResult
+from elt_assets.orchestration.materialize import SyncResult, materialize
+from elt_assets.orchestration.planning import Refresh
+from elt_assets.orchestration.resources import open_instance
 
 
 @subcommand(

@@ -19,8 +19,7 @@ import click
 
 from elt_assets import paths
 from elt_assets.cli.lookup import parse_config
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import FAILED, Output
+from elt_assets.cli.output import FAILED, Output, connection_argument, subcommand
 from elt_assets.connection import Connection, find_place, load_connection
 from elt_assets.connection.connector import Source
 from elt_assets.errors import ConfigError, EltError

@@ -10,8 +10,7 @@ import click
 from elt_assets import paths
 from elt_assets.cli.assets import assets_of, find_load_error
 from elt_assets.cli.lookup import start_connector
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import OK, Output
+from elt_assets.cli.output import OK, Output, connection_argument, subcommand
 from elt_assets.connection import (
     Connection,
     ConnectionPlace,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from elt_assets import paths
-from elt_assets.cli.options import connection_argument, subcommand
-from elt_assets.cli.output import FAILED, OK, Document, Output
+from elt_assets.cli.output import FAILED, OK, Document, Output, connection_argument, subcommand
 from elt_assets.connection import check_names, check_overlays, find_place, list_places
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.assets.build import check_together
+from elt_assets.orchestration.build import check_together
 from elt_assets.orchestration.component import ConnectionComponent
 
 

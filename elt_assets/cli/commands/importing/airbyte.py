@@ -9,9 +9,10 @@ from elt_assets.cli.commands.importing.draft import (
     ConnectionDraft,
     Json,
     Remainder,
+    convert_basic,
+    convert_quartz,
     make_plain_name,
 )
-from elt_assets.cli.commands.importing.schedules import convert_basic, convert_quartz
 from elt_assets.errors import ConfigError
 
 _MODES = {

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
 from elt_assets import paths
-from elt_assets.cli.commands.new.chosen_source import ChosenSource, choose_manifest, choose_source
-from elt_assets.cli.commands.new.given_config import check_config, replace_secrets, variable_name
 from elt_assets.cli.commands.new.required_config import RequiredConfig, add_required_config
-from elt_assets.cli.commands.new.written_connection import new_folder, write_connection
+from elt_assets.cli.commands.new.source import (
+    ChosenSource,
+    check_config,
+    choose_manifest,
+    choose_source,
+    replace_secrets,
+    variable_name,
+)
 from elt_assets.cli.lookup import parse_config
-from elt_assets.cli.options import subcommand
-from elt_assets.cli.output import OK, Output
-from elt_assets.connection import CATALOG_FILE, DEFINITION_FILE
-from elt_assets.connection.default_attributes import stream_attributes
+from elt_assets.cli.output import OK, Output, subcommand
+from elt_assets.connection import (
+    CATALOG_FILE,
+    DEFINITION_FILE,
+    Connection,
+    check_plain_name,
+    list_places,
+    parse_connection,
+    save_catalog,
+)
+from elt_assets.connection.default_attributes import document, stream_attributes
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.write.sync_columns import check_columns
+from elt_assets.orchestration.build import build_connection_assets
 from elt_assets.protocol.catalog import Catalog, stream_names
 from elt_assets.protocol.specification import Place, unknown_fields
 from elt_assets.runner.config_validation import validate
@@ -30,6 +46,112 @@ from elt_assets.runner.kinds import to_install
 from elt_assets.runner.manifests import AIRBYTE, OURS, Manifest
 
 Json = dict[str, Any]
+_CONFIG = "config: null"
+"""The line that is replaced by the config and its comments."""
+
+
+def new_folder(name: str) -> Path:
+    """Return the folder of a new connection.
+
+    Raises:
+        ConfigError: the name is not valid, a connection has it, or the folder exists.
+    """
+    try:
+        check_plain_name(name)
+    except ValueError as error:
+        raise ConfigError(
+            f"{name!r} is not a valid name of a connection", guidance=str(error)
+        ) from None
+    other = next((place for place in list_places() if place.name == name), None)
+    if other is not None:
+        raise ConfigError(
+            f"the connection {name!r} already exists: {other.file}",
+            guidance="choose a different name, or remove it",
+        )
+    folder = paths.connections() / name
+    if folder.exists():
+        raise ConfigError(
+            f"{folder} already exists", guidance="choose a different name, or remove it"
+        )
+    return folder
+
+
+def write_connection(
+    folder: Path,
+    source: ChosenSource,
+    config: Json,
+    notes: Mapping[Place, str],
+    streams: Sequence[Json],
+    catalog: Catalog,
+) -> None:
+    """Write the files of a connection, or none of them.
+
+    Args:
+        notes: the comment above each field of the config, by its path.
+
+    Raises:
+        ConfigError: the files cannot be written, or the connection cannot be loaded; nothing is written.
+    """
+    name, path = folder.name, folder / DEFINITION_FILE
+    current = {**source.attributes, source.kind: source.current, "config": config}
+    literal = document(name, current, streams)["attributes"]
+    connection = parse_connection(literal, path, Connection)
+    build_connection_assets(connection, catalog=catalog)
+    text = _text(document(name, {**source.attributes, "config": None}, streams), config, notes)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be created: {error.strerror}",
+            guidance="make its parent folder writable, or set ELT_DEFS to a different folder",
+        ) from error
+    try:
+        if source.folder is not None:
+            shutil.copytree(source.folder, folder, dirs_exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        save_catalog(folder, catalog)
+    except BaseException as error:
+        shutil.rmtree(folder)
+        if isinstance(error, OSError):
+            raise ConfigError(
+                f"{path} cannot be written: {error.strerror or error}",
+                guidance="make room on the disk and check the permissions, then run `elt new` again; "
+                "no file of the connection was kept",
+            ) from error
+        raise
+
+
+def _text(document: Json, config: Json, notes: Mapping[Place, str]) -> str:
+    """Return the YAML of a connection, whose config is still null, with its config and the comments."""
+    before, _, after = _dump(document).partition(_CONFIG)
+    indent = before[before.rfind("\n") + 1 :]
+    lines = textwrap.indent("\n".join(config_lines(config, notes)), f"{indent}  ")
+    block = f"config:\n{lines}" if config else "config: {}"
+    return f"{before}{block}{after}"
+
+
+def config_lines(
+    config: Mapping[str, Any], notes: Mapping[Place, str], place: Place = ()
+) -> Iterator[str]:
+    """Yield the lines of a config as YAML.
+
+    Args:
+        notes: the comment above each field, by its path.
+        place: the path of the config.
+    """
+    for name, value in config.items():
+        inner = (*place, name)
+        if notes.get(inner):
+            yield f"# {notes[inner]}"
+        if isinstance(value, Mapping) and any(path[:-1][: len(inner)] == inner for path in notes):
+            yield _dump({name: None}).partition(" null")[0]
+            yield from (f"  {line}" for line in config_lines(value, notes, inner))
+        else:
+            yield from _dump({name: value}).splitlines()
+
+
+def _dump(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
 
 
 @dataclass(frozen=True)

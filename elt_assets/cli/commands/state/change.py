@@ -8,12 +8,11 @@ import click
 
 from elt_assets.cli.commands.state.group import choose_stream, command, print_state
 from elt_assets.cli.lookup import parse_json
-from elt_assets.cli.options import asset_arguments, subcommand
-from elt_assets.cli.output import OK, Output
+from elt_assets.cli.output import OK, Output, asset_arguments, subcommand
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import states
-from elt_assets.orchestration.instance import open_instance
 from elt_assets.orchestration.io_manager import project_lake
+from elt_assets.orchestration.resources import open_instance
 from elt_assets.protocol.catalog import APPEND
 
 

@@ -11,7 +11,7 @@ from elt_assets.cli.assets import find_asset
 from elt_assets.cli.output import Document, Output
 from elt_assets.lake.delta.table import Table
 from elt_assets.orchestration import states
-from elt_assets.orchestration.instance import open_instance
+from elt_assets.orchestration.resources import open_instance
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.stream_plan import source_state
 

@@ -10,8 +10,15 @@ from elt_assets.cli.commands.state.group import (
     print_state,
     text_of,
 )
-from elt_assets.cli.options import asset_arguments, count_option, subcommand
-from elt_assets.cli.output import OK, Document, Output, cut
+from elt_assets.cli.output import (
+    OK,
+    Document,
+    Output,
+    asset_arguments,
+    count_option,
+    cut,
+    subcommand,
+)
 from elt_assets.orchestration import states
 from elt_assets.orchestration.io_manager import project_lake
 

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import dagster as dg
 
 from elt_assets.lake.delta.table import Table
-from elt_assets.orchestration.events.metadata import SEQUENCE, TABLE, unwrap
+from elt_assets.orchestration.metadata import SEQUENCE, TABLE, unwrap
 from elt_assets.storage.location import Location
 
 LAKE_TAG = "elt/lake"

@@ -24,7 +24,7 @@ from elt_assets.lake.read.row_tests import TestedRows
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.sync_columns import differences, key_of
-from elt_assets.orchestration.events.metadata import (
+from elt_assets.orchestration.metadata import (
     IGNORED,
     SOURCE_RECORDS,
     STATUS,
@@ -34,8 +34,7 @@ from elt_assets.orchestration.events.metadata import (
     truncate,
     unwrap,
 )
-from elt_assets.orchestration.names import output_name
-from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.streams import StreamAsset, output_name
 from elt_assets.pipeline.contracts import find_table_violations
 from elt_assets.pipeline.progress import SyncFigures
 from elt_assets.pipeline.rules import evaluate_rules, list_rules

@@ -20,8 +20,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.write.companions import DEAD_LETTER_SUFFIX
 from elt_assets.lake.write.sync_columns import make_declared_schema
-from elt_assets.orchestration.events.columns import column_schema
-from elt_assets.orchestration.events.metadata import (
+from elt_assets.orchestration.metadata import (
     CLUSTER_BY,
     COMPANION_OF,
     DESTINATION,
@@ -30,12 +29,9 @@ from elt_assets.orchestration.events.metadata import (
     PARTITION_BY,
     PRIMARY_KEY,
     TABLE_PATH,
+    column_schema,
 )
-from elt_assets.orchestration.streams import (
-    StreamAsset,
-    default_asset_key,
-    partitions_definition,
-)
+from elt_assets.orchestration.streams import StreamAsset, default_asset_key, partitions_definition
 from elt_assets.pipeline.stream import cluster_columns, partition_columns, table_path
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.runner.kinds import KINDS

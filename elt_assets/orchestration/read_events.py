@@ -31,8 +31,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.write.companions import SUFFIXES, StreamTables
-from elt_assets.orchestration.assets.translator import companion_key, companion_specs
-from elt_assets.orchestration.events.metadata import (
+from elt_assets.orchestration.metadata import (
     RECORDS_READ,
     companion_metadata,
     recovery_metadata,
@@ -41,6 +40,7 @@ from elt_assets.orchestration.events.metadata import (
 )
 from elt_assets.orchestration.resources import spark_provider
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.translator import companion_key, companion_specs
 
 REPORTED: Mapping[str, Any] = MappingProxyType({SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
 """Metadata of an output whose events are logged already. Dagster uses the key for the same purpose, for

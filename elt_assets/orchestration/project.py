@@ -1,4 +1,4 @@
-"""The components of a project's folder, loaded by Dagster's own tree.
+"""The Definitions of a project: its folder, loaded by Dagster's own tree, and what it gets once.
 
 Components of other packages are as `dagster.load_from_defs_folder` has them. Only the files of connections
 are read before, and refused if Dagster must not read them (`find_refused_files`).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -28,12 +28,19 @@ from elt_assets.connection import (
     definition_file,
     find_overlay_problems,
     find_refused_files,
+    list_places_in,
 )
 from elt_assets.errors import ConfigError
-from elt_assets.orchestration.broken import broken_definitions, skips_broken
+from elt_assets.orchestration.alerts import failure_sensors
+from elt_assets.orchestration.build import check_dead_letters, check_shared_tables, specs_of
+from elt_assets.orchestration.collector import pause_collector
 from elt_assets.orchestration.component import ConnectionComponent
+from elt_assets.orchestration.failures import broken_definitions, skips_broken
+from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.resources import refuse_other_resource
-from elt_assets.settings import project
+from elt_assets.orchestration.runs.executor import add_executor
+from elt_assets.orchestration.table_jobs import maintenance_job, maintenance_schedule, replay_job
+from elt_assets.settings import project, use_project
 
 _MODULE = "elt_defs"
 """Name of the module that stands for a folder that is not the folder of definitions of a `dg` project."""
@@ -148,3 +155,66 @@ def _build(tree: dg.ComponentTree) -> dg.Definitions:
 
 def _name(root: Path, folder: Path) -> str:
     return "_".join(folder.relative_to(root).parts)
+
+
+@pause_collector()
+def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Definitions:
+    """Return the definitions of connections, with all that a project needs once.
+
+    These are the jobs `elt_maintenance` and `elt_replay`, the schedule of the first, the sensor of alerts,
+    and the resources of the project (see `elt_assets.resources`). Merge other definitions with them by
+    `dg.Definitions.merge`, with `executor=elt_assets.executor` unless you choose another executor. Dagster's
+    default IO manager stays as it is.
+
+    Args:
+        connections: the folder of definitions, in which Dagster finds all components; or the folders of
+            connections, each with a `defs.yaml`, all of whose connections are loaded.
+
+    Raises:
+        ConfigError: a connection cannot be loaded, and `on_broken_connection` is not `skip`; or two
+            connections have the same name or write to the same table; or an asset depends on a dead letter
+            that is no asset.
+    """
+    if isinstance(connections, Path | str):
+        folder = Path(connections).resolve()
+        use_project(folder)
+        loaded, components = load_folder(folder)
+    else:
+        folders = [Path(folder).resolve() for folder in connections]
+        for folder in folders[:1]:
+            use_project(folder)
+        loaded, components = _load_connections(folders)
+    specs = specs_of(loaded)
+    check_shared_tables(specs)
+    maintenance = maintenance_job(specs)
+    streams = [asset for component in components for asset in component.built]
+    check_dead_letters(specs, streams)
+    merged = dg.Definitions.merge(
+        loaded,
+        dg.Definitions(
+            jobs=[maintenance, replay_job(streams)],
+            schedules=[maintenance_schedule(maintenance)],
+            sensors=failure_sensors(),
+            resources=resources(),
+        ),
+    )
+    return add_executor(merged)
+
+
+def _load_connections(
+    folders: Sequence[Path],
+) -> tuple[dg.Definitions, Sequence[ConnectionComponent]]:
+    places = [place for folder in folders for place in list_places_in(folder)]
+    check_names(places)
+    components: list[ConnectionComponent] = []
+    loaded: list[dg.Definitions] = []
+    for place in places:
+        try:
+            component = ConnectionComponent.load_at(place)
+            loaded.append(component.definitions())
+            components.append(component)
+        except ConfigError as error:  # noqa: PERF203 - each connection may fail
+            if not skips_broken():
+                raise
+            loaded.append(broken_definitions(place.name, error))
+    return dg.Definitions.merge(*loaded), components

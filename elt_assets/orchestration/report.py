@@ -7,11 +7,26 @@ What a kill leaves, so that no commit stays without an event:
   event, so the next run of the stream or partition reports it (`EVENT_RECOVERED`).
 
 Test: `tests/orchestration/test_crash_events.py::test_partitions_survive_a_kill_between_commit_and_event`
+
+Forward the log lines of a connector to the run.
+
+A quiet sync says little: only warnings and errors of a connector are lines of the run. All others are shown
+and stored only if the instance asks for DEBUG. They matter when something fails: then the last of them become
+one line of the run, which is stored and shown.
+
+The summary of a materialisation: how many rows there are, whether all is well, and what has changed.
+
+It is the text that answers at a glance. Everything in it is from the other metadata of the event, and from
+the event of the same table (or partition of it) before it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import logging
+import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -24,25 +39,156 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.session import SparkProvider
-from elt_assets.orchestration.events.connector_log import connector_lines
-from elt_assets.orchestration.events.metadata import (
+from elt_assets.lake.worker.blocks import parse_name
+from elt_assets.orchestration.metadata import (
+    GENERATION,
     MAX_MEASURES,
+    ROW_COUNT,
+    SCHEMA_CHANGES,
     commit_metadata,
     dead_letter_metadata,
     figures_metadata,
+    figures_of,
     measures_metadata,
     schema_metadata,
     source_metadata,
     table_metadata,
+    unwrap,
 )
-from elt_assets.orchestration.events.summary import POLICY, summary_metadata
-from elt_assets.orchestration.events.table_events import TableEvents
+from elt_assets.orchestration.table_events import TableEvents
 from elt_assets.pipeline.connection_read import ConnectionRead
-from elt_assets.pipeline.progress import describe_losses, describe_undeclared, report_phases
+from elt_assets.pipeline.progress import (
+    SyncFigures,
+    describe_losses,
+    describe_undeclared,
+    report_phases,
+)
 from elt_assets.pipeline.read import run_read
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.runner.connector_log import LogFunction
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, Measured, SessionEvent
+
+LAST_LINES = 30
+"""Number of lines that are shown if the connector fails."""
+MAX_LINE = 500
+"""Maximum number of characters of each of them."""
+SHOWS_DETAILS: ContextVar[bool] = ContextVar("shows_details", default=False)
+"""Whether all lines of connectors go to stderr, which Dagster stores as the compute log: `--verbose`."""
+_EVENTS = {"FATAL": logging.CRITICAL, "ERROR": logging.ERROR, "WARN": logging.WARNING}
+
+
+@contextlib.contextmanager
+def connector_lines(log: dg.DagsterLogManager) -> Iterator[LogFunction]:
+    """Yield a function that logs a line of a connector; log the last lines if the block fails."""
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    # An instance without a level shows and stores every line: it has not asked for those of connectors.
+    asks_for_debug = logging.NOTSET < log.level <= logging.DEBUG
+
+    def write(level: str, text: str) -> None:
+        line = f"{level} {text}"
+        if level in _EVENTS:
+            log.log(_EVENTS[level], text)
+        elif SHOWS_DETAILS.get():
+            sys.stderr.write(f"{line}\n")
+        elif asks_for_debug:
+            log.debug(line)
+        else:
+            last.append(line[:MAX_LINE])
+
+    try:
+        yield write
+    except Exception:  # also a fault of the machine, which becomes an error of this project later
+        if last:
+            log.warning("\n".join(["the last lines of the connector's log:", *last]))
+        raise
+
+
+SUMMARY = "elt/summary"
+POLICY = "elt/policy"
+_MAX_FIELDS = 5
+"""Maximum number of fields that the summary names."""
+
+
+def summary_metadata(events: TableEvents, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of the summary of an event that is not logged yet.
+
+    Args:
+        events: the events of the table, or of its partition, before this one.
+    """
+    former = events.newest_materialization()
+    lines = (
+        summarize(metadata, None)
+        if former is None
+        else summarize(metadata, former.metadata, former.timestamp)
+    )
+    return {SUMMARY: dg.MetadataValue.md("\n".join(f"- {line}" for line in lines))}
+
+
+def summarize(
+    metadata: Mapping[str, Any], former: Mapping[str, Any] | None, timestamp: float = 0.0
+) -> list[str]:
+    """Return the lines of a summary.
+
+    Args:
+        metadata: the metadata of the event.
+        former: the metadata of the event before it; None if it is the first one.
+        timestamp: the time of that event, in seconds since 1970.
+    """
+    figures = figures_of(metadata)
+    lines = [_describe_rows(metadata, former), _describe_health(metadata)]
+    if former is None:
+        return [*lines, "the first materialisation"]
+    changes = list(_changes(metadata, former))
+    if figures.committed:
+        changes.insert(0, f"{_count(figures.committed, 'record')} committed")
+    time = dt.datetime.fromtimestamp(timestamp, dt.timezone.utc)
+    text = "; ".join(changes) or "nothing"
+    return [*lines, f"changed since {time:%Y-%m-%d %H:%M} UTC: {text}"]
+
+
+def _describe_rows(metadata: Mapping[str, Any], former: Mapping[str, Any] | None) -> str:
+    rows = unwrap(metadata.get(ROW_COUNT))
+    if rows is None:  # a table of another destination
+        return f"**{_count(figures_of(metadata).committed, 'record')}** committed"
+    before = None if former is None else unwrap(former.get(ROW_COUNT))
+    growth = f" ({rows - before:+,})" if isinstance(before, int) and before != rows else ""
+    return f"**{_count(rows, 'row')}**{growth}"
+
+
+def _describe_health(metadata: Mapping[str, Any]) -> str:
+    figures = figures_of(metadata)
+    undeclared = sum(figures.undeclared.values())
+    problems = [
+        f"{_count(count, noun)} {text}"
+        for count, noun, text in (
+            (figures.rejected, "record", "rejected: see the dead letter"),
+            (figures.changed, "record", f"with values that did not fit{_list_fields(figures)}"),
+            (undeclared, "value", "of fields that the catalog does not declare"),
+        )
+        if count
+    ]
+    return "; ".join(problems) or "every record was stored as it came"
+
+
+def _list_fields(figures: SyncFigures) -> str:
+    """Return the fields with changed values, those of most records first."""
+    most = sorted(figures.changed_fields.items(), key=lambda item: (-item[1], item[0]))
+    fields = list(dict.fromkeys(parse_name(name).field for name, _ in most))
+    rest = " …" if len(fields) > _MAX_FIELDS else ""
+    return f" ({', '.join(fields[:_MAX_FIELDS])}{rest})" if fields else ""
+
+
+def _changes(metadata: Mapping[str, Any], former: Mapping[str, Any]) -> Iterator[str]:
+    yield from unwrap(metadata.get(SCHEMA_CHANGES)) or ()
+    for key, name in ((POLICY, "policy"), (GENERATION, "generation")):
+        value, before = unwrap(metadata.get(key)), unwrap(former.get(key))
+        if before is not None and value != before:
+            yield f"{name} {before} → {value}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
 
 Watch: TypeAlias = Callable[[ConnectionRead], contextlib.AbstractContextManager[object]]
 """Factory of a context manager that is active while a read runs."""

@@ -1,7 +1,6 @@
 """Build Dagster assets from the streams of a connection."""
 
 # No `from __future__ import annotations`: Dagster inspects the annotations of the op.
-
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -15,22 +14,17 @@ from elt_assets.connection.automation import Retry
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.lake.session import activate_shared_session
 from elt_assets.lake.write.companions import DEAD_LETTER_SUFFIX, check_claims
-from elt_assets.orchestration.assets import partitions
-from elt_assets.orchestration.assets.checks import check_specs
-from elt_assets.orchestration.assets.run_config import CONFIG_SCHEMA
-from elt_assets.orchestration.assets.step import SyncStep
-from elt_assets.orchestration.assets.translator import (
-    ConnectionTranslator,
-    companion_key,
-    companion_specs,
-)
+from elt_assets.orchestration import partitions
+from elt_assets.orchestration.checks import check_specs
 from elt_assets.orchestration.collector import leave_out_loaded
-from elt_assets.orchestration.events.metadata import HISTORY, TABLE_PATH
 from elt_assets.orchestration.failures import as_dagster_failure
-from elt_assets.orchestration.names import output_name
+from elt_assets.orchestration.metadata import HISTORY, TABLE_PATH
+from elt_assets.orchestration.planning import CONFIG_SCHEMA
 from elt_assets.orchestration.resources import IO_MANAGER_KEY, LAKE_KEY, SPARK_KEY
 from elt_assets.orchestration.runs.executor import STEP_TAGS, log_separate_processes
-from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.step import SyncStep
+from elt_assets.orchestration.streams import StreamAsset, output_name
+from elt_assets.orchestration.translator import ConnectionTranslator, companion_key, companion_specs
 from elt_assets.pipeline.stream import ConnectionStream, table_path
 from elt_assets.pipeline.validation import resolve_connection
 from elt_assets.protocol.catalog import Catalog

@@ -1,7 +1,6 @@
 """Alerts about failed runs: a call of the user's function that `ELT_ALERT_HOOK` names."""
 
 # No `from __future__ import annotations`: Dagster inspects the annotation of the context.
-
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -14,7 +13,7 @@ import dagster as dg
 from elt_assets import paths
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.write.companions import SUFFIXES
-from elt_assets.orchestration.events.metadata import unwrap
+from elt_assets.orchestration.metadata import unwrap
 from elt_assets.settings import load_object
 
 HOOK = "ELT_ALERT_HOOK"

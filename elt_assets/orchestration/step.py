@@ -17,14 +17,11 @@ import dagster as dg
 from elt_assets.errors import ConfigError, EltError, TransientError, error_class
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.machine_faults import translated
-from elt_assets.orchestration.assets import checks
-from elt_assets.orchestration.assets.attempts import (
-    EarlierAttempts,
-    complete_refreshes,
-    report_killed_runs,
-)
-from elt_assets.orchestration.assets.planning import ReadPlanner
-from elt_assets.orchestration.assets.read_events import (
+from elt_assets.orchestration import checks
+from elt_assets.orchestration.io_manager import SparkIOManager
+from elt_assets.orchestration.metadata import RECORDS_READ
+from elt_assets.orchestration.planning import ReadPlanner, SyncConfig, validate
+from elt_assets.orchestration.read_events import (
     REPORTED,
     CommittedRead,
     ReadReporter,
@@ -32,15 +29,16 @@ from elt_assets.orchestration.assets.read_events import (
     get_data_version,
     log_unread,
 )
-from elt_assets.orchestration.assets.run_config import SyncConfig, validate
-from elt_assets.orchestration.events.connector_log import connector_lines
-from elt_assets.orchestration.events.metadata import RECORDS_READ
-from elt_assets.orchestration.events.report import IN_RESULT, CompleteStream
-from elt_assets.orchestration.events.table_events import TableEvents, name_lake
-from elt_assets.orchestration.io_manager import SparkIOManager
+from elt_assets.orchestration.recovery import (
+    EarlierAttempts,
+    complete_refreshes,
+    report_killed_runs,
+)
+from elt_assets.orchestration.report import IN_RESULT, CompleteStream, connector_lines
 from elt_assets.orchestration.resources import LakeResource, spark_provider
 from elt_assets.orchestration.source_partitions import MissingPartition, PartitionContexts
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.table_events import TableEvents, name_lake
 
 StepEvent = dg.MaterializeResult[None] | dg.AssetCheckResult
 

@@ -1,1 +1,0 @@
-"""Streams as Dagster assets: specs, partitions and checks."""

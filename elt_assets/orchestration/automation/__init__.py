@@ -1,1 +1,0 @@
-"""Schedules and sensors that start runs, and alerts about failed runs."""

@@ -1,1 +1,0 @@
-"""Write and read events in the event log of Dagster."""

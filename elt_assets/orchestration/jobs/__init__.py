@@ -1,1 +1,0 @@
-"""Dagster jobs other than syncs: check, discover, maintenance and replay."""
