@@ -191,7 +191,7 @@ def _bars(results: Sequence[Result]) -> list[Bar]:
         Bar(
             "history besides, of the merge's time",
             None if history is None else _times(history, main.cost),
-            0.6,
+            0.9,
         ),
     ]
 

@@ -93,7 +93,7 @@ def _report(results: Mapping[str, Result]) -> Report:
         "run takes more than the empty asset, of what the asset with one Spark job takes more",
         bars=[
             Bar("start without new data, of a bare Spark job", _share(results, NOTHING), 0.1),
-            Bar("start with one record, of a bare Spark job", _share(results, RECORD), 0.6),
+            Bar("start with one record, of a bare Spark job", _share(results, RECORD), 0.5),
         ],
         figures=[
             asdict(each) | {"seconds": each.seconds, "core": each.core} for each in results.values()
