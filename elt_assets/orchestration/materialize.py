@@ -252,40 +252,29 @@ def materialize(
     definitions, logger = component.definitions(), _logger(log, _name_steps(selected))
     recorder = _FigureRecorder(watch)
     token, details = WATCH.set(recorder.watch), SHOWS_DETAILS.set(shows_details)
+    config = {} if refresh is Refresh.none else {"refresh": refresh.name}
     results: list[dg.ExecuteInProcessResult] = []
     try:
         for group in group_by_partitions(selected):
-            job = _job(definitions, group, logger)
-            results.append(_execute(job, group, instance, partition, refresh))
-            failures = [event.step_failure_data for event in results[-1].get_step_failure_events()]
+            job, run_id = _job(definitions, group, logger), str(uuid.uuid4())
+            ops = {asset.step_name: {"config": config} for asset in group if config}
+            with alive(instance, run_id):  # others know the process of the run
+                result = job.execute_in_process(
+                    run_config={"ops": ops, "loggers": {"console": {}}},
+                    instance=instance,
+                    partition_key=partition,
+                    raise_on_error=False,
+                    run_id=run_id,
+                    tags=group[0].connection.run_tags,
+                )
+            results.append(result)
+            failures = [event.step_failure_data for event in result.get_step_failure_events()]
             if any(map(is_interruption, failures)):
                 break
     finally:
         WATCH.reset(token)
         SHOWS_DETAILS.reset(details)
     return make_result(results, selected, recorder.figures)
-
-
-def _execute(
-    job: dg.JobDefinition,
-    assets: Sequence[StreamAsset],
-    instance: dg.DagsterInstance,
-    partition: str | None,
-    refresh: Refresh,
-) -> dg.ExecuteInProcessResult:
-    """Run a job of some streams, as a run whose process is known to others."""
-    config = {} if refresh is Refresh.none else {"refresh": refresh.name}
-    ops = {asset.step_name: {"config": config} for asset in assets if config}
-    run_id = str(uuid.uuid4())
-    with alive(instance, run_id):
-        return job.execute_in_process(
-            run_config={"ops": ops, "loggers": {"console": {}}},
-            instance=instance,
-            partition_key=partition,
-            raise_on_error=False,
-            run_id=run_id,
-            tags=assets[0].connection.run_tags,
-        )
 
 
 def _job(

@@ -123,7 +123,8 @@ class SyncStep:
         failure: EltError | None = None
         try:
             with translated():
-                self._read(requested)
+                if requested:
+                    self._read(requested)
         except EltError as error:
             failure = error
         for result in self._results.values():
@@ -152,6 +153,7 @@ class SyncStep:
             )
 
     def _read(self, assets: Sequence[StreamAsset]) -> None:
+        """Read streams without partitions in one process, or the partitions of one stream."""
         for asset in assets:
             validate(asset, self._config)
             if not asset.controls.enabled:
@@ -161,11 +163,7 @@ class SyncStep:
                 )
         if any(asset.partitions is not None for asset in assets):
             self._read_partitions(*assets)
-        elif assets:
-            self._read_whole(assets)
-
-    def _read_whole(self, assets: Sequence[StreamAsset]) -> None:
-        """Read streams without partitions in one process."""
+            return
         by_id = {asset.stream.id: asset for asset in assets}
         with connector_lines(self._context.log) as on_log:
             read = self._planner.plan(assets, on_log)

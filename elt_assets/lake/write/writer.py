@@ -264,15 +264,12 @@ class TableWriter:
     def commit(self, checkpoint: Checkpoint) -> Committed:
         """Apply the policy and publish the rows and the state; do nothing if nothing is new."""
         with translated(f"while a commit to the table {self._tables.main.uri} was made"):
-            return self._commit_checkpoint(checkpoint)
-
-    def _commit_checkpoint(self, checkpoint: Checkpoint) -> Committed:
-        pending, state = self._pending, self._state(checkpoint)
-        if self._has_changes(pending, state, checkpoint):
-            self._publish(pending, state, final=checkpoint.final)
-            self._hide_unfinished()
-        self._pending = _Pending()
-        return self._describe_commit(pending)
+            pending, state = self._pending, self._state(checkpoint)
+            if self._has_changes(pending, state, checkpoint):
+                self._publish(pending, state, final=checkpoint.final)
+                self._hide_unfinished()
+            self._pending = _Pending()
+            return self._describe_commit(pending)
 
     def commit_replay(self, replayed: Sequence[DataFile]) -> Committed:
         """Publish the written rows, and remove the dead letter files that they replace; the state stays."""
