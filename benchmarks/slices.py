@@ -40,7 +40,7 @@ from elt_assets.lake.worker.slices import SliceSource
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
-from elt_assets.protocol import messages as wire
+from elt_assets.protocol import messages
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.sync.pending import SliceGroup
 from tests.support.project import REPOSITORY
@@ -148,7 +148,7 @@ def _list_slices(folder: Path, name: str) -> tuple[SliceGroup, SliceSource, Conf
     modes |= {"generation_id": 1, "minimum_generation_id": 0, "sync_id": 1}
     configured = ConfiguredStream.from_json(json.dumps({"stream": described, **modes}))
     slices = [
-        wire.Slice(
+        messages.Slice(
             stream_descriptor=configured.id.descriptor,
             key=part.key,
             data=Raw(json.dumps(part.data).encode()),

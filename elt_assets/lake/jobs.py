@@ -1,14 +1,13 @@
-"""Functions for Spark's Python workers, sent with their code: a worker has pyarrow, and not this project.
+"""Tasks on Spark: functions that are sent to its Python workers with their code, and called with numbers.
 
-Tasks on Spark: a function that is sent to the workers, and called there with the number of each task.
+A worker has pyarrow, and not this project, so the code of `lake.worker` is sent by value. A task returns a
+plain value, in types of Python's own: a worker cannot return objects of classes that were sent to it. An RDD
+needs no plan, which saves a seventh of the CPU time of a short sync. A session of Spark Connect has no RDDs:
+its tasks get their numbers as batches of a DataFrame, and return JSON.
 
-It returns a plain value, in types of Python's own: a worker cannot return objects of classes that were sent
-to it. An RDD needs no plan, which saves a seventh of the CPU time of a short sync. A session of Spark Connect
-has no RDDs: its tasks get their numbers as batches of a DataFrame, and return JSON.
-
-Parquet files as DataFrames where the JVM has no file system for their store.
-
-Python tasks read and write the files, so Spark needs no library of the store.
+First the functions that are sent; then `run_tasks` and its kin, which return the results of tasks; then
+Parquet files as DataFrames where the JVM has no file system for their store. Tasks read and write these, so
+Spark needs no library of the store.
 """
 
 from __future__ import annotations
@@ -37,7 +36,9 @@ RESULT = "result string"
 _FROZEN = "frozen_by_elt_assets"
 _RECURSION = 4_000
 """The decoder of JSON counts a level of nesting as a level of Python's stack, which has 1,000 by default."""
-_PACKAGE = sys.modules[FileWriter.__module__.rpartition(".")[0]]  # of all modules of tasks
+_PACKAGE = sys.modules[FileWriter.__module__.rpartition(".")[0]]
+# Workers do not have this project. What is not registered here is pickled by name, and fails there: so these
+# are all modules of tasks, the repair of texts that they use, and this module, whose functions call them.
 for _module in (_PACKAGE, wire, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
@@ -118,7 +119,7 @@ def _pickle(make: Callable[..., Any]) -> bytes:
 
 Make = Callable[..., Callable[[int], Any]]
 """Makes the function of tasks of some arguments. It is called in the workers, and is of one of the modules
-that `worker_code` sends."""
+whose code is sent."""
 Results = dict[int, Any]
 
 

@@ -4,13 +4,10 @@ A process has one Spark (`SparkContext`), which serves whoever runs in it. The l
 own there: its SQL settings, temporary views and current catalog are not those of the session that others get
 from `SparkSession.builder.getOrCreate()`, whichever of both is first. What the first one decides for all
 (master, memory, JVM options) is in docs/dagster.md, "Beside other assets".
-`tests/lake/test_own_session.py`
+Test: `tests/lake/test_own_session.py`
 
-Expressions and rows of Spark that several modules need.
-
-The folder for what Spark writes beside tables: shuffled, spilled and cached rows.
-
-Spark's own default is the folder for temporary files, in directories that every user of the machine can read.
+First two expressions of Spark that several modules need, and the folder for shuffled, spilled and cached
+rows; then the settings, the start of a session, and `SparkProvider`, by which all other modules get it.
 """
 
 from __future__ import annotations
@@ -65,7 +62,9 @@ _VARIABLE = "SPARK_LOCAL_DIRS"
 def choose_local_dir(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the setting of a private folder for a session on this machine; nothing if the user has set one.
 
-    The executors of a cluster, and a Connect server, have folders of their own, on other machines.
+    Spark writes shuffled, spilled and cached rows there. Its own default is the folder for temporary files,
+    in directories that every user of the machine can read. The executors of a cluster, and a Connect server,
+    have folders of their own, on other machines.
     """
     is_here = str(config.get("spark.master", "")).startswith("local")
     if not is_here or LOCAL_DIR in config or os.environ.get(_VARIABLE):

@@ -174,7 +174,7 @@ class PlainCounter:
 def union_rows(
     _: object, batch: Batch, matching: Batch, by: Ordering, schema: t.StructType
 ) -> Frame:
-    """Replaces `dedup.union_rows`."""
+    """Replaces `key_order.union_rows`."""
     new = [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
     old = [
         {**row, ARRIVAL: 0} for row in read_files(matching.table, None, matching.files, schema).rows
@@ -182,8 +182,8 @@ def union_rows(
     return Frame([*old, *new], schema)
 
 
-def latest(frame: Frame, by: Ordering, _: None) -> Frame:
-    """Replaces `dedup.latest`; a key has one part; a row without one equals no other row."""
+def select_latest(frame: Frame, by: Ordering, _: None) -> Frame:
+    """Replaces `key_order.select_latest`; a key has one part; a row without one equals no other row."""
     kept = []
     for key, rows in _by_key(frame.rows, by.key).items():
         kept += rows if None in key else [max(rows, key=lambda row: _recency(row, by))]
@@ -193,7 +193,7 @@ def latest(frame: Frame, by: Ordering, _: None) -> Frame:
 def write_rows(
     table: Table, frame: Frame, is_end: object, visible: Sequence[str]
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Replaces `dedup.write_rows`."""
+    """Replaces `key_order.write_rows`."""
     schema = t.StructType([field for field in frame.schema.fields if field.name in visible])
     ends = [] if is_end is None else [row for row in frame.rows if row[DELETED_AT] is not None]
     alive = frame.rows if is_end is None else [r for r in frame.rows if r[DELETED_AT] is None]
@@ -203,12 +203,12 @@ def write_rows(
 
 
 def is_delete(schema: t.StructType) -> object:
-    """Replaces `dedup.is_delete`."""
+    """Replaces `key_order.is_delete`."""
     return True if DELETED_AT in schema.names else None
 
 
 def begins_era(*_: object) -> None:
-    """Replaces `dedup.begins_era`: here, each delete has a cursor value."""
+    """Replaces `key_order.begins_era`: here, each delete has a cursor value."""
 
 
 def _by_key(rows: Iterable[Row], key: Key) -> dict[tuple[Any, ...], list[Row]]:
@@ -309,7 +309,7 @@ REPLACED: tuple[Replacement, ...] = (
     (key_order, "RowCounter", PlainCounter),
     (key_order, "is_delete", is_delete),
     (key_order, "begins_era", begins_era),
-    (key_order, "select_latest", latest),
+    (key_order, "select_latest", select_latest),
     (key_order, "union_rows", union_rows),
     (key_order, "write_rows", write_rows),
     (partition_files, "RowCounter", PlainCounter),

@@ -1,6 +1,6 @@
 """Tests that the answers of a history for past moments stay, except since the place of a later record.
 
-The rule is that of `lake.merge.validity`. After each commit, the answers for all moments are compared with
+The rule is that of `lake.merge.history`. After each commit, the answers for all moments are compared with
 those from before it, and only those may differ that the records of the commit may change.
 """
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from elt_assets.lake.worker import values as numbers
+from elt_assets.lake.worker import values as number_values
 from elt_assets.lake.worker.json_texts import JsonColumn, JsonTexts
 from elt_assets.lake.worker.kinds import DECODING_ERRORS
 from elt_assets.lake.worker.values import shortest_text
@@ -107,7 +107,7 @@ def test_the_type_of_objects_is_learned_again_when_they_change() -> None:
 def test_a_number_with_a_point_has_the_text_of_its_decimal(text: str) -> None:
     made = shortest_text(text)
     assert Decimal(made) == Decimal(text)
-    exact: Any = Decimal(text).normalize(numbers._ALL_DIGITS)
+    exact: Any = Decimal(text).normalize(number_values._ALL_DIGITS)
     if "." in text:
-        plain = exact.adjusted() in numbers._PLAIN
+        plain = exact.adjusted() in number_values._PLAIN
         assert made == ("0" if not exact else f"{exact:f}" if plain else f"{exact:e}")

@@ -17,8 +17,7 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import snapshot
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.log import HINT, path_of
-from elt_assets.lake.delta.log import checkpoint_path_of as checkpoint_of
+from elt_assets.lake.delta.log import HINT, checkpoint_path_of, path_of
 from elt_assets.lake.delta.snapshot import Snapshot
 from elt_assets.lake.delta.storage import TableChange
 from elt_assets.lake.delta.table import Table
@@ -88,9 +87,9 @@ def test_an_entry_that_is_cut_off_and_older_than_the_checkpoint_harms_only_the_p
 def test_the_error_about_a_damaged_checkpoint_names_what_to_remove(
     root: Path, damage: Callable[[Path], None]
 ) -> None:
-    damage(root / checkpoint_of(CHECKPOINT))
+    damage(root / checkpoint_path_of(CHECKPOINT))
     removed = re.findall(r"_delta_log/[\w.]+", refusal(root).guidance or "")
-    assert removed == [HINT, checkpoint_of(CHECKPOINT)]
+    assert removed == [HINT, checkpoint_path_of(CHECKPOINT)]
     for path in removed:
         (root / path).unlink(missing_ok=True)
     table = Table(str(root), APP)
@@ -99,15 +98,15 @@ def test_the_error_about_a_damaged_checkpoint_names_what_to_remove(
 
 def test_a_checkpoint_that_the_log_cannot_replace_must_be_restored(root: Path) -> None:
     (root / path_of(0)).unlink()
-    cut_off(root / checkpoint_of(CHECKPOINT))
-    assert f"restore the checkpoint {checkpoint_of(CHECKPOINT)}" in str(refusal(root))
+    cut_off(root / checkpoint_path_of(CHECKPOINT))
+    assert f"restore the checkpoint {checkpoint_path_of(CHECKPOINT)}" in str(refusal(root))
 
 
 def test_a_table_whose_checkpoint_is_lost_after_it_was_opened_is_not_a_raw_error(
     root: Path,
 ) -> None:
     table = Table(str(root), APP)
-    cut_off(root / checkpoint_of(CHECKPOINT))
+    cut_off(root / checkpoint_path_of(CHECKPOINT))
     with pytest.raises(ConfigError, match=re.escape(f"remove {HINT}")):
         _ = table.files
 
@@ -151,7 +150,7 @@ def test_an_entry_that_lacks_a_part_is_named(
 ) -> None:
     if version == 0 or not has_checkpoint:
         (root / HINT).unlink()
-        (root / checkpoint_of(CHECKPOINT)).unlink()
+        (root / checkpoint_path_of(CHECKPOINT)).unlink()
 
     def remove(action: dict[str, Any]) -> None:
         if key is None:

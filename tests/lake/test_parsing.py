@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from elt_assets.lake.worker import lines as task
+from elt_assets.lake.worker import lines as line_tasks
 from elt_assets.protocol.messages import Form
 from tests.lake.conforming import Conformer, Row
 from tests.lake.lines import airbyte, segment, singer
@@ -80,10 +80,10 @@ def test_a_row_does_not_depend_on_its_neighbours(
         assert dead == [row for record in order for row in expected[record][1]], form
 
 
-@pytest.fixture(params=[task.BLOCK, 300], autouse=True)
+@pytest.fixture(params=[line_tasks.BLOCK, 300], autouse=True)
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of many lines, and of few."""
-    monkeypatch.setattr(task, "BLOCK", request.param)
+    monkeypatch.setattr(line_tasks, "BLOCK", request.param)
 
 
 def parsed(

@@ -1,1 +1,1 @@
-"""Administration of tables between syncs, and reading of tables."""
+"""Administration of tables between syncs: maintenance, moves, and replay of rejected records."""

@@ -1,37 +1,23 @@
-"""Compaction, clustering and vacuum: fewer and larger files, and no files and documents that are not needed.
+"""The maintenance of a stream's tables: compaction, clustering, expiry, and vacuum of files and documents.
 
-Both are safe during a sync. A compaction changes no row, state or transaction id, and gives way to a sync
-that replaced its files. A vacuum removes only files that are older than the retention; the files that a
-running sync has not committed yet are younger.
+Compaction, clustering and vacuum are safe during a sync. A compaction or a clustering changes no row, state
+or transaction id, and gives way to a sync that replaced its files. A vacuum removes only files that are older
+than the retention; the files that a running sync has not committed yet are younger.
 
 What a kill leaves, so that nothing is lost or doubled:
 
 - FILES_COMBINED: copies of rows in files that no log names; the next vacuum removes them.
-  `tests/lake/test_crash_points.py::test_a_compaction_survives_a_kill_at_any_point`
+  `tests/lake/test_crash_points.py::test_a_compaction_survives_a_kill_at_any_point`,
+  `tests/lake/test_crash_points.py::test_a_clustering_survives_a_kill_at_any_point`
 - FRESH_RECORDS_WRITTEN: the same, of the rejected records that stay.
   `tests/lake/test_crash_points.py::test_an_expiry_survives_a_kill_at_any_point`
 - VACUUM_PLANNED, and between two removals: files that no version within the retention needs. The next vacuum
   finds those that are left.
   `tests/lake/test_crash_points.py::test_a_vacuum_survives_a_kill_at_any_point`
+- Between two removals of documents: some of the unnamed documents. The next maintenance removes those.
 
-Clustering: the rows of a table in the order of some columns, so that queries skip files by their bounds.
-
-Files of sorted rows are in a folder whose name contains a fingerprint of the columns, so the log itself says
-which files are sorted. A part of the table (a Dagster partition) is sorted as a whole when enough of its rows
-are not, since sorted files of their own would overlap with the others.
-
-Like a compaction, clustering changes no row, state or transaction id, and gives way to a sync that replaced
-its files. A kill at FILES_COMBINED leaves copies of rows in files that no log names; the next vacuum removes
-them. `tests/lake/test_crash_points.py::test_a_clustering_survives_a_kill_at_any_point`
-
-Documents below a table: opened for a reader, and removed when no row names them any more.
-
-A document stays if any Parquet file of the stream's table or of its companions names it, whether or not a
-version has that file: so a document is removed only after vacuum has removed the last file with its rows.
-That includes rows that readers do not see yet, and rejected records, which can be replayed. A document that
-is younger than the retention stays too, because the row that names it may not be written yet.
-
-A kill while documents are removed leaves some of them; the next maintenance removes those.
+First `cluster`; then the documents below a table, opened for a reader and removed when no row names them any
+more; then `maintain`, which calls all the others.
 """
 
 from __future__ import annotations
@@ -88,6 +74,11 @@ are rewritten."""
 
 def cluster(spark: SparkSession, table: Table, columns: Sequence[ColumnPath]) -> int:
     """Sort the rows of each part of a table by columns, if enough of them are not sorted yet.
+
+    Queries then skip files by their bounds. Files of sorted rows are in a folder whose name contains a
+    fingerprint of the columns, so the log itself says which files are sorted. A part of the table (a Dagster
+    partition) is sorted as a whole when enough of its rows are not, since sorted files of their own would
+    overlap with the others.
 
     Args:
         columns: column paths; the first one is the most significant. Those that the table lacks are ignored.
@@ -206,6 +197,11 @@ def find_document(tables: Iterable[Location], path: str) -> BinaryIO | None:
 
 def remove_unnamed_documents(tables: StreamTables, retention: dt.timedelta) -> int:
     """Remove a stream's documents that are older than the retention, and that no file of its tables names.
+
+    A document stays if any Parquet file of the stream's table or of its companions names it, whether or not a
+    version has that file: so a document is removed only after vacuum has removed the last file with its rows.
+    That includes rows that readers do not see yet, and rejected records, which can be replayed. A document
+    that is younger than the retention stays too, because the row that names it may not be written yet.
 
     Returns:
         the number of removed documents.

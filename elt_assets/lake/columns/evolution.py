@@ -4,13 +4,13 @@ Types are ordered from narrower to wider. Values of a narrower type can be conve
 
 - long < decimal(38,0) < decimal(38,9), and long < double;
 - date < timestamp_ntz < timestamp; a time without zone is in UTC;
-- every scalar < string: the text that a record's value gets (see `lake.spark.wider_values`);
+- every scalar < string: the text that a record's value gets (see `lake.worker.widening`);
 - every type < JSON text, a string column with `elt.json` in its metadata. All its strings are JSON: plain
   text that the column had before gets quotes.
 
 A number may not fit exactly: a double does not hold every long, and decimal(38,9) does not hold every
 decimal(38,0). If the conversion would change a value in the table, the table is not widened (see
-`lake.spark.wider_values`).
+`lake.worker.widening`).
 
 Objects are compared field by field, arrays by their elements. If the table's type is the wider one, it
 stays, and values are read as that type.

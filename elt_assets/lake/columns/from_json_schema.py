@@ -1,4 +1,4 @@
-"""Conversion of JSON schemas, which `protocol.airbyte.json_schema` has composed, to the columns of a table.
+"""Conversion of JSON schemas, which `protocol.json_schema` has composed, to the columns of a table.
 
 Spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
 """

@@ -1,8 +1,9 @@
-"""The logical types of fields. They are finer than column types: several are stored as strings.
+"""The logical types of fields, and their order: which are wider than others, and which of them compare alike.
+
+Logical types are finer than column types: several are stored as strings. First the types and their columns;
+then the order, by which `evolution` plans changes of a table's columns and `write.rewrite` refuses some.
 
 Spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
-
-The order of types: which are wider than others, and which of these compare alike in keys and cursors.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def is_narrower(narrow: LogicalType, wide: LogicalType) -> bool:
     """Return whether `wide` comes after `narrow` in the order of types. Both are `stored` types.
 
     A wider type need not hold every value: a double does not hold every long. A table with a value that would
-    change is not widened (see `lake.spark.wider_values`).
+    change is not widened (see `lake.worker.widening`).
     """
     if narrow == wide or isinstance(narrow, Unread):
         return False

@@ -6,7 +6,7 @@ Delta makes commits atomic. This module adds rules for what was committed since 
 - a RESTORE of the table: ConcurrentSync;
 - a column with a different type, or added with a different type: ConcurrentSync;
 - files that the commit removes were replaced by a compaction or another engine: Superseded;
-- a rule that this project does not keep (see `features`): UnsupportedTable;
+- a rule that this project does not keep (see `rules`): UnsupportedTable;
 - anything else, such as a different partition, or a compaction of different files: the commit is retried.
 
 How a commit whose outcome is unknown is resolved: see `outcome`.

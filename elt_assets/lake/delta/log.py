@@ -1,4 +1,4 @@
-"""Entries of a Delta table's log: the metadata of each commit, and the files that it adds and removes.
+"""The log of a Delta table: its entries, one for each version, and its checkpoints.
 
 The project reads the entries itself. `DeltaTable.history` holds Python's global lock while it waits for a
 store, so that one slow answer stops every thread of the process, and it counts versions down over entries
@@ -7,14 +7,11 @@ without a commitInfo.
 The versions of a log are consecutive. An engine that cleans the log removes a prefix of it. So the entries
 that follow a present one, up to the first that is missing, are all entries up to the newest.
 
-Spec: Delta Transaction Log Protocol, Delta Log Entries
+First the entries: the metadata of each commit, and the files that it adds and removes. Then the checkpoints:
+what one says of a table besides its files, and when one is due. Only the columns of the protocol, the
+metadata and the transactions are read. They are small, while the list of files is nearly all of a checkpoint.
 
-Checkpoints of a Delta table's log: what one says of a table besides its files, and when one is due.
-
-Only the columns of the protocol, the metadata and the transactions are read. They are small, while the list
-of files is nearly all of a checkpoint.
-
-Spec: Delta Transaction Log Protocol, Checkpoints
+Spec: Delta Transaction Log Protocol, Delta Log Entries; Checkpoints
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Moves of tables: a table that is being moved says so in a property, and no writer commits to it.
-
-The property is part of the log. So a run that opened the table before meets it when it commits, and a copy of
-the log has it.
-
-Delta features that a table uses, and the refusal of those that this project does not support.
+"""The refusal of Delta tables that this project must not read or write: unsupported features, and moves.
 
 A feature that a writer does not know is a rule that it breaks: a constraint, a computed column, a log of
 changes. So a table is written to only if each commit of this project keeps every rule that it has, and read
@@ -16,6 +11,8 @@ only if no feature changes what its files mean. A feature shows in three places,
 
 A feature that the protocol permits is no rule while no property or field uses it. The upgrade of a table's
 protocol lists several of these.
+
+A table that is being moved (`Move`) says so in a property, and no writer commits to it.
 
 Spec: Delta Transaction Log Protocol, Table Features; Valid Feature Names in Table Features.
 """
@@ -47,7 +44,11 @@ class Described(Protocol):
 
 @dataclass(frozen=True)
 class Move:
-    """A move of a stream's tables."""
+    """A move of a stream's tables, which each of them says in a property.
+
+    The property is part of the log. So a run that opened the table before meets it when it commits, and a
+    copy of the log has it.
+    """
 
     # `source`, `target`: the levels of the table below the root of the lake, with slashes between them.
     source: str

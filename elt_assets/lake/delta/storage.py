@@ -8,11 +8,8 @@ is certain. The next vacuum removes what is left.
 `tests/lake/test_crash_points.py::test_a_vacuum_survives_a_kill_at_any_point`,
 `tests/lake/test_crash_points.py::test_a_replay_survives_a_kill_at_any_point`
 
-Statistics of files that have none in the log, from their footers.
-
-The log has only the number of rows of a file with a column that has no true bound (`statistics`: NaN, an
-infinity). Which partition such a file contains, and whether its versions are closed, is in its footer: it is
-read once in the life of a `Table`, and only for such files.
+`TableStorage` reads, writes and removes the files; `FooterStatistics` finds the statistics of those that have
+none in the log.
 """
 
 from __future__ import annotations
@@ -303,7 +300,12 @@ _KEYS = {"min": "minValues", "max": "maxValues", "null_count": "nullCount"}
 
 
 class FooterStatistics:
-    """The footers of one table's files that have been read."""
+    """The statistics of one table's files that have none in the log, from their footers.
+
+    The log has only the number of rows of a file with a column that has no true bound (`worker.statistics`:
+    NaN, an infinity). Which partition such a file contains, and whether its versions are closed, is in its
+    footer: it is read once in the life of a `Table`, and only for such files.
+    """
 
     def __init__(self, storage: TableStorage):
         self._storage = storage

@@ -1,28 +1,10 @@
-"""The changes of values that the source reports of a row, in `_airbyte_meta.changes`.
+"""Rows of a log of changes that depend on earlier rows: they are resolved before their batch is merged.
 
-Truncations: a log of changes says that a table was truncated, but not which rows it had.
+A source that reads a log of changes reports some of them in `_airbyte_meta.changes` only: that a table was
+truncated (`replace_truncations`), or that a large value did not change (`complete`). `resolve` replaces both,
+so a merge, and a history, get nothing but whole rows and deletes.
 
-Such a record has no key, and the reason TRUNCATED among its changes. Before a batch is merged, a delete of
-each row that arrived before it takes its place: of the rows of the batch, and of those of the table. So a
-merge, and a history, get nothing but rows and deletes. The deletes have the place, the cursor and the times
-of the record. Rows that arrived after it stay, as do those whose cursor is greater: so a snapshot that
-replaces the rows of a table ends with a truncation whose cursor is less than those of its rows.
-
-Of several truncations, each deletes what arrived since the one before it: a history has an end for each
-version. Test: `tests/lake/test_dependent_rows.py`.
-
-Rows with values of their former versions: a log of changes leaves out large values that did not change.
-
-Such a value arrives as a null, with the reason UNCHANGED among the changes of its row. Before a batch is
-merged, it gets the value of the version before it: that of the row that arrived before it with the same key,
-in the batch or in the table. So a merge, and a history, get whole rows. Rows arrive in the order of the log,
-so the version before is the one that arrived before, whatever the cursor.
-
-After a delete, or if there is no version before it, the value is not known: it stays null, and the reason
-stays in the row.
 Test: `tests/lake/test_dependent_rows.py`.
-
-Rows of a log that depend on those before them: before a batch is merged, each gets its meaning.
 """
 
 from __future__ import annotations
@@ -77,6 +59,15 @@ def replace_truncations(
     schema: t.StructType,
 ) -> list[DataFile]:
     """Return the files of a batch, with hidden ones that have deletes in place of its truncations.
+
+    A log of changes says that a table was truncated, but not which rows it had. Such a record has no key, and
+    the reason TRUNCATED among its changes. A delete of each row that arrived before it takes its place: of
+    the rows of the batch, and of those of the table. The deletes have the place, the cursor and the times of
+    the record. Rows that arrived after it stay, as do those whose cursor is greater: so a snapshot that
+    replaces the rows of a table ends with a truncation whose cursor is less than those of its rows.
+
+    Of several truncations, each deletes what arrived since the one before it: a history has an end for each
+    version.
 
     Args:
         paths: the files of the batch with truncations.
@@ -157,6 +148,14 @@ def complete(
     spark: SparkSession, batch: Batch, present: Batch, by: Ordering, schema: t.StructType
 ) -> list[DataFile]:
     """Write the rows of a batch with the values of their former versions; return hidden files of them.
+
+    A log of changes leaves out large values that did not change. Such a value arrives as a null, with the
+    reason UNCHANGED among the changes of its row. It gets the value of the version before it: that of the row
+    that arrived before it with the same key, in the batch or in the table. Rows arrive in the order of the
+    log, so the version before is the one that arrived before, whatever the cursor.
+
+    After a delete, or if there is no version before it, the value is not known: it stays null, and the reason
+    stays in the row.
 
     Args:
         present: the rows and deletes of the table.

@@ -1,43 +1,11 @@
 """The history `<table>_history`: every version of every key, and when it was current (SCD type 2).
 
-`validity` says what the versions are. This module finds the files that hold them, and writes the new ones. It
-publishes nothing, so it can be killed at any point; what is left at each step, and why nothing of a history
-is lost or doubled:
-
-- While versions are split, merged and written (FILES_SPLIT, KEYS_MERGED, FILES_WRITTEN): files that no log
-  names. The files that they replace are still those of the history, and the state of the batch is not
-  stored. So the next run reads the records again, and merges them into the same versions.
-  `tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
-- After a refresh, or the beginning of a history: the same, see HISTORY_REFRESHED in `write.commit_builder`.
-  The next attempt makes a refresh of its own, at its own time: the epoch of the lost one is in no file that a
-  log names.
-  `tests/lake/test_crash_points.py::test_a_history_that_begins_survives_a_kill_at_any_point`,
-  `tests/lake/test_crash_points.py::test_a_refresh_survives_a_kill_at_any_point`
-- After a replay: the same, and its records are still in the dead letter, see `admin.replay`.
-  `tests/lake/test_crash_points.py::test_a_replay_survives_a_kill_at_any_point`
-- Between the commits of the history and of its table (COMPANION_COMMITTED): the versions are published, the
-  records are not acknowledged. The table does not name this commit of the history: readers do not get it, and
-  the next run undoes it before it merges the records again. So they are no second version, and no refresh
-  takes effect twice: see `write.stream_tables`.
-  `tests/lake/test_crash_points.py::test_a_rollback_survives_a_kill_at_any_point`,
-  `tests/lake/test_companions.py::test_a_kill_in_the_first_sync_with_a_history_leaves_nothing`
-
-What a run does again need not be the same: a source may send other records, and a refresh has another time.
-Each step is right for any, because it starts from the commit that the table names. Each merge counts the rows
-that it reads and writes (`delta.row_counts`).
-
-Deletes are kept in separate files that readers do not see, so that a late version gets an end.
-
-A merge writes current and closed versions to different files. A later merge reads files of closed versions
-only if the batch has a row that changes one: a late version, or one of a key that was deleted before.
-
-The versions of a history: their order, when each was valid, and which rows are no version.
-
-The versions of a key are in the order of `lake.merge.dedup`. `_valid_from` is the cursor if that is a time,
-else the time of extraction; it is never later than that of a later version. A version is valid until the
-next version or a delete. A delete without a cursor value takes effect at the time in its marker, if cursor
-and marker are times, else when it was extracted; no version of a later era is valid before that. A row that
-arrives again unchanged is not a version, nor is one that another replaces which has its cursor and start.
+The versions of a key are in the order of `lake.merge.key_order`. `_valid_from` is the cursor if that is a
+time, else the time of extraction; it is never later than that of a later version. A version is valid until
+the next version or a delete. A delete without a cursor value takes effect at the time in its marker, if
+cursor and marker are times, else when it was extracted; no version of a later era is valid before that. A row
+that arrives again unchanged is not a version, nor is one that another replaces which has its cursor and
+start.
 
 **What the history once answered for a key and a moment (`_valid_from <= moment < _valid_to`), it answers for
 ever.** A commit changes only answers for moments since the effective time of one of its records:
@@ -58,7 +26,39 @@ ever.** A commit changes only answers for moments since the effective time of on
 - A history that is turned on again is refreshed from its table: it does not learn what was lost meanwhile.
 - A refresh that retains rows only reads again: its records take effect like those of any sync.
 
-Each record is merged once, so it is one version. Tests: `tests/lake/test_history_time.py`.
+Each record is merged once, so it is one version. Test: `tests/lake/test_history_time.py`.
+
+Deletes are kept in separate files that readers do not see, so that a late version gets an end. A merge writes
+current and closed versions to different files. A later merge reads files of closed versions only if the batch
+has a row that changes one: a late version, or one of a key that was deleted before.
+
+The module publishes nothing, so it can be killed at any point. What is left at each step, and why nothing of
+a history is lost or doubled:
+
+- While versions are split, merged and written (FILES_SPLIT, KEYS_MERGED, FILES_WRITTEN): files that no log
+  names. The files that they replace are still those of the history, and the state of the batch is not
+  stored. So the next run reads the records again, and merges them into the same versions.
+  `tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
+- After a refresh, or the beginning of a history: the same, see HISTORY_REFRESHED in `write.commit`. The next
+  attempt makes a refresh of its own, at its own time: the epoch of the lost one is in no file that a log
+  names.
+  `tests/lake/test_crash_points.py::test_a_history_that_begins_survives_a_kill_at_any_point`,
+  `tests/lake/test_crash_points.py::test_a_refresh_survives_a_kill_at_any_point`
+- After a replay: the same, and its records are still in the dead letter, see `admin.replay`.
+  `tests/lake/test_crash_points.py::test_a_replay_survives_a_kill_at_any_point`
+- Between the commits of the history and of its table (COMPANION_COMMITTED): the versions are published, the
+  records are not acknowledged. The table does not name this commit of the history: readers do not get it, and
+  the next run undoes it before it merges the records again. So they are no second version, and no refresh
+  takes effect twice: see `write.companions`.
+  `tests/lake/test_crash_points.py::test_a_rollback_survives_a_kill_at_any_point`,
+  `tests/lake/test_companions.py::test_a_kill_in_the_first_sync_with_a_history_leaves_nothing`
+
+What a run does again need not be the same: a source may send other records, and a refresh has another time.
+Each step is right for any, because it starts from the commit that the table names. Each merge counts the rows
+that it reads and writes (`delta.row_counts`).
+
+First the versions: their columns, their validity and their content. Then the files that hold them: `merge`,
+`merge_replayed` and `refresh` find the present ones and write the new ones.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def add_validity(
     """Return each key's versions and ends in order, with their validity.
 
     Args:
-        begins: whether a row begins an era, see `dedup.begins_era`.
+        begins: whether a row begins an era, see `key_order.begins_era`.
     """
     keys = [value_at(part) for part in by.key]
     since = f.max(EPOCH).over(Window.partitionBy(*keys))
@@ -500,7 +500,7 @@ def _select_later(
     """Return the rows of the keys of `latest` that come after the present version of their key, or have none.
 
     Args:
-        begins: whether a row begins an era, see `dedup.begins_era`.
+        begins: whether a row begins an era, see `key_order.begins_era`.
     """
     rows = rows.join(latest.select(_KEY, f.col(metadata_columns.RAW_ID).alias(_LATEST)), _KEY)
     if not by.cursor:

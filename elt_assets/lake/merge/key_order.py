@@ -1,17 +1,7 @@
-"""Merge of a batch with the present rows of its keys in one vectorised Python task.
-
-Few rows are merged without a Spark window, which needs a plan and takes two to five times the CPU time. The
-rows are the same (`lake/worker/merge_task.py`); what the task cannot compare exactly as Spark does is left to
-Spark. So are many rows: a task holds its rows in memory (2,000,000 rows of one key take 0.9 GB, as versions
-of a history 1.2 GB), and several tasks would need buckets by ranges of keys, so that files keep such ranges.
-
-A kill at KEYS_MERGED leaves files that no log names; the next run merges the same rows again.
-`tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
-
-Deduplication of a checkpoint's rows by key: the latest row of each key stays.
+"""The merge of a batch with the rows of a table, in each mode, and the order of the rows of a key.
 
 This is the order of a key's rows, for every merge: the Spark windows here, the tasks in Arrow
-(`lake.spark.merge_tasks`), and the versions of a history (`lake.merge.validity`).
+(`lake.worker.merge_task`), and the versions of a history (`lake.merge.history`).
 
 1. By era. A delete without a cursor value cannot be ordered by cursor: log-based sources send only the key of
    a deleted row. It is ordered by arrival. It ends all that arrived before it, whatever the cursors, and
@@ -30,14 +20,16 @@ record, but readers do not see it. It is kept as a tombstone, so that an older r
 not bring the key back. The last delete without a cursor value is kept even if a later row follows it: a
 record that arrived before it may still be replayed.
 
-Tests: `tests/lake/test_row_order.py` compares each of the ways with a sequential model.
+A kill at KEYS_MERGED leaves files that no log names; the next run merges the same rows again.
+`tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
+
+First the merge of few rows in one Python task; then the merge by a Spark window (`merge_latest` chooses);
+then the merge of each destination sync mode (`load_merge`), whose properties are in `protocol.catalog`. In
+every mode, a refresh replaces the rows of older generations: the commit does this, not the merge.
+
+Test: `tests/lake/test_row_order.py` compares each of the ways with a sequential model.
 
 Spec: Airbyte Protocol, Destination Sync Modes.
-
-The merge of each destination sync mode: what a commit does with a checkpoint's rows.
-
-The properties of the modes are in `protocol.airbyte.sync_modes`. In every mode, a refresh replaces the rows
-of older generations: the commit does this, not the merge.
 """
 
 from __future__ import annotations
@@ -123,7 +115,13 @@ def merge_in_one_task(
     validity: Validity | None = None,
     columns: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> WrittenFiles | None:
-    """Write the latest row of each key, or all versions of each key.
+    """Write the latest row of each key, or all versions of each key, in one vectorised Python task.
+
+    Few rows are merged without a Spark window, which needs a plan and takes two to five times the CPU time.
+    The rows are the same (`lake.worker.merge_task`); what the task cannot compare exactly as Spark does is
+    left to Spark. So are many rows: a task holds its rows in memory (2,000,000 rows of one key take 0.9 GB,
+    as versions of a history 1.2 GB), and several tasks would need buckets by ranges of keys, so that files
+    keep such ranges.
 
     Args:
         schema: the columns of the batch's table.

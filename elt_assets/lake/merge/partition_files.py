@@ -1,6 +1,6 @@
 """The files of a table that hold some Dagster partitions: found by statistics, read, and replaced.
 
-Search for keys that more than one row of a table has.
+At the end, the search for keys that more than one row of a table has (`count_repeated_keys`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ wider type moves it, and each record of the source gets another one: so this id 
 Where this cannot be known, or says less than all rows do, the comparison names an obstacle, and all rows are
 read again. Then no row is missed: the reader replaces what it made of earlier rows.
 
-Changed rows of a table (see `changes`) as a DataFrame of Spark, or as Arrow data without Spark.
+First the comparison (`find_changes`); then the changed rows as a DataFrame of Spark, or as Arrow data without
+Spark (`ChangeReader`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The rows of a table's files as Arrow data, read in this process, without Spark.
+"""The rows of tables for other libraries than Spark: as Arrow data, or as frames of pandas, Polars, DuckDB.
 
-pyarrow reads through its own file systems. Its threads run no Python code, so that none of them can abort a
-program that ends (docs/downstream.md, "Programs that end").
+pyarrow reads through its own file systems, in this process. Its threads run no Python code, so that none of
+them can abort a program that ends (docs/downstream.md, "Programs that end").
 
-The data frames of other libraries in which tables are read, and which are stored as tables.
-
-A library is imported when one of its types is asked for: it is loaded then. So a project needs only the
-libraries that it uses.
+First the rows of a table's files as Arrow data (`RowScan`); then the types of data frames in which tables are
+read, and which are stored as tables (`FRAME_TYPES`). A library is imported when one of its types is asked
+for: it is loaded then. So a project needs only the libraries that it uses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Snapshots of tables, as their readers get them.
-
-The distinct values of one field of a table, read without Spark.
-"""
+"""Snapshots of tables, as their readers get them, and the distinct values of one field."""
 
 from __future__ import annotations
 

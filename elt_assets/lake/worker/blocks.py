@@ -1,16 +1,14 @@
 """The parse of blocks of lines to rows in columns, and to rows of the dead letter.
 
-Rejected records: the reasons for which a record has no row, and its row in the dead letter.
-
 A record is rejected if it is not readable; if it lacks all parts of its key, or an object that has one; or if
 a value in its key or in a strict column is not kept as it is. It is rejected, too, if its cursor or a part of
 its key is null in place of a value that did not fit, here or in the source: two values would be one, and the
 newest row would be the oldest, since null is the least. The dead letter has its data as received, and the
 whole line only if that cannot be read. A record that says that the table was truncated needs no key.
 
-Counts of records by what was changed in them: the field, the kind of the change, and its reason.
-
-Only records with changes cost time here: the others have no entries.
+First the reasons to reject records, and their rows in the dead letter; then the counts of records by what was
+changed in them (the field, the kind of the change, and its reason), where only records with changes cost
+time: the others have no entries; then `BlockParser`, which uses both.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""The columns of decoded records.
+"""The columns of the rows of a block, made from its decoded records.
 
 Most decoded values are those of the column. Texts of a type that has a form are cast at once, and what has
-another form is read alone. JSON values are written as texts, all of a column at once.
+another form is read alone. JSON values are written as texts, all of a column at once (`ColumnBuilder`).
 
-Conversion of values from their texts as they stand in the line.
-
-These are the values that the decoder refuses, those of fields that keep misfitting, and doubles of which all
-digits count.
+`Converter` reads single values from their texts as they stand in the line: those that the decoder refuses,
+those of fields that keep misfitting, and doubles of which all digits count.
 """
 
 from __future__ import annotations

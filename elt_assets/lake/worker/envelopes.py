@@ -1,8 +1,6 @@
-"""The envelope of records: the properties of a line besides the record's data.
+"""The envelope of records: the properties of a line besides its data, and the metadata columns of its row.
 
 Spec: AirbyteMessage of type RECORD (0.19); Singer's RECORD message; the lines of `sync.segments` (form ROWS).
-
-The metadata columns of the rows of a block.
 """
 
 from __future__ import annotations

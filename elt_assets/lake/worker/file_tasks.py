@@ -1,11 +1,7 @@
-"""The code that reads and writes Parquet files in Spark's Python workers, through pyarrow's file systems.
+"""Tasks that read, write and split Parquet files through pyarrow's file systems.
 
-It serves stores for which the JVM has no file system. The module is sent to the workers by value: a worker
-needs pyarrow, but not this project.
-
-The split of a table's files by key, in Spark's Python workers, column by column.
-
-The module is sent to the workers by value: a worker needs pyarrow, but not this project.
+Reading and writing serve stores for which the JVM has no file system. A split separates the rows of a table's
+files by key, column by column: see `lake.merge.file_splitting`.
 """
 
 from __future__ import annotations

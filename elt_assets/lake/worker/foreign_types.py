@@ -4,8 +4,6 @@ Delta fixes the types of a table, but not how a file stores them: another engine
 INT96 or in nanoseconds, decimals as integers, lists with large offsets. So every task that reads a file to
 write its rows to another one, or to compare them, conforms them first. The values stay equal, or the file is
 refused: no value is rounded, cut or parsed.
-
-The module is sent to the workers by value: a worker needs pyarrow, but not this project.
 """
 
 from __future__ import annotations

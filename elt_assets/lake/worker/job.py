@@ -1,6 +1,6 @@
-"""The description of a parsing job: the input of its tasks and their results.
+"""The description of a parsing job: the input and results of its tasks, and the fields that are undeclared.
 
-The undeclared fields of one object: they are found by name at any depth, and counted by dotted name.
+Undeclared fields are found by name at any depth of an object, and counted by dotted name.
 
 A source may rename a field in case only before its catalog does, and dead letters have the former name. So a
 field whose name differs from a declared one in case only is that field (`rename_fields`), unless its object
@@ -136,7 +136,7 @@ def _collect(extra: Extra | None, prefix: str, names: set[str]) -> None:
 
 
 ROWS, AIRBYTE, SINGER = "rows", "airbyte", "singer"
-"""The forms of a part's lines (see `protocol.airbyte.messages.Form`)."""
+"""The forms of a part's lines (see `protocol.messages.Form`)."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class ParseResult:
     files: Sequence[WrittenFile] = ()
     dead_files: Sequence[WrittenFile] = ()  # the file with the rejected records, if there are any
     changed: int = 0  # rows with changes
-    # How many rows have each change, by its name (see `change_counts`).
+    # How many rows have each change, by its name (see `blocks.FieldChange`).
     changes: Counter[str] = field(default_factory=Counter)
     # How many records were rejected for each reason.
     reasons: Counter[str] = field(default_factory=Counter)

@@ -1,25 +1,13 @@
-"""JSON values as the table stores them: without spaces, with sorted names and one text for each number.
+"""JSON values as comparable texts of the table, and the repair of lines with bad values.
 
-Equal values have equal texts if their numbers are below 10^40, whatever order, spaces and escapes the source
-writes, so that texts can be compared and grouped. No digit of a number is lost. Of equal names in an object,
-the last one wins.
+The text of a value has no spaces, sorted names, and one text for each number. So equal values have equal
+texts if their numbers are below 10^40, whatever order, spaces and escapes the source writes. No digit of a
+number is lost. Of equal names in an object, the last one wins.
 
-Repair of lines that the decoder refuses, though only a value in them is bad.
-
-Marks in the line tell `types.conversion` which values were repaired.
-
-A bad text has half of a surrogate pair, or bytes that are not UTF-8: a text or JSON column keeps it with
-U+FFFD, recorded as TRUNCATED; in any other column it is a misfit. A value that is nested too deeply becomes
-null. A control character in a text, which JSON wants escaped, is kept: it is no
-change. A number that is not finite (`NaN`, `Infinity`) becomes a string of that name: it is a value of other
-types than numbers. What else is not JSON stays as it is.
+First the repair of a line that the decoder refuses (`repair_line`); then the text of one value (`JsonTexts`),
+and of the values of a whole column (`JsonColumn`).
 
 Spec: RFC 8259, sections 7 to 9; the Unicode Standard, chapter 3.9 (U+FFFD for what cannot be decoded).
-
-Columns of JSON texts in the form of `json_texts`: whole columns at once.
-
-The objects of a column mostly have the same few names. So their type is learned from the first ones: to
-decode objects of a known type takes half of the time.
 """
 
 from __future__ import annotations
@@ -71,7 +59,17 @@ class Marks:
 
 
 def repair_line(line: bytes) -> tuple[bytes, Marks]:
-    """Return a line in which bad texts and values that are too deep are replaced and marked."""
+    """Return a line in which bad texts and values that are too deep are replaced and marked.
+
+    The decoder refuses the line, though only a value in it is bad. The marks tell `columns.Converter` which
+    values were repaired.
+
+    A bad text has half of a surrogate pair, or bytes that are not UTF-8: a text or JSON column keeps it with
+    U+FFFD, recorded as TRUNCATED; in any other column it is a misfit. A value that is nested too deeply
+    becomes null. A control character in a text, which JSON wants escaped, is kept: it is no change. A number
+    that is not finite (`NaN`, `Infinity`) becomes a string of that name: it is a value of other types than
+    numbers. What else is not JSON stays as it is.
+    """
     text = line.decode("utf-8", "surrogateescape")
     escaped = text.lower()
     text_mark, value_mark = [
@@ -167,7 +165,11 @@ _MAX_SIZE = (1 << 31) - 1
 
 
 class JsonColumn:
-    """Normalizes the texts of one column, batch after batch."""
+    """Normalizes the texts of one column, batch after batch.
+
+    The objects of a column mostly have the same few names. So their type is learned from the first ones: to
+    decode objects of a known type takes half of the time.
+    """
 
     def __init__(self) -> None:
         self._texts = JsonTexts()

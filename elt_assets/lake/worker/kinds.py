@@ -1,17 +1,14 @@
-"""The table of types: what a JSON value becomes in a column of each logical type.
+"""The table of types: what a JSON value becomes in a column of each logical type, and how it is decoded.
 
 A value is decoded to the type `decoded`, with all others of its block. A value of another JSON type is read
 alone by `read`, from its text as it stands in the line. Where the type has a form (a time, a number in a
 string), the column of decoded values is cast at once, and what has another form is read alone by `finish`.
 So the result for a value is the same whichever way it goes.
 
-To add a type, add a row here and a member to `lake.schema.logical_types.Scalar`.
+To add a type, add a row to `KINDS` and a member to `lake.columns.logical_types.Scalar`. After the table come
+the fields, as tasks know them, and the types that the JSON decoder decodes them to.
 
 Spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
-
-Fields: the columns as tasks know them, and the types that the JSON decoder decodes them to.
-
-Tasks know nothing of the project's own schemas. In a decoded object, `f0` is the first field, and so on.
 """
 
 from __future__ import annotations
@@ -175,7 +172,10 @@ DECODING_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Val
 
 @dataclass(frozen=True)
 class Field:
-    """A column, a field nested in one, or the element of an array."""
+    """A column, a field nested in one, or the element of an array.
+
+    Tasks know nothing of the project's own schemas. In a decoded object, `f0` is the first field, and so on.
+    """
 
     source: str
     name: str

@@ -1,8 +1,8 @@
 """The merge of a batch's rows with the present rows of its keys, in one task in a Python worker of Spark.
 
-It follows the rules of `lake.merge.dedup`, which states the order of a key's rows, and `lake.merge.validity`,
-and gives the same rows. What it cannot compare exactly as Spark does, it leaves to Spark. The module is sent
-to the workers by value.
+It follows the rules of `lake.merge.key_order`, which states the order of a key's rows, and of
+`lake.merge.history`, and gives the same rows. What it cannot compare exactly as Spark does, it leaves to
+Spark.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _has_nulled_marker(rows: pa.Table, markers: Markers) -> Any:
 
 
 def _add_eras(rows: pa.Table, job: MergeJob) -> pa.Table:
-    """Return rows with their eras, if a row begins one (see `lake.merge.dedup`)."""
+    """Return rows with their eras, if a row begins one (see `lake.merge.key_order`)."""
     if not job.cursor:
         return rows
     has_cursor = _whole(pc.is_valid(column_at(rows, job.cursor, len(rows))))

@@ -1,15 +1,12 @@
-"""Parquet files, key columns and results, as tasks in Spark's Python workers read and write them.
+"""Parquet files as tasks read and write them: rows, key columns, and the values of partition columns.
 
-The module is sent to the workers by value: a worker needs pyarrow, but not this project.
+All rows of a file of a table with partition columns have the same values in these columns. The columns stay
+in the files, so whatever reads files needs no rule for partitions. The footer has the values in the form of
+Delta's log, under the key `VALUES`, so a file describes itself. Delta has no empty text as the value of a
+partition; in these columns it is stored as null.
 
-Files of a table with partition columns: all rows of a file have the same values in these columns.
-
-The columns stay in the files, so whatever reads files needs no rule for partitions. The footer has the values
-in the form of Delta's log, under the key `VALUES`, so a file describes itself.
-
-Delta has no empty text as the value of a partition; in these columns it is stored as null.
-
-The module is sent to the workers by value: a worker needs pyarrow, but not this project.
+First the output of a task and the reading of files; then `FileWriter`; then the reading of keys; then the
+writer for tables with partition columns, `PartitionedWriter`.
 
 Spec: Delta Transaction Log Protocol, Partition Value Serialization
 """

@@ -6,7 +6,7 @@ rejected.
 1. A block is decoded into typed objects, one for each line.
 2. If the decoder refuses it, chunks of its lines are decoded, and the lines of a refused chunk one by one.
 3. The fields of a refused line are decoded one by one, and a value of another type is converted alone. If
-   the decoder refuses even the text of a line, its bad texts are repaired first (`types.repair`).
+   the decoder refuses even the text of a line, its bad texts are repaired first (`json_texts.repair_line`).
 4. A field that keeps having values of another type is taken as it stands in the line from then on, so that
    whole blocks are decoded again; its values are converted in their column.
 

@@ -1,21 +1,16 @@
-"""What a row does not keep of its record, as `_airbyte_meta.changes` records it.
+"""The numbers, dates and times of JSON as columns keep them, and the record of what a column does not keep.
 
-Values became null, were rounded, or had bad characters replaced.
+First the changes, as `_airbyte_meta.changes` records them: values became null, were rounded, or had bad
+characters replaced. Then numbers: exact integers and decimals, doubles, and the one text of a number. Then
+dates, times and instants in text: their forms, and what a column keeps of them. What a column does not keep
+of such a text is recorded as rounded.
 
-Spec: AirbyteRecordMessage.meta.changes (0.6).
+A clean form of a time is one that pyarrow casts exactly; a pattern says which texts have it, so that a column
+of them is cast at once. Any other form is read alone.
 
-Numbers as JSON writes them: exact integers and decimals, doubles, and the one text of a number.
-
-Spec: RFC 8259, section 6; Airbyte supported data types (v0, and the well-known types of v1).
-
-Dates, times and instants in text: their forms, and what a column keeps of them.
-
-What a column does not keep of a text is recorded as rounded.
-
-A clean form is one that pyarrow casts exactly; a pattern says which texts have it, so that a column of them
-is cast at once. Any other form is read alone.
-
-Spec: ISO 8601 (extended and basic), RFC 3339; zones by the names of the time zone database.
+Spec: AirbyteRecordMessage.meta.changes (0.6); RFC 8259, section 6; Airbyte supported data types (v0, and the
+well-known types of v1); ISO 8601 (extended and basic), RFC 3339; zones by the names of the time zone
+database.
 """
 
 from __future__ import annotations

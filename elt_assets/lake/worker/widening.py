@@ -1,4 +1,4 @@
-"""The values of a column in a wider type, and the one text of a stored value.
+"""The values of a column in a wider type, with one text for each value, and the task that rewrites files.
 
 A text is the one that the parse stores for the value as a source sends it, so that rows from before a change
 of the type compare with the rows after it:
@@ -14,12 +14,7 @@ of the type compare with the rows after it:
 The fraction of a second is left out if it is zero; it has three digits if these are exact, else six. In JSON,
 numbers and booleans are values and the others strings; null fields of an object are left out.
 
-The module is sent to Spark's workers by value: a worker needs pyarrow and msgspec, but not this project.
 Test: `tests/lake/test_wider_values.py::test_a_value_has_the_text_that_the_parse_gives_it`
-
-The code, in Spark's Python workers, that rewrites files of a table in wider types.
-
-The module is sent to the workers by value: a worker needs pyarrow and msgspec, but not this project.
 """
 
 from __future__ import annotations

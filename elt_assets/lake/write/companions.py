@@ -1,4 +1,4 @@
-"""The tables of one stream: the table itself, and its companions, which follow it.
+"""The tables of one stream, which are the table itself and the companions that follow it, and their owner.
 
 A Delta commit is atomic for one table only. So the change of a companion (the dead letter, the history) is
 committed first. The table's own commit then names the companions' commits that belong to it, and makes them
@@ -29,7 +29,8 @@ What a kill leaves, so that nothing is lost or doubled:
 - TABLE_COMMITTED: rows, companions and state, in effect since the table's own commit.
   `tests/lake/test_crash_points.py::test_a_history_that_pauses_survives_a_kill_at_any_point`
 
-Ownership of tables: writers do not share a table, and do not change a table that another one filled.
+After the tables (`StreamTables`) come the checks of their owner: writers do not share a table, and do not
+change a table that another one filled.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The rows that a downstream asset returns: of Spark, or Arrow data of another library.
+"""Tables of downstream assets: the rows of a frame replace the whole table, or some of its partitions.
 
-Tables of downstream assets: the rows of a frame replace the whole table, or some of its partitions.
+First the rows, of Spark or as Arrow data of another library (`FrameRows`); then the two replacements,
+`replace_table` and `replace_partitions`.
 """
 
 from __future__ import annotations

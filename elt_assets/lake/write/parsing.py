@@ -1,16 +1,11 @@
-"""Undeclared fields: fields of records that the stream's schema does not declare.
+"""The tasks on Spark that parse segments, or read slices, into files of rows and of rejected records.
 
-They are counted by name, and kept if the stream has `on_undeclared: keep`.
+First the counts of undeclared fields, which the stream's schema does not declare: they are counted by name,
+and kept if the stream has `on_undeclared: keep`. Then the read of slices (`read_slices`), each by a task from
+its source. Then the parse of the lines of a segment (`SegmentParser`).
 
 Spec: Airbyte Protocol: a record may hold fields that its stream's schema does not name; a destination may
 ignore them.
-
-The read of slices: tasks on Spark read each of them from its source.
-
-The slices of a group are read side by side, and any of them may fail. Those before it are kept up to the last
-state among them, so that the next run reads the others only.
-
-The parse of segments: tasks on Spark write the rows of their lines, and the records that are rejected.
 """
 
 from __future__ import annotations
@@ -96,6 +91,9 @@ def read_slices(
     spark: SparkSession, job: ParseJob, source: SliceSource, group: SliceGroup, staging: Staging
 ) -> tuple[Sequence[SliceResult], Exception | None]:
     """Read the slices of a group, each in a task of its own.
+
+    The slices are read side by side, and any of them may fail. Those before it are kept up to the last state
+    among them, so that the next run reads the others only.
 
     Args:
         staging: where tasks read files of slices.

@@ -1,6 +1,6 @@
 """Paths of the tables of streams that one connection or destination writes: no two streams share a table.
 
-The path of a stream's table ends with its cleaned name, the *plain* path (`schema.names.table_path`). Two
+The path of a stream's table ends with its cleaned name, the *plain* path (`columns.names.table_path`). Two
 streams collide if the table of one, or a companion of it, would be a table of the other or lie within one,
 also if only case distinguishes them: `Users` and `users`, `a.b` and `a_b`, `a` and `a_dead_letter`. Then one
 of them has the plain path, and the name of the other's table ends with a hash of its namespace and name. Two

@@ -1,15 +1,13 @@
-"""Refusal of changes of type that change how a key or a cursor compares.
+"""Changes of types in a stream's tables: some are refused, for the others the tables are rewritten.
 
 Rows are matched by key and ordered by cursor, in the table's types. If these change so that records do not
 find their rows, each row is doubled; if they change so that `10` is before `9`, newer records lose against
 older rows. Neither shows in a run. So such a change is refused before anything is read, unless the sync
-leaves no row that it applies to.
-
-Which changes are safe: `keeps_equality` and `keeps_order` in `lake.schema.widening`.
+leaves no row that it applies to (`refuse_other_order`). Which changes are safe: `keeps_equality` and
+`keeps_order` in `lake.columns.logical_types`.
 Test: `tests/lake/test_key_types.py::test_a_change_goes_on_or_is_refused`
 
-Rewrite of a stream's tables in wider types, so that every engine can read old and new files alike.
-
+The tables get the wider types in all files (`widen`), so that every engine can read old and new files alike.
 What a kill leaves, so that nothing is lost or doubled:
 
 - HIDDEN_WIDENED: new hidden files that no commit names. The commits name the old ones, with the version whose

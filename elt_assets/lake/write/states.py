@@ -1,19 +1,17 @@
-"""A commit that sets the state to resume from without a change of rows.
+"""Commits of a stream's state alone, without new rows.
 
-A kill at STATE_SET leaves the new state in one commit; a kill before it, the old one. The companions stay as
-the table named them, so a change that a killed run left in one is rolled back by the next run.
+`set_state` commits the state to resume from, and changes no row. A kill at STATE_SET leaves the new state in
+one commit; a kill before it, the old one. The companions stay as the table named them, so a change that a
+killed run left in one is rolled back by the next run.
 `tests/lake/test_crash_points.py::test_a_state_set_by_hand_survives_a_kill_at_any_point`
 
-A commit that removes the rows as well commits the companions first (COMPANION_COMMITTED), and then the table
-(TABLE_COMMITTED), which makes all of it effective.
+`remove_rows` removes the rows as well. It commits the companions first (COMPANION_COMMITTED), and then the
+table (TABLE_COMMITTED), which makes all of it effective.
 `tests/lake/test_crash_points.py::test_a_removal_of_rows_survives_a_kill_at_any_point`
 
-Writer for a stream whose rows are in another destination: it stores only the stream's state.
-
-The state is in a table without rows, whose log has the same metadata as the log of a stream's table.
-
-The destination has acknowledged a state before it is stored. A kill between the two leaves the older state:
-the next run sends the records after it again. A kill at STATE_STORED leaves the new one.
+`StateOnlyWriter` stores the states of a stream whose rows are in another destination. The destination has
+acknowledged a state before it is stored. A kill between the two leaves the older state: the next run sends
+the records after it again. A kill at STATE_STORED leaves the new one.
 `tests/lake/test_crash_points.py::test_states_alone_survive_a_kill_at_any_point`
 """
 
@@ -108,6 +106,7 @@ def _newest_generation(metadata: CommitMetadata) -> int:
 class StateOnlyWriter:
     """Commits the states of one sync of one stream; a `Sink` that accepts no records.
 
+    The states are in a table without rows, whose log has the same metadata as the log of a stream's table.
     The start of a truncating refresh is committed before any of its records are sent: the number of its
     generation must not be used again.
 

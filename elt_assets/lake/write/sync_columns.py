@@ -1,6 +1,7 @@
-"""What follows from a stream and the newest commit of its table: generation, refresh and state.
+"""The specification of what one sync writes: its generation, its policy, and the columns of its tables.
 
-Specification of a sync's write: the policy, the generation and the columns of a stream's tables.
+First what follows from a stream and the newest commit of its table: the generation, the refresh and the state
+(`StoredStream`). Then the specification (`WriteSpec`), and the plan of the columns (`plan_columns`).
 """
 
 from __future__ import annotations
