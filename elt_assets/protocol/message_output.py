@@ -1,6 +1,4 @@
-"""Messages that connectors of this project send: log lines, check results, errors and stream statuses.
-
-Output of Airbyte messages to a binary stream, for all programs of this project that send messages.
+"""Messages that programs of this project send: functions that make them, and `Output`, which writes them.
 
 Spec: Interface Invariants: all messages of an actor go to its stdout, one per line.
 """

@@ -43,7 +43,7 @@ class RawRecord(msgspec.Struct, gc=False):
     emitted_at: Number | None = None
     namespace: str | None = None
     meta: Raw = NULL
-    file_reference: Raw = NULL  # see `file_references`
+    file_reference: Raw = NULL  # see `message_rules.FileReference`
 
 
 class Form(Enum):
