@@ -1,5 +1,7 @@
 """A stream of a connection as a Dagster asset, and the names of what Dagster has for it.
 
+First the names, of ops, pools, schedules, sensors and partitions; then `StreamAsset`.
+
 Dagster keeps the state of a schedule or a sensor, and the keys of dynamic partitions, by name, so a name
 changes only if two would be equal.
 """
