@@ -1,8 +1,6 @@
-"""The process of a command: its exit codes, its stdout, its signals and its Spark session.
+"""The process of a command of `elt-destination` or `target-elt`: streams, signals, exit codes and Spark.
 
-Messages from stdin, in the protocol of Airbyte or Singer.
-
-What the streams of a read did not store as it came, for the log at its end.
+Both programs use it: first `read_messages`, then `log_losses`, then the ends and the streams of the process.
 """
 
 from __future__ import annotations
