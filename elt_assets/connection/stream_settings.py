@@ -62,6 +62,7 @@ def describe_unknown(
 
 
 def join_names(names: Sequence[str]) -> str:
+    """Return names for a message: the first ones, and the number of the others."""
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more
 

@@ -1,6 +1,7 @@
 """The process of a command of `elt-destination` or `target-elt`: streams, signals, exit codes and Spark.
 
-Both programs use it: first `read_messages`, then `log_losses`, then the ends and the streams of the process.
+First `read_messages`, from stdin, in the protocol of Airbyte or Singer; then `log_losses`, for the log at the
+end; then stdout, for messages only, and the signals that end the command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python's collector of unused objects: what is loaded stays, and to search it takes long."""
+"""Pauses of Python's garbage collector around the loading of definitions, which stay, so a search is in vain."""
 
 from __future__ import annotations
 

@@ -108,12 +108,14 @@ def _keys_in(place: ConnectionPlace, modified: int) -> tuple[_Levels, ...]:  # n
 
 
 def default_asset_key(connection: Connection, stream: ConfiguredStream) -> dg.AssetKey:
+    """Return the asset key that a stream has if the translator does not change it."""
     return dg.AssetKey(list(default_key(connection, stream)))
 
 
 def partitions_definition(
     connection: Connection, stream: ConfiguredStream
 ) -> dg.PartitionsDefinition[Any] | None:
+    """Return the definition of a stream's partitions for Dagster; None if it has no partitions."""
     configured = connection.settings_of(stream.id).partitions
     if configured is None:
         return None

@@ -155,6 +155,7 @@ def cluster_columns(settings: Stream, landed: ConfiguredStream) -> list[list[str
 
 
 def describe_near_names(path: Sequence[str], columns: Sequence[Column]) -> str:
+    """Return what a column that does not exist may be meant to be, for the guidance of an error."""
     names = [column.source for column in columns]
     if len(path) > 1 and (parent := column_at(columns, path[:-1])) is not None:
         names = [column.source for column in getattr(parent.kind, "fields", ())]

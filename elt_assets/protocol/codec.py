@@ -200,7 +200,7 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
     message malformed, see `wire`; a record's data, its meta and the blobs of a state are as
     received. Of duplicate keys the last one counts.
 
-    A malformed TRACE is replaced by the failure that it reports or may report: see the module.
+    A malformed TRACE is replaced by the failure that it reports or may report, as the module says.
 
     A message has one body, that of its type: with the body of another one, it is malformed. A reader that
     looks for a body could otherwise be given one past the checks for its type.

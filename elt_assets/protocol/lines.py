@@ -198,6 +198,7 @@ class LineProtocol:
 
 
 def too_deep(line: bytes) -> SystemFailure:
+    """Return the error of a line whose message is nested too deeply."""
     return SystemFailure(
         "the connector sent a message nested too deeply to read",
         guidance="report it to the maintainer of the connector",

@@ -36,6 +36,7 @@ def log(level: str, text: str) -> Message:
 
 
 def connection_status(*, succeeded: bool, text: str | None = None) -> Message:
+    """Return the answer of the verb `check`; `text` says why the access failed."""
     status = "SUCCEEDED" if succeeded else "FAILED"
     body = ConnectionStatus(status=status, message=text and readable(text))
     return Message(type="CONNECTION_STATUS", connectionStatus=body)

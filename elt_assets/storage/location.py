@@ -231,6 +231,7 @@ def options_for(uri: str, configured: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_true(value: str | None) -> bool:
+    """Return whether the text of an option means true."""
     return str(value).lower() in ("1", "true", "yes", "on")
 
 

@@ -104,6 +104,7 @@ def lies_in(path: Path, others: Iterable[Path]) -> bool:
 
 
 def join_path(path: Path) -> str:
+    """Return a path as people write it: names with dots between them."""
     return ".".join(path)
 
 
