@@ -1,4 +1,4 @@
-"""Pauses of Python's garbage collector around the loading of definitions, which stay, so a search is in vain."""
+"""Pauses of the garbage collector while definitions load: they stay, so a search for garbage is in vain."""
 
 from __future__ import annotations
 

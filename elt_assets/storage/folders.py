@@ -6,8 +6,8 @@ with their process, and `sweep`, which removes those that killed processes left;
 and `replace_text`, which give a file its name when its content is on the disk.
 
 Other processes can tell whether the process of a scratch folder has ended, because the kernel releases a lock
-when its process ends for any reason, also at a restart of the machine. A folder is removed only if it has a
-lock file and the lock is free.
+when its process ends for any reason, also at a restart of the machine. They remove the folder only if it has
+a lock file and the lock is free.
 """
 
 from __future__ import annotations
