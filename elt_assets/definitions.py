@@ -1,4 +1,4 @@
-"""The Definitions object of the project, assembled from its connections."""
+"""The Definitions object of the project, assembled from its connections; `workspace.yaml` names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Output of the commands, their exit codes, and the options that they share."""
+"""Output of the commands, their exit codes, and the options that they share.
+
+First `Output`: tables and lines for people, or one JSON document for machines; then the arguments and
+options.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What starts a run of a stream, when and how: schedules, conditions, new data, freshness, retries, tags."""
+"""Settings for what starts a run of a stream, when and how: schedules, conditions, retries, freshness, tags.
+
+First the types of durations and zones, then a model for each key (`automation`, `freshness`, `new_data`,
+`retry`, `drift`), and at the end `RunControls`, which a connection has for all its streams, and a stream for
+itself.
+"""
 
 from __future__ import annotations
 

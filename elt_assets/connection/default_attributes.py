@@ -1,4 +1,4 @@
-"""Attributes of new connections and streams, as written to `defs.yaml`."""
+"""Attributes of new connections and streams, as `elt new`, `elt import` and `dg scaffold` write them."""
 
 from __future__ import annotations
 

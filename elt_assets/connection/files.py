@@ -1,4 +1,7 @@
-"""The files of a connection, its definition and its catalog: loading, saving, and the lines of problems.
+"""Loading and saving of a connection's files, its definition and its catalog, and the lines of problems.
+
+First `collect_problems`, then the files, and at the end `replace_package`, which changes the version of a
+package and nothing else of a definition's text.
 
 Each problem is a text that begins with its place, `stream 'users': fields.hash: …`. Whatever finds it, the
 models, the comparison with the catalog or a check of columns, it is located here by this beginning.

@@ -1,14 +1,10 @@
-"""Settings for the partitions and windows of a stream.
+"""Settings for the partitions and windows of a stream, and the values of a window in a source's config.
 
-A window of time, and its start and end as values of a source's config.
+First `format_window`, the arithmetic of windows; then the models of `partitions` and `window` in `defs.yaml`.
 
 A window is two instants: the start is part of it, the end is not. The end of a window is the start of the
 next one, so windows leave no gap and do not overlap. All arithmetic is done in UTC, because the difference of
 two local times is wrong where the clock changes between them. Only the results are written in a zone.
-
-A format without an offset writes local times. Where the clock is set back, two instants have the same local
-time. A window whose start and end would be the same text (the first of two repeated hours) is then written
-with all local times that it has: the source returns both hours, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -41,6 +37,10 @@ def format_window(
     start: dt.datetime, end: dt.datetime, style: str, *, inclusive: bool
 ) -> tuple[Value, Value]:
     """Return the values for the start and the end of a window.
+
+    A format without an offset writes local times. Where the clock is set back, two instants have the same
+    local time. A window whose start and end would be the same text (the first of two repeated hours) is then
+    written with all local times that it has: the source returns both hours, and nothing is lost.
 
     Args:
         start: start, with a zone.

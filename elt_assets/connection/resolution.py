@@ -1,4 +1,7 @@
-"""Resolution of a connection's streams: their settings joined with the catalog, and checked against it."""
+"""Join the settings of a connection's streams with its catalog, and check them against it.
+
+`pipeline.validation` uses `join_streams`, and adds what needs the types of columns.
+"""
 
 from __future__ import annotations
 

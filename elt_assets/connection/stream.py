@@ -1,4 +1,8 @@
-"""Model of a stream in `defs.yaml`: how it is read, what is stored of it, and its contract."""
+"""Model of a stream in `defs.yaml`: how it is read, what is stored of it, and its contract.
+
+First `Contract`, the columns that consumers rely on; then the settings for its rows, `Condition` and renamed
+fields; then `Stream`, with all settings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What settings of a stream mean with its catalog: fields that they name, documents, names, conditions."""
+"""Checks and resolution of settings that name fields of a stream: `include_files`, `rename` and `filter`.
+
+First the lookup of fields in the schema of the catalog, then the settings. `resolution` uses them for each
+stream.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +62,7 @@ def describe_unknown(
 
 
 def join_names(names: Sequence[str]) -> str:
+    """Return names for a message: the first ones, and the number of the others."""
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return ", ".join(names[:_MAX_NAMES]) + more
 

@@ -1,10 +1,4 @@
-"""Reading of the YAML files of components, within the limits, with errors that quote no text of the file.
-
-Limits of the YAML of connections, checked before a file is loaded.
-
-A small file can stand for a document of any size, because an alias repeats what its anchor has, aliases
-included. The parser's events have neither this size nor this depth yet, so they are counted on them.
-"""
+"""Reading of the YAML files of components, within limits, with errors that quote no text of the file."""
 
 from __future__ import annotations
 
@@ -29,6 +23,10 @@ FAST_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def check_limits(path: Path) -> None:
     """Check that a file, with all its aliases replaced by what they repeat, is within the limits.
+
+    A small file can stand for a document of any size, because an alias repeats what its anchor has, aliases
+    included. The parser's events have neither this size nor this depth yet, so they are counted on them,
+    before the file is loaded.
 
     Raises:
         ConfigError: it is not.

@@ -1,8 +1,7 @@
-"""The process of a command: its exit codes, its stdout, its signals and its Spark session.
+"""The process of a command of `elt-destination` or `target-elt`: streams, signals, exit codes and Spark.
 
-Messages from stdin, in the protocol of Airbyte or Singer.
-
-What the streams of a read did not store as it came, for the log at its end.
+First `read_messages`, from stdin, in the protocol of Airbyte or Singer; then `log_losses`, for the log at the
+end; then stdout, for messages only, and the signals that end the command.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Configs of `elt-destination` and `target-elt`: their specifications and their settings.
 
-Settings of the Meltano SDK's targets, translated to the settings of this project.
+First the settings of the Meltano SDK's targets, which are translated to those of this project; then the
+specifications, and `Settings`, the settings of a valid config.
 
 Spec: Meltano SDK, target settings: https://sdk.meltano.com
 """

@@ -1,12 +1,13 @@
-"""The generation that a sync of a stream writes.
+"""The tables that the streams of a configured catalog are written to, and the generation of each sync.
 
-Spec: ConfiguredAirbyteStream as of 0.9: a truncating refresh has its own generation, and no older generation
-is kept. Until it is complete, readers see the older generations.
+First the rules of generations, which choose the one that a sync writes (`set_generation`); then
+`TableOpener`, with which `elt-destination` and `target-elt` open their tables.
 
 The generation numbers of a table only increase. They are those of the platform, unless it overwrites a
 complete generation again under the same `generation_id`, as PyAirbyte does: then the table assigns its own.
 
-Table writers for the streams of a configured catalog.
+Spec: ConfiguredAirbyteStream as of 0.9: a truncating refresh has its own generation, and no older generation
+is kept. Until it is complete, readers see the older generations.
 """
 
 from __future__ import annotations

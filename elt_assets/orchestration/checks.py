@@ -2,7 +2,7 @@
 
 A check reads the metadata of the last materialisation or the log of the table. Only the check of the primary
 key reads data: the key columns of the files that the sync wrote, or of all files if the check runs alone.
-The rules that people write (`pipeline.row_rules`) read data too.
+The rules that people write (`pipeline.rules`) read data too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python's collector of unused objects: what is loaded stays, and to search it takes long."""
+"""Pauses of the garbage collector while definitions load: they stay, so a search for garbage is in vain."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The Dagster component `ConnectionComponent`: a connection that is configured in YAML.
 
-The command `dg scaffold defs elt_assets.ConnectionComponent NAME`: create a connection from a template.
+First the scaffolder of `dg scaffold defs elt_assets.ConnectionComponent NAME`, then the component.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How Dagster shows errors of this project: of a step, and of a connection that cannot be loaded.
 
-With `on_broken_connection: skip` the other connections load. The broken one is an asset with a failed check,
-whose description is the error. A sensor reports the check when the error changes, so nobody needs to run it.
+First `as_dagster_failure`, then `broken_definitions`: with `on_broken_connection: skip` the other connections
+load. The broken one is an asset with a failed check, whose description is the error. A sensor reports the
+check when the error changes, so nobody needs to run it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The IO manager: it writes streams and data frames to tables, and loads tables as data frames.
 
-The table of an asset in the lake, from the asset's key and the metadata of its definition.
-
-What the input of a downstream asset asks for: a type of data frames, columns and partitions.
+First `locate_asset_table`, by the key and the definition of an asset; then `InputRequest`, what the input of
+a downstream asset asks for: a type of data frames, columns and partitions; then `SparkIOManager`, and
+`resources`, which a project gets with it.
 """
 
 # No `from __future__ import annotations`: Dagster inspects the annotations of the resource.

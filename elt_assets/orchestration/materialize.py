@@ -1,9 +1,6 @@
-"""Materialise streams of one connection in this process; `elt sync` uses it.
+"""Materialisation of streams of one connection in this process, with its result; `elt sync` uses it.
 
-The result of runs that synced streams: figures, failed checks, and errors of the sync itself.
-
-A failed check is no error of the sync: what it looked at is committed, with its state. Dagster fails the step
-of a blocking check all the same, so that its error is told apart here.
+First `SyncResult`: figures, failed checks, and errors of the sync itself; then `materialize`.
 """
 
 from __future__ import annotations
@@ -56,7 +53,11 @@ class CompleteSync:
 
 @dataclass(frozen=True)
 class SyncResult:
-    """Result of one run, or of several."""
+    """Result of one run, or of several.
+
+    A failed check is no error of the sync: what it looked at is committed, with its state. Dagster fails the
+    step of a blocking check all the same, so that its error is told apart here.
+    """
 
     run_ids: Sequence[str]
     # Those of each stream that was read, added up over retries.

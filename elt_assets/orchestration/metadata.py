@@ -1,6 +1,7 @@
 """The metadata of events and asset definitions in Dagster; the keys are part of the public contract.
 
-The columns of a table in the form that Dagster displays.
+First `column_schema`, the columns of a table as Dagster displays them; then the keys; then a function for
+each kind of metadata, and for reading it again.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _text(schema: Any) -> str | None:
 
 
 TABLE = "elt/table"
-"""Metadata key of an event: the table that it is of, by its URI and by Delta's id (`events.table_events`)."""
+"""Metadata key of an event: the table that it is of, by its URI and by Delta's id (`table_events`)."""
 SEQUENCE = "elt/sequence"
 GENERATION = "elt/generation"
 STATE = "elt/state"

@@ -1,10 +1,11 @@
 """Plan the reads of a run from its run config and the current state of the tables.
 
+First `SyncConfig`, the run config of a stream's op, with options that change how one run syncs the stream;
+then `ReadPlanner`, which a step uses just before it reads.
+
 A kill at EVENT_RECOVERED leaves the event that an earlier run owed. A kill before it leaves the table ahead
 of the events, so the next run reports it.
-`tests/orchestration/test_crash_events.py::test_partitions_survive_a_kill_between_commit_and_event`
-
-The run config of a stream's op: options that change how one run syncs the stream.
+Test: `tests/orchestration/test_crash_events.py::test_partitions_survive_a_kill_between_commit_and_event`
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The Definitions of a project: its folder, loaded by Dagster's own tree, and what it gets once.
+"""`definitions_for`: the Definitions of a project, with all that its connections need to run well.
 
-Components of other packages are as `dagster.load_from_defs_folder` has them. Only the files of connections
-are read before, and refused if Dagster must not read them (`find_refused_files`).
+First the components of its folder, loaded by Dagster's own tree. Components of other packages are as
+`dagster.load_from_defs_folder` has them. Only the files of connections are read before, and refused if
+Dagster must not read them (`find_refused_files`).
 """
 
 from __future__ import annotations

@@ -1,22 +1,18 @@
-"""Compare the state of a table with the event log before a sync.
+"""What earlier runs of a stream left: commits without an event, and partitions that a retry need not read.
 
-The state of the table is always used, because it was committed with the data. The event log can be behind
-the table (a run was killed between commit and event) or ahead of it (the table was restored or deleted). Only
+First `reconcile`, which compares the table of a stream with the event log before a sync; then
+`EarlierAttempts`, and `report_killed_runs`, which reports what killed runs owe.
+
+The state of the table is always used, because it was committed with the data. The event log can be behind the
+table (a run was killed between commit and event) or ahead of it (the table was restored or deleted). Only
 events of the same table are compared with it (`table_events`).
 
-Retries: a retry of a step reads only what no earlier attempt has completed.
-
-A retry of the step has the same run. A run that re-executes a failed one *from failure*, by hand or by
-`dagster/max_retries`, names that one as its parent. Every other run is a new request and reads all that it
-selects. Like Dagster, which does not execute a complete step again, a retry leaves what is complete as it is,
-also if the config or the code has changed since.
-
-A partition is complete if an attempt has made its newest commit and the event of this commit: a read is
-reported after its last commit. So a partition that was restored, deleted, given another state or read by
-another run is read again. An attempt that was killed between commit and event has not reported its last
-partition. That is why the next run of the stream first reports what killed runs owe.
-
-Tests: `tests/orchestration/test_partition_retries.py`.
+A retry of a step reads only what no earlier attempt has completed. A partition is complete if an attempt has
+made its newest commit and the event of this commit: a read is reported after its last commit. So a partition
+that was restored, deleted, given another state or read by another run is read again. An attempt that was
+killed between commit and event has not reported its last partition. That is why the next run of the stream
+first reports what killed runs owe.
+Test: `tests/orchestration/test_partition_retries.py`
 """
 
 from __future__ import annotations
@@ -165,7 +161,13 @@ def _behind_warning(reported_sequence: int | None, table: Table) -> str:
 
 
 class EarlierAttempts:
-    """The earlier attempts of a step to read the partitions of a stream, as reported until now."""
+    """The earlier attempts of a step to read the partitions of a stream, as reported until now.
+
+    A retry of the step has the same run. A run that re-executes a failed one *from failure*, by hand or by
+    `dagster/max_retries`, names that one as its parent. Every other run is a new request and reads all that
+    it selects. Like Dagster, which does not execute a complete step again, a retry leaves what is complete as
+    it is, also if the config or the code has changed since.
+    """
 
     def __init__(
         self,

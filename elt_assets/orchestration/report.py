@@ -1,5 +1,8 @@
 """Report a read to a Dagster run: log lines, an observation for each commit, and the events of streams.
 
+First `connector_lines`, then the summary of a materialisation, then `ReportedRead`, which the IO manager
+runs.
+
 What a kill leaves, so that no commit stays without an event:
 
 - STATE_OBSERVED: an event that names the commit. The next run goes on after it.
@@ -7,17 +10,6 @@ What a kill leaves, so that no commit stays without an event:
   event, so the next run of the stream or partition reports it (`EVENT_RECOVERED`).
 
 Test: `tests/orchestration/test_crash_events.py::test_partitions_survive_a_kill_between_commit_and_event`
-
-Forward the log lines of a connector to the run.
-
-A quiet sync says little: only warnings and errors of a connector are lines of the run. All others are shown
-and stored only if the instance asks for DEBUG. They matter when something fails: then the last of them become
-one line of the run, which is stored and shown.
-
-The summary of a materialisation: how many rows there are, whether all is well, and what has changed.
-
-It is the text that answers at a glance. Everything in it is from the other metadata of the event, and from
-the event of the same table (or partition of it) before it.
 """
 
 from __future__ import annotations
@@ -79,7 +71,12 @@ _EVENTS = {"FATAL": logging.CRITICAL, "ERROR": logging.ERROR, "WARN": logging.WA
 
 @contextlib.contextmanager
 def connector_lines(log: dg.DagsterLogManager) -> Iterator[LogFunction]:
-    """Yield a function that logs a line of a connector; log the last lines if the block fails."""
+    """Yield a function that logs a line of a connector; log the last lines if the block fails.
+
+    A quiet sync says little: only warnings and errors of a connector are lines of the run. All others are
+    shown and stored only if the instance asks for DEBUG. They matter when something fails: then the last of
+    them become one line of the run, which is stored and shown.
+    """
     last: deque[str] = deque(maxlen=LAST_LINES)
     # An instance without a level shows and stores every line: it has not asked for those of connectors.
     asks_for_debug = logging.NOTSET < log.level <= logging.DEBUG
@@ -127,7 +124,10 @@ def summary_metadata(events: TableEvents, metadata: Mapping[str, Any]) -> dict[s
 def summarize(
     metadata: Mapping[str, Any], former: Mapping[str, Any] | None, timestamp: float = 0.0
 ) -> list[str]:
-    """Return the lines of a summary.
+    """Return the lines of a summary: how many rows there are, whether all is well, and what has changed.
+
+    It is the text that answers at a glance. Everything in it is from the other metadata of the event, and
+    from the event of the same table (or partition of it) before it.
 
     Args:
         metadata: the metadata of the event.

@@ -116,7 +116,7 @@ class SparkResource(LazyPySparkResource):
         """The provider of the Spark session.
 
         Raises:
-            ConfigError: the settings are not valid (see `lake.spark.session.settings`).
+            ConfigError: the settings are not valid (see `lake.session.settings`).
         """
         configured = dict(flatten_dict(self.spark_config))  # type: ignore[no-untyped-call]
         spark_settings = settings(configured, paths.spark_settings())

@@ -1,5 +1,7 @@
 """Schedules of connections and streams, and requests for runs and new partitions, bounded in each tick.
 
+First the requests, which the sensors use too; then the schedules of syncs and of refreshes.
+
 A run costs a Spark session, so partitions share runs; a request costs Dagster a query, so a tick has limits,
 and what is above them is left to the next tick. A refresh reads streams from the beginning, beside their
 other syncs. The pool of a stream keeps its runs apart: a sync waits until the refresh is complete. If a

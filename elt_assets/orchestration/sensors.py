@@ -1,8 +1,9 @@
 """Sensors that check sources and tables at intervals and request runs.
 
-A tick is short and never fails: an error is the reason why the tick is skipped.
+First that of the partitions that a source lists itself, then those of drift, of new data, and of partitions
+whose keys are in another table.
 
-The sensor of partitions that a source lists itself.
+A tick is short and never fails: an error is the reason why the tick is skipped.
 """
 
 # No `from __future__ import annotations`: Dagster inspects the annotation of the context.

@@ -1,6 +1,6 @@
-"""The status of each stream of a connection: its last sync and its table.
+"""The status of each stream of a connection, for `elt status`: its last sync and its table.
 
-The last sync of a stream, from Dagster's event log: when it was, and how it ended.
+First `LastSync`, from Dagster's event log: when it was, and how it ended; then `stream_statuses`.
 
 A stream is complete in a run if it was materialised there, whatever became of the rest of the run: a run
 reads several streams, and a blocking check fails it after the commit. A run of several partitions

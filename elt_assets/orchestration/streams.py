@@ -1,5 +1,7 @@
 """A stream of a connection as a Dagster asset, and the names of what Dagster has for it.
 
+First the names, of ops, pools, schedules, sensors and partitions; then `StreamAsset`.
+
 Dagster keeps the state of a schedule or a sensor, and the keys of dynamic partitions, by name, so a name
 changes only if two would be equal.
 """
@@ -106,12 +108,14 @@ def _keys_in(place: ConnectionPlace, modified: int) -> tuple[_Levels, ...]:  # n
 
 
 def default_asset_key(connection: Connection, stream: ConfiguredStream) -> dg.AssetKey:
+    """Return the asset key that a stream has if the translator does not change it."""
     return dg.AssetKey(list(default_key(connection, stream)))
 
 
 def partitions_definition(
     connection: Connection, stream: ConfiguredStream
 ) -> dg.PartitionsDefinition[Any] | None:
+    """Return the definition of a stream's partitions for Dagster; None if it has no partitions."""
     configured = connection.settings_of(stream.id).partitions
     if configured is None:
         return None

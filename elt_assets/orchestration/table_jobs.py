@@ -1,5 +1,8 @@
 """Dagster jobs on the tables of streams: maintenance, and replay of the dead letter; removal of old runs.
 
+First what the jobs share, one op and work on several streams, of which one may fail alone; then the removal
+of runs and of their logs; then the two jobs.
+
 Runs that reported something about an asset are never removed: the event log is the history of the assets, and
 says which partitions are materialised. Without these events, Dagster would show partitions as missing, and
 automation conditions would request them again.

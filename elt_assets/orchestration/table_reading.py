@@ -1,7 +1,7 @@
-"""`read_table` and `open_document`: the table of any asset as a data frame, and its documents, for a notebook
-or a script.
+"""Reading of tables in code of a project: `read_table`, `open_document`, and `changes` since the last run.
 
-`changes`: the rows of an upstream table since the last materialisation of a downstream asset.
+`read_table` returns the table of any asset as a data frame, for a notebook or a script. `changes` returns, to
+a downstream asset, the rows of an upstream table since its own last materialisation.
 
 The position up to which an asset has read a table is metadata of the asset's materialisation. So it is
 recorded if, and only if, the asset was materialised: after a failure or a kill, the next run gets the same

@@ -1,4 +1,8 @@
-"""Templates in the attributes of a connection: in `translation`, and in the JSON schema for editors."""
+"""Templates in the attributes of a connection: in the JSON schema for editors, and in `translation`.
+
+First `allow_templates`: in the schema for editors and `dg check yaml`, each attribute may be a template. Then
+`translate_spec`, which fills in the templates of `translation`, by the rules of `connection.templates`.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,11 @@
 """One read of a connection's source: its streams, their starting states and their tables.
 
+First `ConnectionRead`, whose records go to the lake; then `DestinationRead`, whose records go to another
+destination (`destination:`); then `plan_read` and `plan_shared_read`, which make one of them from the plans
+of its streams.
+
 Planning has no effects: no process is started and no table is written before the read is run
 (`pipeline.read`).
-
-A read of a connection whose records go to another destination than the lake (`destination:`).
-
-Everything in which such a read differs is here. `Relay` takes the place of the session: it sends the messages
-to the destination's connector, and the sinks store only the states that come back.
-
-Plans one read of a connection's source, from the plans of its streams.
-
-A plan has no effects: no process is started and no table is written before the read is run.
 """
 
 from __future__ import annotations
@@ -290,7 +285,10 @@ def _request(plan: StreamPlan, *, slices: bool) -> ConfiguredStream:
 
 
 class DestinationRead(ConnectionRead):
-    """A read whose records another destination gets.
+    """A read whose records another destination gets. Everything in which such a read differs is here.
+
+    `Relay` takes the place of the session: it sends the messages to the destination's connector, and the
+    sinks store only the states that come back.
 
     Args:
         destination: the connector that gets the records.

@@ -1,4 +1,4 @@
-"""The contract of a stream (`connection.contract`), compared with the columns that its table has or gets."""
+"""The contract of a stream (`connection.stream`), compared with the columns that its table has or gets."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Progress of a long sync in the log: a line at its start, then reports about each phase that takes long.
+"""The figures of a sync, the sentences about what it did not store as it came, and its progress in the log.
 
-The figures of one sync of one stream.
-
-Sentences about what a sync did not store as it came: values that were changed, and records rejected.
-
-The log of a run, `elt sync`, `elt replay` and `elt-destination` use the same sentences.
+First `SyncFigures`, of one stream; then `describe_losses`, whose sentences about values that were changed and
+records that were rejected are the same in the log of a run, `elt sync`, `elt replay` and `elt-destination`;
+then `Progress` and `report_phases`: a line at the start of a sync, then reports about each phase that takes
+long.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class SyncFigures:
     seconds: float = 0.0
     # number of records by field that the catalog does not declare
     undeclared: Mapping[str, int] = field(default_factory=dict)
-    # number of records by what was changed in them (see `change_counts`)
+    # number of records by what was changed in them (see `lake.worker.blocks`)
     changed_fields: Mapping[str, int] = field(default_factory=dict)
     # number of rejected records by reason
     rejected_reasons: Mapping[str, int] = field(default_factory=dict)

@@ -1,16 +1,15 @@
 """One read: messages of a source go to the sinks of its streams, and events come out. Every sync runs here.
 
-A `Read` says what is read, from where, and where it goes. There is one of a connection, one of
-`elt-destination` and one of `target-elt`; `run_read` runs each of them. What is made of its events is up to
-observers: `run_read` reports lineage and metrics and keeps the figures of the read; its caller writes the
-log, reports to Dagster or answers with states; displays of progress ask the read, from their own threads.
-
-The pass of all texts that leave a read through the mask of its connection.
+First `mask_error`; then `Read`, which says what is read, from where, and where it goes: there is one of a
+connection, one of `elt-destination` and one of `target-elt`; then `run_read`, which runs each of them. What
+is made of its events is up to observers: `run_read` reports lineage and metrics and keeps the figures of the
+read; its caller writes the log, reports to Dagster or answers with states; displays of progress ask the read,
+from their own threads.
 
 Whatever fails while a source is read may quote its config: the source, a task on Spark, Spark itself, or a
-library. So events and errors are masked where they leave the read (`pipeline.read`), and not where they are
-made: a new kind of error is masked too. From there they reach the log, the page and the storage of a run,
-alerts and lineage. Dagster also stores the causes of an error, and those during whose handling it was raised.
+library. So events and errors are masked where they leave the read, and not where they are made: a new kind of
+error is masked too. From there they reach the log, the page and the storage of a run, alerts and lineage.
+Dagster also stores the causes of an error, and those during whose handling it was raised.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Conditions on the records of a stream, compiled for the types of its fields.
 
-A field is read as its column would have it (`lake.spark.types.kinds`), and compared exactly: numbers as
+A field is read as its column would have it (`lake.worker.kinds`), and compared exactly: numbers as
 decimals, times as instants. A value that does not fit the type of its field is null, as in the table. As in
 SQL, a comparison with null is not met, whatever the operator. All conditions must be met.
 
@@ -180,7 +180,7 @@ def _describe(kind: LogicalType) -> str:
 
 
 def _value_at(fields: Mapping[str, Raw], path: Sequence[str]) -> Raw | None:
-    """Return the value of a field, by the rule for names that differ in case only (`lake.schema.names`)."""
+    """Return the value of a field, by the rule for names that differ in case only (`lake.columns.names`)."""
     for name in path[:-1]:
         value = _find(fields, name)
         if value is None or memoryview(value)[0] != _OBJECT:

@@ -1,8 +1,8 @@
-"""The columns that `partition_by` and `cluster_by` of a stream name, checked against the catalog.
+"""One stream of a connection: its configuration, its tables and its asset key in Dagster.
 
-One stream of a connection: its configuration, its tables and its asset key in Dagster.
-
-The location of the table of any asset, by its key.
+First the columns that its `partition_by` and `cluster_by` name, checked against the catalog; then the levels
+of its key and its table's path, and `ConnectionStream`; then `table_of`, which finds the table of any asset
+by its key.
 """
 
 from __future__ import annotations
@@ -155,6 +155,7 @@ def cluster_columns(settings: Stream, landed: ConfiguredStream) -> list[list[str
 
 
 def describe_near_names(path: Sequence[str], columns: Sequence[Column]) -> str:
+    """Return what a column that does not exist may be meant to be, for the guidance of an error."""
     names = [column.source for column in columns]
     if len(path) > 1 and (parent := column_at(columns, path[:-1])) is not None:
         names = [column.source for column in getattr(parent.kind, "fields", ())]

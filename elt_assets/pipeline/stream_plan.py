@@ -1,6 +1,7 @@
 """The plan for one stream of a read: its starting state, its generation and its tables.
 
-States that a user gives: their conversion to the STATE messages that a source gets.
+First the conversion of states that a user gives to the STATE messages that a source gets; then `SyncRequest`,
+`plan_stream` and `plan_replay`, from whose plans `connection_read` makes a read.
 """
 
 from __future__ import annotations

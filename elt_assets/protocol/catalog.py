@@ -1,8 +1,9 @@
 """Catalogs: the streams that a source offers, those configured for a sync, and their destination sync modes.
 
-`lake.merge.policies` defines how a commit of a mode changes a table. Packages add modes by entry points
-of `GROUP`: each names a module with a `MODE` and a `merge`. The readers at the end are for the files that
-a connector gets as arguments: its config and the configured catalog.
+First `SyncMode`: what connections, relays and tables ask about a mode. `lake.merge.key_order` defines how a
+commit of a mode changes a table. Packages add modes by entry points of `GROUP`: each names a module with a
+`MODE` and a `merge`. Then the streams and the two catalogs; at the end the readers of the files that a
+connector gets as arguments, its config and the configured catalog.
 
 Spec: Airbyte Protocol, Catalog; additions of 0.9 (generations), 0.10 (is_resumable), 0.15 (files);
 Destination Sync Modes; Airbyte Specification, the commands' arguments.

@@ -1,15 +1,18 @@
 """Codec of Airbyte messages, one message per line, and the failures in TRACE messages that are malformed.
 
-A source reports the failure of a stream in a TRACE: an ERROR, or the status INCOMPLETE. If the trace
-cannot be read, the failure is still one: a partial read must not replace a table. So:
+First `failure_of_line` and `complete_failure`. A source reports the failure of a stream in a TRACE: an ERROR,
+or the status INCOMPLETE. If the trace cannot be read, the failure is still one: a partial read must not
+replace a table. So:
 
 - What can be read of the failure is kept: its text, and its stream.
 - If the stream cannot be read, the failure is that of every stream, also of those that are complete.
 - A trace that is not clearly something else (an estimate, analytics, another status, or a type that this
   project does not know) is a failure.
 
-Spec: Interface Invariants: each message is on its own line, wrapped in an AirbyteMessage. A line that is
-not wrapped is dropped and logged. A line with a message and other text is no such line: see `lines`.
+Then the codec: `decode_line`, `decode_blocks` and `encode`.
+
+Spec: Interface Invariants: each message is on its own line, wrapped in an AirbyteMessage. A line that is not
+wrapped is dropped and logged. A line with a message and other text is no such line: see `lines`.
 """
 
 from __future__ import annotations
@@ -194,10 +197,10 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
 
     A line that shows no message is replaced by an `UndecodedLine` LOG message that contains its beginning;
     so is the text before a message. A text that is no text, and a number that JSON does not have, make no
-    message malformed, see `recovery.texts`; a record's data, its meta and the blobs of a state are as
+    message malformed, see `wire`; a record's data, its meta and the blobs of a state are as
     received. Of duplicate keys the last one counts.
 
-    A malformed TRACE is replaced by the failure that it reports or may report: see `traces`.
+    A malformed TRACE is replaced by the failure that it reports or may report, as the module says.
 
     A message has one body, that of its type: with the body of another one, it is malformed. A reader that
     looks for a body could otherwise be given one past the checks for its type.

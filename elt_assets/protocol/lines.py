@@ -3,12 +3,12 @@ r"""Lines that connectors print: splitting, and what a line becomes that is not 
 A connector's output is shared: a print, a progress bar, a library or another thread may write to the line of
 a message. A later state moves past a message that is lost, so no line with one may count as text. The rule:
 
-1. A line that is a whole message is a message (`codec`, `singer.messages`).
+1. A line that is a whole message is a message (`codec`, `singer`).
 2. A whole message at the end of a line, behind other text (a print without a newline, the prefix of a log,
    what a progress bar leaves), is a message too, and the text before it is a line of its own.
 3. Any other line that shows a message whose loss could remain unnoticed ends the sync. These types are
    `vital`: data, states, and what a command answers or waits for. A TRACE that cannot be read is a failure
-   (`traces`).
+   (`codec.failure_of_line`).
 4. All other lines are text of the log.
 
 A line shows a message if it has, between the properties of an object, the type of one (`"type": "RECORD",`),
@@ -198,6 +198,7 @@ class LineProtocol:
 
 
 def too_deep(line: bytes) -> SystemFailure:
+    """Return the error of a line whose message is nested too deeply."""
     return SystemFailure(
         "the connector sent a message nested too deeply to read",
         guidance="report it to the maintainer of the connector",

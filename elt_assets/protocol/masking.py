@@ -1,16 +1,11 @@
-r"""Masking of secrets in all text that is shown.
-
-Spec: Actor Specification; `airbyte_secret` marks a property whose value is a secret.
-
-Views of a text without its escapes, in which a secret is found however its characters are written.
+"""Masking of secrets in all text that is shown, however their characters are written there.
 
 A program prints a text as JSON, in a URL, in HTML or as Python, also JSON within JSON: each character may be
 escaped in a way of its own, with any number of backslashes. In place of a pattern for each secret, which can
-take exponential time, the escapes of the text are undone once, and what is left is compared with a secret
-that went through the same. The work is linear in the text.
+take exponential time, the escapes of the text are undone once (`views`), and what is left is compared with a
+secret that went through the same (`Masker`). The work is linear in the text.
 
-There is no single way to undo them: `\n` is a newline, or a backslash and the first letter of a secret. So
-there are two views: one decodes such letters, and the other one drops the backslashes before them.
+Spec: Actor Specification; `airbyte_secret` marks a property whose value is a secret.
 """
 
 from __future__ import annotations
@@ -63,7 +58,12 @@ class View:
 
 
 def views(text: str) -> Iterator[View]:
-    """Yield the text as it is, and if it has what can be an escape, its views without them."""
+    r"""Yield the text as it is, and if it has what can be an escape, its views without them.
+
+    There is no single way to undo escapes: `\n` is a newline, or a backslash and the first letter of a
+    secret. So there are two views: one decodes such letters, and the other one drops the backslashes before
+    them.
+    """
     original = View(text, range(len(text)), range(1, len(text) + 1))
     yield original
     if _ESCAPED.search(text):
@@ -197,7 +197,7 @@ class Masker:
     characters are escaped for a URL, JSON, HTML or Python, or in base64; and any password in a URL.
 
     Text and secrets come from connectors, so the work is linear in the text, whatever is in it: escapes are
-    undone once for each text (`escapes.views`), and a secret is searched only if its first characters are in
+    undone once for each text (`views`), and a secret is searched only if its first characters are in
     the text.
     """
 

@@ -1,6 +1,4 @@
-"""Messages that connectors of this project send: log lines, check results, errors and stream statuses.
-
-Output of Airbyte messages to a binary stream, for all programs of this project that send messages.
+"""Messages that programs of this project send: functions that make them, and `Output`, which writes them.
 
 Spec: Interface Invariants: all messages of an actor go to its stdout, one per line.
 """
@@ -38,6 +36,7 @@ def log(level: str, text: str) -> Message:
 
 
 def connection_status(*, succeeded: bool, text: str | None = None) -> Message:
+    """Return the answer of the verb `check`; `text` says why the access failed."""
     status = "SUCCEEDED" if succeeded else "FAILED"
     body = ConnectionStatus(status=status, message=text and readable(text))
     return Message(type="CONNECTION_STATUS", connectionStatus=body)

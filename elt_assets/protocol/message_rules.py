@@ -2,17 +2,17 @@
 
 - Versions: a connector of a version that is not supported is refused.
 - States: the kind of a state, and the stream that it belongs to.
-- Slices and barriers are the answer to a request: only of a stream whose slices were requested (`SLICES`
-  in the configured catalog), and until the stream ends. Any other one is an error, because tasks run the
-  code of the source for it, outside of the connector's process. What a slice says is data: it names no
-  code, no path and no host.
-- Files: a source puts a document into the staging folder, which the environment variable `STAGING` names,
-  and refers to it in the RECORD. The destination moves it to its place before it commits the record.
+- Slices and barriers are the answer to a request: only of a stream whose slices were requested (`SLICES` in
+  the configured catalog), and until the stream ends. Any other one is an error, because tasks run the code of
+  the source for it, outside of the connector's process. What a slice says is data: it names no code, no path
+  and no host.
+- Files: a source puts a document into the staging folder, which the environment variable `STAGING` names, and
+  refers to it in the RECORD. The destination moves it to its place before it commits the record.
 - Catalogs: a destination or a source gets the modes that it supports.
 
-Spec: Actor Specification; State & Checkpointing, V2; Destination Sync Modes;
-AirbyteRecordMessageFileReference; AirbyteStream, `is_file_based`; ConfiguredAirbyteStream,
-`include_files`.
+Spec: Actor Specification, `protocol_version` and `supported_destination_sync_modes`; State & Checkpointing,
+V2; Destination Sync Modes; AirbyteRecordMessageFileReference; AirbyteStream, `is_file_based`;
+ConfiguredAirbyteStream, `include_files`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class RawRecord(msgspec.Struct, gc=False):
     emitted_at: Number | None = None
     namespace: str | None = None
     meta: Raw = NULL
-    file_reference: Raw = NULL  # see `file_references`
+    file_reference: Raw = NULL  # see `message_rules.FileReference`
 
 
 class Form(Enum):
@@ -93,6 +93,8 @@ class StateStats(Wire):
 
 
 class StreamState(Wire):
+    """The state of one stream."""
+
     stream_descriptor: StreamDescriptor
     stream_state: Raw | None = None
 
@@ -139,6 +141,8 @@ class State(Wire, weakref=True):
 
 
 class Log(Wire):
+    """The body of a LOG. Spec: AirbyteLogMessage."""
+
     level: str
     message: str
     stack_trace: str | None = None
@@ -159,6 +163,8 @@ class Specification(Wire):
 
 
 class ConnectionStatus(Wire):
+    """The answer of the verb `check`. Spec: AirbyteConnectionStatus."""
+
     status: str
     message: str | None = None
 
@@ -209,22 +215,30 @@ class EstimateTrace(Wire):
 
 
 class StreamStatusReason(Wire):
+    """The reason of a stream status, as a limit of the source's requests."""
+
     type: str
     rate_limited: Raw | None = None
 
 
 class StreamStatusTrace(Wire):
+    """The status of a stream. Spec: AirbyteStreamStatusTraceMessage."""
+
     stream_descriptor: StreamDescriptor
     status: str
     reasons: list[StreamStatusReason] | None = None
 
 
 class AnalyticsTrace(Wire):
+    """A figure for the maintainers of a connector. Spec: AirbyteAnalyticsTraceMessage."""
+
     type: str
     value: str | None = None
 
 
 class Trace(Wire):
+    """The body of a TRACE: one of an error, an estimate, a stream status and a figure."""
+
     type: str
     emitted_at: Number | None = None
     error: ErrorTrace | None = None
@@ -239,16 +253,22 @@ class Trace(Wire):
 
 
 class ConnectorConfig(Wire):
+    """A whole config, which a connector has changed."""
+
     config: dict[str, Any]
 
 
 class Control(Wire):
+    """The body of a CONTROL. Spec: AirbyteControlMessage."""
+
     type: str
     emitted_at: Number | None = None
     connectorConfig: ConnectorConfig | None = None
 
 
 class DestinationCatalog(Wire):
+    """The answer of the verb `discover` of a destination."""
+
     operations: list[Raw] | None = None
 
 

@@ -2,9 +2,10 @@
 
 The head of a stream's lines is learned from a line that was decoded completely. It is a hint: whether the
 data of a routed line is valid JSON, and whether the line names its stream a second time, is found out when
-the lake parses it, before any state is committed (see `sync.segments.row_line`).
+the lake parses it, before any state is committed (`lake.write.parsing`, `sync.segments.refuse_foreign`).
 
-Routing of the RECORD lines of each protocol.
+`RecordRuns` is the same for all protocols; a `Shape` has the form of the lines of one, and at the end are
+those of Airbyte and of Singer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Conversion of the lines and schemas of Singer taps to messages and schemas of this project.
 
-A stream is identified by its `tap_stream_id`, which is also the key of its bookmark.
+First `json_schema`; then `Translator`, which gets the lines of one tap in their order; then the conversion of
+states in both directions. A stream is identified by its `tap_stream_id`, which is also the key of its
+bookmark.
 
-Spec: Singer, messages and state; State & Bookmarks ("Standard State Format"); Airbyte supported data
-types.
+Spec: Singer, SCHEMA message, messages and state; State & Bookmarks ("Standard State Format"); Airbyte
+supported data types.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""The secrets, the types and the unknown fields of a config, as its `connectionSpecification` describes
-them.
+"""The secrets, types and unknown fields of a config, as its `connectionSpecification` describes them.
 
-The program that runs a connector uses this module, and so does the connector itself. `config_check` has
-the violations. Specifications, and the manifests whose patterns are searched here, may come from
-anywhere, so the work is limited: each part of a schema is visited once for each place of the config,
-however references and branches multiply; and patterns are searched by a library that ends in time, since
-one such as `^(a+)+$` takes twice as long with each character of a text that it almost matches.
+First patterns that end in time (`Pattern`), then the search for the parts of a schema that describe each
+place of a config (`places`), then what is read from them, and at the end the comparison of two
+specifications. The program that runs a connector uses this module, and so does the connector itself.
+`config_check` has the violations.
+
+Specifications, and the manifests whose patterns are searched here, may come from anywhere, so the work is
+limited: each part of a schema is visited once for each place of the config, however references and branches
+multiply; and patterns are searched by a library that ends in time, since one such as `^(a+)+$` takes twice as
+long with each character of a text that it almost matches.
 
 Spec: Actor Specification; `airbyte_secret` marks a property whose value is a secret.
 """

@@ -1,24 +1,24 @@
-r"""JSON of others: its limit, texts that are no text, and structs that lose nothing.
+r"""Decoding of JSON that others wrote: bad texts and numbers do not stop it, and nothing in it is lost.
 
-`check_values` limits the values of a text that is decoded: a line of 256 MiB may have 80 million of them.
-A RECORD has no such limit, since its data is not decoded in this process. A `Wire` keeps the properties
-of a message that this project does not know (Spec: Messages: "all messages should allow for unknown
-properties").
+First `check_values`, which limits the values of a text that is decoded: a line of 256 MiB may have 80 million
+of them. A RECORD has no such limit, since its data is not decoded in this process. Then `read` and its
+relatives; then `Wire`, the base of all messages, which keeps the properties that this project does not know.
 
 `read` decodes JSON in which texts are no text, and numbers are no numbers. A text may have half of a
 surrogate pair (an emoji that was cut in two: `"\ud83d"`), bytes that are not UTF-8, or raw control
-characters; a number may be `NaN` or `Infinity`; a byte order mark may stand before all. None of them
-makes anything else in the JSON unreadable, and none of them stops a sync. So they are covered by
-characters that the decoder accepts, and uncovered in what it returns:
+characters; a number may be `NaN` or `Infinity`; a byte order mark may stand before all. None of them makes
+anything else in the JSON unreadable, and none of them stops a sync. So they are covered by characters that
+the decoder accepts, and uncovered in what it returns:
 
 - A raw value (the data of a record, a state) has its bytes as received.
-- A decoded text has U+FFFD for half a pair and for bytes that are not UTF-8, and its control characters.
-  A number that is not finite is a string of its name.
+- A decoded text has U+FFFD for half a pair and for bytes that are not UTF-8, and its control characters. A
+  number that is not finite is a string of its name.
 
-The table in docs/connectors.md says what each message does with them; `tests/protocol/test_texts.py`
-shows that any bytes do so.
+The table in docs/connectors.md says what each message does with them; `tests/protocol/test_texts.py` shows
+that any bytes do so.
 
-Spec: RFC 8259, sections 7 and 8; the Unicode Standard, chapter 3.9 (U+FFFD for what cannot be decoded).
+Spec: Airbyte Protocol, Messages: "all messages should allow for unknown properties"; RFC 8259, sections 7 and
+8; the Unicode Standard, chapter 3.9 (U+FFFD for what cannot be decoded).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _UNUSED = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 
 def read(decode: Callable[[Any], T], data: bytes | str | Raw) -> T:
-    """Decode JSON in which texts and numbers may be bad, see the module.
+    """Decode JSON in which texts and numbers may be bad, as the module says.
 
     Raises:
         msgspec.MsgspecError, UnicodeDecodeError: besides, the data is not JSON, or not what `decode` decodes.
@@ -255,7 +255,7 @@ class Wire(msgspec.Struct, kw_only=True):
 
     @classmethod
     def from_json(cls: type[W], data: bytes | str | Raw) -> W:
-        """Decode one JSON object, in which texts may be bad: see `recovery.texts`.
+        """Decode one JSON object, in which texts may be bad: see `read`.
 
         Raises:
             msgspec.DecodeError, UnicodeDecodeError: besides, the data is not JSON.

@@ -1,5 +1,9 @@
 """Build a connector's config from the written one, its references and the connector's stored changes.
 
+First where changes are stored: in memory, a file or the vault; then `ConfigStore`, which stores the changes
+that a connector makes to its own config, such as a renewed single-use credential; then `Settings`, the config
+that a connector gets.
+
 The store contains only the places that differ from the written config. A reference to an environment variable
 stays a reference if the connector did not change its value. Each change has a keyed hash of the value that
 was written at its place. If the user writes another value there, or the variable gets another value, the

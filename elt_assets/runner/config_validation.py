@@ -2,7 +2,7 @@
 
 A specification is not trusted: references that multiply can take any time and memory. One with references is
 checked in a separate process, which takes 0.2 core-seconds. Without them, the work is bounded by the sizes of
-the specification and the config (`protocol.patterns` ends a slow pattern).
+the specification and the config (`protocol.specification` ends a slow pattern).
 
 One that is not valid JSON Schema is not used: the config goes to the connector as it is, with a warning.
 """

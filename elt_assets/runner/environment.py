@@ -1,4 +1,4 @@
-"""Select the environment variables of a connector's process."""
+"""Select the environment variables of a process: of a connector by its kind, and of uv."""
 
 from __future__ import annotations
 

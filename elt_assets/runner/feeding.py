@@ -1,4 +1,4 @@
-"""Write lines to a process from a separate thread, as fast as the process reads them."""
+"""Write the input of a connector's process from a separate thread, as fast as the process reads it."""
 
 from __future__ import annotations
 

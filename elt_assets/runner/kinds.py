@@ -1,5 +1,9 @@
 """The kinds of source that a connection can use, but for `manifest`, and the registry of all.
 
+They are `command`, any program that speaks the Airbyte Protocol; `image`, a container; `package`, a connector
+from PyPI; `tap`, a Singer tap; and `connector`, a module of this project or of another package. The registry
+is at the end: `open_connector` returns the connector of a spec.
+
 Packages add kinds by entry points of the group `elt_assets.source_kinds`, and connectors for the kind
 `connector:` by entry points of the group `elt_assets.connectors`.
 """

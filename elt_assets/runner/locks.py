@@ -1,4 +1,4 @@
-"""File locks between processes and between threads."""
+"""File locks between processes and threads, for stored config changes and for installations of packages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""References in a config to values that are not in the YAML.
+"""References in a config to values that are not in the YAML, and which of their values are secrets.
 
 They are `{env: NAME}`, `{file: PATH}`, `{secret: NAME}`, and a text with Dagster's templates of variables,
 `{{ env.NAME }}` and `{{ env('NAME', 'default') }}`. Any other template is a text for the connector.
+
+First the rules by which a variable or a field may hold a credential, by its name or its value; then
+`Reference`; then `resolve_references`, which replaces all of a config and collects their values.
 
 A reference is read when a connector starts, and never when definitions are loaded. The function that reads
 `{secret: …}` is the project's, by the setting `secrets`. It is called once for each name in a process, and
@@ -9,6 +12,8 @@ again after an hour: a code server lives for weeks, and a secret is renewed in t
 
 Values of references are secrets, and so are environment variables and fields whose name or value looks like a
 credential.
+
+Spec: Actor Specification; `airbyte_secret` marks a property whose value is a secret.
 """
 
 from __future__ import annotations

@@ -1,27 +1,13 @@
-"""A file that a process keeps locked while it lives, so that others can tell whether it has ended.
+"""Private folders and files on this machine: creation, locks, removal, and files that appear whole.
 
-The kernel releases the lock when the process ends for any reason, also at a restart of the machine.
+First the lock file that says whether its process lives (`hold`); then `remove_tree`, for folders in which a
+program that is not trusted has worked; `make_private` and `check_writable`; `scratch`, for folders that end
+with their process, and `sweep`, which removes those that killed processes left; and at the end `write_draft`
+and `replace_text`, which give a file its name when its content is on the disk.
 
-Removal of a folder in which a program that is not trusted has worked.
-
-It may have made folders that are nested without limit, or that nobody may enter, and it may have put a link
-in the place of any of them. What stays would be met again by each later clean-up, and an error of the removal
-would fail a sync that is complete.
-
-Creation of private directories, and checks that a directory can be written to.
-
-Private scratch directories that are removed when their process ends, or later if it was killed.
-
-Each contains a lock file that its process keeps locked. The kernel releases the lock when the process ends
-for any reason. Another process removes a directory only if it has a lock file and the lock is free.
-
-Removal of what killed processes of Spark left in a folder of temporary files.
-
-A JVM removes its scratch directories when it ends; a killed one leaves them, with the files of its jobs.
-
-A file that only this user can read, complete on the disk before it gets its name.
-
-Text files of a project that commands write, as `defs.yaml` and `catalog.json`.
+Other processes can tell whether the process of a scratch folder has ended, because the kernel releases a lock
+when its process ends for any reason, also at a restart of the machine. They remove the folder only if it has
+a lock file and the lock is free.
 """
 
 from __future__ import annotations
@@ -120,7 +106,11 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 def remove_tree(folder: Path) -> None:
     """Remove a folder with everything in it. No link is followed; a link in its place is removed.
 
-    What cannot be removed is a warning.
+    The program that worked there may have made folders that are nested without limit, or that nobody may
+    enter, and it may have put a link in the place of any of them. What stays would be met again by each later
+    clean-up.
+
+    What cannot be removed is a warning: an error would fail a sync that is complete.
     """
     with contextlib.suppress(RecursionError):  # nested deeper than Python's stack
         shutil.rmtree(folder, ignore_errors=True)
@@ -333,7 +323,9 @@ _NAMES = ("spark-*", "blockmgr-*", "elt-replay-*")
 
 
 def sweep_temporary(folder: Path, seconds: float) -> int:
-    """Remove the scratch directories of this user in which nothing has changed for `seconds`.
+    """Remove the scratch directories that killed JVMs of this user left, unchanged for `seconds`.
+
+    A JVM removes its scratch directories when it ends; a killed one leaves them, with the files of its jobs.
 
     Returns:
         The number of removed directories.

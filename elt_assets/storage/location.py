@@ -1,6 +1,7 @@
-"""Locations of files, on this machine or in an object store.
+"""Locations of files, on this machine or in an object store, with the options of the store.
 
-Object stores: the options of each, in the forms that pyarrow and delta-rs expect.
+First the kinds of stores, with their options in the forms that pyarrow and delta-rs expect; then `Location`,
+which all code uses that opens a file or a table.
 
 Options come from the environment, from the file that `ELT_STORAGE_OPTIONS` names, and from the definitions;
 each of these overrides the ones before it. Values may be secrets: no message contains one.
@@ -230,6 +231,7 @@ def options_for(uri: str, configured: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_true(value: str | None) -> bool:
+    """Return whether the text of an option means true."""
     return str(value).lower() in ("1", "true", "yes", "on")
 
 
@@ -294,7 +296,7 @@ class Location:
     """The location of a folder or a file."""
 
     uri: str  # an absolute path, or a URI of a supported store
-    # the store's options by their bare names (see `object_stores`); they may be secrets, so the
+    # the store's options by their bare names (see `options_for`); they may be secrets, so the
     # text of a location does not contain them
     options: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 

@@ -1,22 +1,10 @@
-"""Staging: where a sync keeps the records that no commit contains yet.
+"""Staging: where a sync keeps the records that no commit contains yet, and the files that a connector writes.
 
-A sync writes them to files in a private directory on this machine. Tasks on Spark read these files in place,
-or, if the executors share no directory with this machine, from an object store: each file is uploaded just
-before its tasks start, and removed when they have ended.
+A sync writes records to files in a private directory on this machine. Tasks on Spark read these files in
+place, or, if the executors share no directory with this machine, from an object store: each file is uploaded
+just before its tasks start, and removed when they have ended (`Staging`).
 
-Removal of what is no longer needed: an error of it is a warning.
-
-A file is removed after the work is done or has failed. An error of the removal must hide neither the result
-nor the first error. Maintenance removes what has stayed.
-
-A folder into which another program puts files for this one, and from which nothing else is read.
-
-The program may be one that is not trusted, so each file that a connector may have written is opened here.
-What it names is opened part by part from the folder on, and no part may be a link, so no name leads to a file
-outside, whatever the program changes in between. The folder itself is opened once, before the program starts:
-its path may name another folder later. A file with a second name (a hard link) may be one that the program
-may not read itself, so it is refused too; so is all that is no plain file: a named pipe would be waited for,
-and a device has no end.
+A connector may write files too: documents, and batches of records. `StagedFiles` opens them.
 """
 
 from __future__ import annotations
@@ -46,7 +34,10 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def clean_up(place: str) -> Iterator[None]:
-    """Log an error of the block as a warning. A file that is gone already is no error.
+    """Log an error of the block, which removes files, as a warning. A file that is gone already is no error.
+
+    The work that needed the files is done or has failed: an error of the removal must hide neither the result
+    nor the first error. Maintenance removes what has stayed.
 
     Args:
         place: the files that the block removes, for the message.
@@ -180,7 +171,13 @@ class MissingFile(SystemFailure):
 
 
 class StagedFiles:
-    """The files in a folder, which stays open as long as this object lives.
+    """The files in a folder into which another program puts files for this one. Nothing else is opened.
+
+    The program may be one that is not trusted. What it names is opened part by part from the folder on, and
+    no part may be a link, so no name leads to a file outside, whatever the program changes in between. The
+    folder stays open as long as this object lives: its path may name another folder later. A file with a
+    second name (a hard link) may be one that the program may not read itself, so it is refused too; so is all
+    that is no plain file: a named pipe would be waited for, and a device has no end.
 
     Args:
         folder: the folder. Create this object before the other program starts, or with `follows_link` False.

@@ -1,27 +1,11 @@
-"""Texts that are no text, in the records that go to another destination.
+"""What a relay changes in messages to and from another destination, so that nothing is lost there.
 
-Some destinations, among them those made with Airbyte's Python CDK, skip a line with half of a surrogate pair
-or with bytes that are not UTF-8: the record would be lost. So U+FFFD replaces what is not a character, and
-the record's `meta.changes` lists the field. Fields of the key stay as received: two keys that differ must not
-become one.
+- `replace_bad_texts` makes records that every destination reads.
+- `DestinationNames` gives streams the names that they have there.
+- `SentStates` finds the state that was sent for one that comes back.
 
-Spec: AirbyteRecordMessageMetaChange; the table in docs/connectors.md.
-
-The names under which another destination knows the streams of a sync.
-
-The source, the states in our tables and the events have the names of the catalog. Messages get the names of
-the destination when they are sent, and the catalog's names again when they come back.
-
-The states that were sent to a destination and that it has not sent back yet.
-
-A destination reads each state and writes it again, so what comes back has the meaning of what was sent, but
-often not its text: nulls are left out, properties have another order, numbers another form, properties may
-be added, and what is no text in a text becomes U+FFFD or `?`. A state is therefore found by its meaning.
-Several states may have the same meaning; then the count of records tells which of them came back, and without
-a count it is the oldest, so that nothing is acknowledged too early.
-
-Spec: Airbyte Protocol, State & the Whole Sync: the destination emits a state when all records before it
-are committed.
+Spec: Airbyte Protocol, State & the Whole Sync: the destination emits a state when all records before it are
+committed; AirbyteRecordMessageMetaChange; the table in docs/connectors.md.
 """
 
 from __future__ import annotations
@@ -52,6 +36,11 @@ _encode = msgspec.json.encode
 
 def replace_bad_texts(record: Record, key: Collection[str]) -> list[str]:
     """Replace bad texts outside of a record's key, in place; return the names of the changed fields.
+
+    Some destinations, among them those made with Airbyte's Python CDK, skip a line with half of a surrogate
+    pair or with bytes that are not UTF-8: the record would be lost. So U+FFFD replaces what is not a
+    character, and the record's `meta.changes` lists the field. Fields of the key stay as received: two keys
+    that differ must not become one.
 
     Raises:
         msgspec.MsgspecError: the record is not a JSON object.
@@ -87,6 +76,9 @@ _Rename = Callable[[StreamDescriptor], StreamDescriptor]
 
 class DestinationNames:
     """The names of streams at a destination.
+
+    The source, the states in our tables and the events have the names of the catalog. Messages get the names
+    of the destination when they are sent, and the catalog's names again when they come back.
 
     Args:
         names: the name of each stream whose name there is another one.
@@ -248,7 +240,14 @@ class _Queue:
 
 
 class SentStates:
-    """The unacknowledged states of each stream, in the order sent. Shared states are kept under None."""
+    """The unacknowledged states of each stream, in the order sent. Shared states are kept under None.
+
+    A destination reads each state and writes it again, so what comes back has the meaning of what was sent,
+    but often not its text: nulls are left out, properties have another order, numbers another form,
+    properties may be added, and what is no text in a text becomes U+FFFD or `?`. A state is therefore found
+    by its meaning. Several states may have the same meaning; then the count of records tells which of them
+    came back, and without a count it is the oldest, so that nothing is acknowledged too early.
+    """
 
     def __init__(self) -> None:
         self._queues: dict[StreamId | None, _Queue] = {}

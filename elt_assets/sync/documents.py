@@ -1,9 +1,10 @@
 """The documents of a stream's records: files that its source transfers as they are.
 
-A document is in its place before the segment of its record is closed, so before any commit that names it. A
-kill leaves documents that no row names; maintenance removes them (`lake.admin.documents`).
+`SelectiveSegmentWriter` looks at each record that is staged: it applies the stream's filter, and takes the
+records' documents.
 
-A writer of segments that looks at each record: it applies a filter, and takes the records' documents.
+A document is in its place before the segment of its record is closed, so before any commit that names it. A
+kill leaves documents that no row names; maintenance removes them (`lake.admin.maintenance`).
 """
 
 from __future__ import annotations

@@ -1,19 +1,13 @@
-"""The choices of a stream's setting `on_schema_change`.
+"""Which fields of a stream are stored, which only as hashes, and by which names; applied to schemas.
 
-The selection of a stream's fields that are stored, and of those that are stored only as hashes.
+`record_filter` applies the same rules to records. First `FieldSelection`, whose rules are a tree over the
+names of the fields; then the functions that apply it to a schema; then `Renames`.
 
-The rules are a tree over the names of the fields. Arrays have no level of their own: a path through an array
-of objects applies to each of them. `filters` applies the tree to records, this module to schemas.
+Arrays have no level of their own: a path through an array of objects applies to each of them.
 
 A rule also applies to a field whose name differs in case only, because that is the same column
-(`lake.schema.names`): a source that renames `ssn` to `SSN` does not get around `exclude: [ssn]`. It does not
+(`lake.columns.names`): a source that renames `ssn` to `SSN` does not get around `exclude: [ssn]`. It does not
 apply to a field that has a rule of its own, or that the catalog declares beside the other one.
-
-The new names of a stream's top-level fields: of its schema, key and cursor, and of its records.
-
-All rules for fields, keys and cursors name them as the source does. What is stored has the new names.
-A field of a record whose name differs from a renamed one in case only is that field, as everywhere
-(`lake.schema.names`), unless the catalog declares it beside the other one.
 """
 
 from __future__ import annotations
@@ -110,6 +104,7 @@ def lies_in(path: Path, others: Iterable[Path]) -> bool:
 
 
 def join_path(path: Path) -> str:
+    """Return a path as people write it: names with dots between them."""
     return ".".join(path)
 
 
@@ -274,7 +269,12 @@ _OPTIONS = ("oneOf", "anyOf")
 
 @dataclass(frozen=True)
 class Renames:
-    """The new names of fields."""
+    """The new names of a stream's top-level fields: of its schema, key and cursor, and of its records.
+
+    All rules for fields, keys and cursors name them as the source does. What is stored has the new names. A
+    field of a record whose name differs from a renamed one in case only is that field, as everywhere
+    (`lake.columns.names`), unless the catalog declares it beside the other one.
+    """
 
     names: Mapping[str, str]  # the new name of each field that has one, by its name in the source
     declared: Collection[str] = ()  # the fields that the catalog declares

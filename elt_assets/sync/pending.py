@@ -1,6 +1,6 @@
-"""States that wait for the commit of the records before them.
+"""States of a stream that wait for the commit of the records before them, and slices that wait for a read.
 
-Slices of a stream that wait for their read: what a segment is for records, without the records.
+First `PendingStates`; then `SliceQueue`: what a segment is for records, without the records.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The status of a read: its streams, their failures, and the lines and records that do not belong to it.
 
-Log lines and figures from the LOG and TRACE messages of a source. None of these messages changes a row.
+First `events_from`, which turns the LOG and TRACE messages of a source into log lines and figures; then
+`ReadStatus`, which the session and the relay ask how a read went. None of these messages changes a row.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def canonical_text(value: Raw) -> str:
 def _string(value: Raw) -> str:
     try:
         return _decode_string(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # see `recovery.texts`
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # see `protocol.wire`
         text = bytes(value).decode("utf-8", "surrogateescape")
         return str(json.loads(text, strict=False))
 

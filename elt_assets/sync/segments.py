@@ -5,7 +5,7 @@ this project: the record's `data` as received, `emitted_at` in epoch millisecond
 has one. In the other forms, a line is a whole RECORD message as received. Nothing is decoded and encoded
 again. A record's place in its stream within the sync is that of its line.
 
-The limit of the files that a session keeps open, however many streams take turns.
+A session may have any number of streams that take turns: `OpenFiles` limits the files that it keeps open.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ and state of a table are one commit, as they are for a stream with a state of it
 
 A source may send states of single streams beside a GLOBAL state: CDC sources do, for streams that are not in
 the log. The table of a stream stores the newest state of the stream, whichever kind it is, so that the next
-sync can give both kinds back (`pipeline.shared_state_start`).
+sync can give both kinds back (`pipeline.shared_start`).
 
 Spec: Airbyte Protocol, State & Checkpointing, V2.
 """

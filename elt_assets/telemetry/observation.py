@@ -1,10 +1,8 @@
 """Observation of one sync: it turns the events of the sync into reports for the configured receivers.
 
-The report of the sync of one stream, and the interface of those that get it.
-
-Delivery of reports in the background, which never fails a sync, and delays its end by a bounded time.
-
-The receivers that the environment configures.
+First `StreamReport` and the interface of its receivers, lineage and metrics; then `Delivery`, which calls
+them in the background, never fails a sync, and delays its end by `MAX_WAIT` at most; then `create_receivers`,
+which finds those that the environment configures; and at the end `Observation`, which `pipeline.read` uses.
 """
 
 from __future__ import annotations

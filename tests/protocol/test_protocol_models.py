@@ -54,7 +54,7 @@ FIELDS = {
     "ConnectorSpecification.authSpecification": HARMLESS,
     "AirbyteRecordMessageMeta": PASSED_ON,
     "AirbyteRecordMessageMetaChange": PASSED_ON,
-    "AirbyteRecordMessageFileReference": "read by `file_references`, and passed on byte for byte",
+    "AirbyteRecordMessageFileReference": "read by `message_rules`, and passed on byte for byte",
     "AirbyteStreamStatusRateLimitedReason": PASSED_ON,
     "AirbyteStateBlob": PASSED_ON,
     "AdvancedAuth": HARMLESS,

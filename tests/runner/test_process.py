@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from elt_assets.errors import ConfigError, SystemFailure, TransientError
-from elt_assets.runner import process as runner
+from elt_assets.runner import process as process_module
 from elt_assets.runner.process import STDERR_LINES, STDERR_WIDTH, Process
 from tests.programs.hostile_source import alive, gone
 from tests.support.project import REPOSITORY
@@ -68,7 +68,7 @@ def test_lines_of_any_size_are_read_completely() -> None:
 def test_the_error_of_a_line_that_is_too_long_shows_the_limit(
     end: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "MAX_LINE", 2 << 20)
+    monkeypatch.setattr(process_module, "MAX_LINE", 2 << 20)
     fitting = python("sys.stdout.buffer.write((b'x' * (2 << 20) + b'\\n') * 2)")
     assert len(output(fitting)) == 2
     script = f"sys.stdout.buffer.write(b'a\\nHEAD' + b'x' * (2 << 20) + b'{end.decode()}')"

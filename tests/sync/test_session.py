@@ -15,7 +15,7 @@ from msgspec import Raw
 from elt_assets.errors import SystemFailure, TransientError
 from elt_assets.protocol.catalog import APPEND, FULL_REFRESH, INCREMENTAL, OVERWRITE, StreamId
 from elt_assets.protocol.messages import COMPLETE, INCOMPLETE, RUNNING, RawRecord
-from elt_assets.sync import pending as module
+from elt_assets.sync import pending
 from elt_assets.sync.committer import MAX_WAITING
 from elt_assets.sync.events import (
     NOT_AMONG_RECORDS,
@@ -419,7 +419,7 @@ def test_reading_pauses_while_the_sink_is_behind(tmp_path: Path, with_records: b
 def test_many_states_are_kept_in_limited_memory(
     tmp_path: Path, sync_mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_STATES", 500)
+    monkeypatch.setattr(pending, "MAX_STATES", 500)
     sink = Counting(seconds=0.01)
     configured = catalog(sync_mode=sync_mode)
     session = Session(configured, {StreamId("a"): sink}, tmp_path)
@@ -431,7 +431,7 @@ def test_many_states_are_kept_in_limited_memory(
 def test_large_states_are_kept_in_limited_memory(tmp_path: Path) -> None:
     session = Session(catalog(), {StreamId("a"): Counting()}, tmp_path)
     large = (state("x" * (1 << 20)) for _ in range(300))
-    assert peak(session, large) < 4 * module.MAX_STATE_BYTES
+    assert peak(session, large) < 4 * pending.MAX_STATE_BYTES
 
 
 @pytest.mark.spec("protocol.140")

@@ -1,9 +1,9 @@
 """Find runs whose process has died, and mark them as failed.
 
-The process of a run keeps a file locked (`held_file`) from before its first step until it ends. If the file
-is there and free while the run is in progress, the process was killed: by whom, and whether Dagster's daemon
-or a person had started it, does not matter. A run without such a file is executed on another machine, or by
-another executor, or in another home, and is left to the run launcher.
+The process of a run keeps a file locked (`storage.folders.hold`) from before its first step until it ends. If
+the file is there and free while the run is in progress, the process was killed: by whom, and whether
+Dagster's daemon or a person had started it, does not matter. A run without such a file is executed on another
+machine, or by another executor, or in another home, and is left to the run launcher.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The extractors of a `meltano.yml`, and the streams that they select."""
+"""The extractors of a `meltano.yml` as connections, and the streams that they select.
+
+First `Selection`, what the `select` and the `metadata` of an extractor configure; then `import_meltano`.
+"""
 
 from __future__ import annotations
 

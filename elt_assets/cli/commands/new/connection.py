@@ -1,4 +1,7 @@
-"""`elt new`: creates a connection with every stream of a source."""
+"""`elt new`: creates a connection with every stream of a source.
+
+First the files, `defs.yaml` with comments, `catalog.json` and those of its source; then the command.
+"""
 
 from __future__ import annotations
 

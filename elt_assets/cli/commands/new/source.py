@@ -1,4 +1,8 @@
-"""The source of a new connection: which one it is, and the config that is given for it."""
+"""The source of a new connection: which one it is, and the config that is given for it.
+
+First the check of the config, and its secrets, which become references; then `choose_source`, from the
+options of `elt new`.
+"""
 
 from __future__ import annotations
 
