@@ -2,6 +2,8 @@
 # Prints the path of a Chromium for the browser tests; installs one where that can be done unattended.
 # Exits 1, with a message that names what to install, where there is none.
 set -eu
+. "$(dirname "$0")/debian-packages.sh"
+run_alone "$@"
 
 find_browser() {
     for name in "${CHROMIUM:-}" chromium chromium-browser google-chrome google-chrome-stable; do
@@ -13,10 +15,9 @@ find_browser() {
 }
 
 browser=$(find_browser)
-if [ -z "$browser" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+if [ -z "$browser" ] && can_install; then
     echo "No Chromium here: installing one with apt-get." >&2
-    apt-get update >&2 || true
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium >&2 || true
+    install_first chromium || true
     browser=$(find_browser)
 fi
 if [ -z "$browser" ]; then

@@ -2,6 +2,8 @@
 # Prints the home of a Java that Spark can run on; installs one where that can be done unattended.
 # Exits 1, with a message that names what to install, where there is none.
 set -eu
+. "$(dirname "$0")/debian-packages.sh"
+run_alone "$@"
 
 MINIMUM=17
 
@@ -34,20 +36,12 @@ find_home() {
     done
 }
 
-install_java() {
-    apt-get update >&2 || true
-    # Distributions carry different releases: the first that this one has.
-    for version in 17 21 25; do
-        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-            "openjdk-$version-jre-headless" >&2 && return 0
-    done
-    return 1
-}
-
 home=$(find_home)
-if [ -z "$home" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+if [ -z "$home" ] && can_install; then
     echo "No Java $MINIMUM or newer here: installing one with apt-get." >&2
-    if install_java; then home=$(find_home); fi
+    # Distributions carry different releases.
+    install_first openjdk-17-jre-headless openjdk-21-jre-headless openjdk-25-jre-headless || true
+    home=$(find_home)
 fi
 if [ -z "$home" ]; then
     cat >&2 <<MESSAGE

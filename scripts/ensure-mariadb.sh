@@ -3,6 +3,8 @@
 # that can be done unattended.
 # Exits 1, with a message that names what to install, where there is none.
 set -eu
+. "$(dirname "$0")/debian-packages.sh"
+run_alone "$@"
 
 # Every place to look, best first; one path a line.
 candidates() {
@@ -21,10 +23,9 @@ find_programs() {
 }
 
 programs=$(find_programs)
-if [ -z "$programs" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+if [ -z "$programs" ] && can_install; then
     echo "No MariaDB here: installing it with apt-get." >&2
-    apt-get update >&2 || true
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mariadb-server >&2 || true
+    install_first mariadb-server || true
     programs=$(find_programs)
 fi
 if [ -z "$programs" ]; then

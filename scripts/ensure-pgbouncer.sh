@@ -3,17 +3,19 @@
 # unattended.
 # Exits 1, with a message that names what to install, where there is none.
 set -eu
+. "$(dirname "$0")/debian-packages.sh"
+run_alone "$@"
 
 find_program() {
     PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v pgbouncer || true
 }
 
 program=$(find_program)
-if [ -z "$program" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+if [ -z "$program" ] && can_install; then
     echo "No pgbouncer here: installing it with apt-get." >&2
-    apt-get update >&2 || true
     # RUNLEVEL=1: the package starts no pool of its own.
-    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends pgbouncer >&2 || true
+    export RUNLEVEL=1
+    install_first pgbouncer || true
     program=$(find_program)
 fi
 if [ -z "$program" ]; then

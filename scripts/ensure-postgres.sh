@@ -3,6 +3,8 @@
 # where that can be done unattended.
 # Exits 1, with a message that names what to install, where there are none.
 set -eu
+. "$(dirname "$0")/debian-packages.sh"
+run_alone "$@"
 
 # Every place to look, best first; one path a line.
 candidates() {
@@ -21,14 +23,13 @@ find_programs() {
 }
 
 programs=$(find_programs)
-if [ -z "$programs" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+if [ -z "$programs" ] && can_install; then
     echo "No PostgreSQL here: installing one with apt-get." >&2
-    apt-get update >&2 || true
     # The package would make a cluster of its own, and start it.
     mkdir -p /etc/postgresql-common
     [ -e /etc/postgresql-common/createcluster.conf ] ||
         echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends postgresql >&2 || true
+    install_first postgresql || true
     programs=$(find_programs)
 fi
 if [ -z "$programs" ]; then
