@@ -44,7 +44,7 @@ def test_modules_named_in_the_architecture_exist() -> None:
     assert not [
         name
         for name, paths in places.items()
-        if not any(path.is_dir() or path.with_suffix(".py").exists() for path in paths)
+        if not any(path.with_suffix(".py").exists() or any(path.glob("*.py")) for path in paths)
     ]
 
 

@@ -27,7 +27,8 @@ from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.companions import StreamTables, app_id, refuse_foreign
 from elt_assets.lake.write.documents import DocumentTransfer
 from elt_assets.lake.write.paths import TablePaths, open_tables
-from elt_assets.lake.write.sync_columns import StoredStream, WriteSpec, check_columns, next_sync_id
+from elt_assets.lake.write.stored_stream import StoredStream, next_sync_id
+from elt_assets.lake.write.sync_columns import WriteSpec, check_columns
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.read import ClosableSink
 from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredStream, StreamId, find_modes

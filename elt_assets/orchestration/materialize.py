@@ -1,4 +1,6 @@
-"""Materialisation of streams of one connection in this process, with its result; `elt sync` uses it.
+"""Materialisation of streams of one connection in this process, with its result, for `elt sync`.
+
+`status` reads failures of steps by the functions at the end.
 
 First `SyncResult`: figures, failed checks, and errors of the sync itself; then `materialize`.
 """

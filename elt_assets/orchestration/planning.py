@@ -23,7 +23,7 @@ from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.companions import StreamTables
-from elt_assets.lake.write.sync_columns import RefreshMode
+from elt_assets.lake.write.stored_stream import RefreshMode
 from elt_assets.orchestration import partitions
 from elt_assets.orchestration.metadata import recovery_metadata
 from elt_assets.orchestration.recovery import describe_lost_events, reconcile

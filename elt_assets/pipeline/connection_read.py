@@ -26,7 +26,7 @@ from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.slices import SliceSource
 from elt_assets.lake.write.documents import DocumentTransfer
 from elt_assets.lake.write.states import StateOnlyWriter
-from elt_assets.lake.write.sync_columns import next_sync_id
+from elt_assets.lake.write.stored_stream import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline import shared_start
 from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install

@@ -36,7 +36,8 @@ from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import SUFFIXES, StreamTables, app_id, refuse_foreign
 from elt_assets.lake.write.paths import TableNames, TablePath, TablePaths, find_table, open_tables
-from elt_assets.lake.write.sync_columns import StoredStream, column_at, column_path
+from elt_assets.lake.write.stored_stream import StoredStream
+from elt_assets.lake.write.sync_columns import column_at, column_path
 from elt_assets.pipeline.row_conditions import RowCondition, compile_conditions
 from elt_assets.protocol.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream, StreamId
 from elt_assets.runner.vault import hash_salt

@@ -18,7 +18,8 @@ from msgspec import Raw
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.write.companions import StreamTables
-from elt_assets.lake.write.sync_columns import Generations, RefreshMode, WriteSpec, next_sync_id
+from elt_assets.lake.write.stored_stream import Generations, RefreshMode, next_sync_id
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.pipeline.contracts import refuse_violations
 from elt_assets.pipeline.stream import ConnectionStream, refuse_decimals
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream, StreamId

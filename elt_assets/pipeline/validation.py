@@ -1,8 +1,8 @@
-"""A connection joined with its catalog: its streams, and everything that is not valid in them.
+"""A connection joined with its catalog: its streams, and what is not valid in them.
 
-The models of `elt_assets.connection` check what is in the YAML alone, when it is loaded. The rest needs the
-catalog, and the types of columns: it is checked here, once. What is built of these streams afterwards, checks
-nothing of this again.
+The models of `elt_assets.connection` check what is in the YAML alone, when it is loaded. What needs the
+catalog, or the types of columns, is checked here, once. `partition_by`, `cluster_by` and cron expressions are
+checked where the specs of the assets are made.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Parts of a secret that are secrets too: a secret is often a structure that programs take apart.
+"""Parts of a secret that are secrets too, for masking; and `CREDENTIAL`, which finds secrets in any text.
+
+A secret is often a structure that programs take apart.
 
 A service account is JSON with a key in PEM, a database is a URL with a password, a header is base64 of a user
 and a password. Each form is decoded, and what it contains is decoded again, to a depth of `_MAX_DEPTH`.

@@ -1,4 +1,4 @@
-"""The secrets, types and unknown fields of a config, as its `connectionSpecification` describes them.
+"""The secrets, types and unknown fields of a config by its specification, for runner, `elt` and connectors.
 
 First patterns that end in time (`Pattern`), then the search for the parts of a schema that describe each
 place of a config (`places`), then what is read from them, and at the end the comparison of two

@@ -1,4 +1,7 @@
-"""The interfaces of the session: the sinks that it writes to, and the events that it reports."""
+"""The interfaces of a session and a relay: the sinks that they write to, and the events that they report.
+
+The sinks are those of the lake and of `destination`; `pipeline.read` hands the events on.
+"""
 
 from __future__ import annotations
 

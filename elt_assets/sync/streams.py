@@ -1,4 +1,7 @@
-"""The progress of one stream in a session: its open segment, its pending states and its counts."""
+"""What a caller tells a sync of its streams (`StreamRules`), and one stream in it (`StreamRun`).
+
+A `StreamRun` has the open segment, the pending states and the counts of its stream.
+"""
 
 from __future__ import annotations
 

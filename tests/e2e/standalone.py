@@ -94,6 +94,9 @@ def configure(
         spark.executor.defaultJavaOptions {SHORT_LIVED}
         spark.executor.cores    1
         spark.cores.max         {WORKERS}
+        # A worker that starts later than the other would find all tasks done.
+        spark.scheduler.minRegisteredResourcesRatio 1
+        spark.scheduler.maxRegisteredResourcesWaitingTime 60s
         spark.pyspark.python    {python}
         {more}
         """

@@ -19,7 +19,7 @@ from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin import maintenance
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.read.snapshots import snapshot
-from elt_assets.lake.write.sync_columns import RefreshMode, StoredStream
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.orchestration.resources import SparkResource
 from elt_assets.protocol.catalog import APPEND_DEDUP, ConfiguredStream
 from elt_assets.sync.events import Checkpoint, Committed

@@ -43,7 +43,8 @@ from elt_assets.lake.write.companions import (
     find_named_commit,
     is_named,
 )
-from elt_assets.lake.write.sync_columns import RefreshMode, StoredStream, WriteSpec
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.catalog import (
     APPEND,

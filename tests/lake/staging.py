@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.sync_columns import RefreshMode, StoredStream
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
 from elt_assets.protocol.catalog import (
     APPEND,
     FULL_REFRESH,

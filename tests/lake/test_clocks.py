@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from elt_assets.lake.write.sync_columns import WriteSpec, next_sync_id
+from elt_assets.lake.write.stored_stream import next_sync_id
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.protocol.messages import RawRecord
 from elt_assets.sync.segments import SegmentWriter

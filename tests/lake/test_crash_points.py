@@ -30,12 +30,8 @@ from elt_assets.lake.delta import attachments, opening
 from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.write import states
 from elt_assets.lake.write.states import StateOnlyWriter
-from elt_assets.lake.write.sync_columns import (
-    RefreshMode,
-    StoredStream,
-    WriteSpec,
-    make_declared_schema,
-)
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
+from elt_assets.lake.write.sync_columns import WriteSpec, make_declared_schema
 from elt_assets.protocol.catalog import APPEND, DELETED_AT, OVERWRITE, ConfiguredCatalog
 from elt_assets.protocol.messages import Form, RawRecord, RecordLines
 from elt_assets.storage.staging import Staging

@@ -22,7 +22,7 @@ from elt_assets.failpoints import Failpoint
 from elt_assets.lake.merge import key_order
 from elt_assets.lake.read.snapshots import snapshot
 from elt_assets.lake.session import SparkProvider
-from elt_assets.lake.write.sync_columns import RefreshMode
+from elt_assets.lake.write.stored_stream import RefreshMode
 from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT, OVERWRITE_DEDUP, ConfiguredStream
 from tests.lake.crashing import killed_at
 from tests.lake.harness import Lake

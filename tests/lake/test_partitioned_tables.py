@@ -28,7 +28,8 @@ from elt_assets.lake.merge import file_splitting
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.parquet import Output, PartitionedWriter, serialize, split_by_values
 from elt_assets.lake.write import states
-from elt_assets.lake.write.sync_columns import RefreshMode, WriteSpec
+from elt_assets.lake.write.stored_stream import RefreshMode
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, OVERWRITE_DEDUP
 from tests.lake.harness import Lake
 from tests.lake.readers import assert_all_readers_agree, by_datafusion

@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.maintenance import maintain
-from elt_assets.lake.write.sync_columns import Generations, RefreshMode, StoredStream, WriteSpec
+from elt_assets.lake.write.stored_stream import Generations, RefreshMode, StoredStream
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.protocol.catalog import (
     APPEND,
     APPEND_DEDUP,

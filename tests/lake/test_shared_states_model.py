@@ -27,7 +27,8 @@ import pytest
 from elt_assets.errors import EltError, TransientError
 from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.write.companions import StreamTables
-from elt_assets.lake.write.sync_columns import RefreshMode, StoredStream, WriteSpec
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.shared_start import choose_starting_states
 from elt_assets.pipeline.stream_plan import StreamPlan

@@ -9,7 +9,8 @@ import pytest
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.states import StateOnlyWriter
-from elt_assets.lake.write.sync_columns import RefreshMode, StoredStream, WriteSpec
+from elt_assets.lake.write.stored_stream import RefreshMode, StoredStream
+from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.protocol.catalog import APPEND, INCREMENTAL, ConfiguredStream
 from tests.lake.harness import USERS
 from tests.lake.staging import APP, checkpoint, stream, take_generations

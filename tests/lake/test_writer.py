@@ -16,7 +16,7 @@ from msgspec import Raw
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.session import SparkProvider
-from elt_assets.lake.write.sync_columns import Generations, StoredStream
+from elt_assets.lake.write.stored_stream import Generations, StoredStream
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, OVERWRITE, ConfiguredCatalog
 from elt_assets.protocol.messages import Form, RawRecord, RecordLines
 from elt_assets.sync.events import Acknowledged, Checkpoint

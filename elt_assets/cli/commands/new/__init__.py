@@ -1,4 +1,4 @@
-"""`elt new` and `elt new-connector`: create a connection, and a source of one's own."""
+"""`elt new`: creates a connection."""
 
 from elt_assets.cli.commands.new.connection import command
 
