@@ -29,7 +29,7 @@ _CODE = re.compile(
     rf"(?P<bytes>(?:{_BYTE.pattern})+)|\\+u(?P<unit>[0-9a-fA-F]{{4}})|\\+"
     r"|&(?:\#0*(?P<number>\d{1,7})|\#[xX]0*(?P<hex>[0-9a-fA-F]{1,6})|(?P<name>amp|lt|gt|quot|apos));"
 )
-_SLASHES = re.compile(r"""\\+(?P<letter>[nrtbf])?(?P<quote>(?=["'/]))?""")
+_SLASHES = re.compile(r"\\+(?P<letter>[nrtbf])?")
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _NAMES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _MAX_CODE = 0x10FFFF
@@ -61,14 +61,24 @@ def views(text: str) -> Iterator[View]:
     r"""Yield the text as it is, and if it has what can be an escape, its views without them.
 
     There is no single way to undo escapes: `\n` is a newline, or a backslash and the first letter of a
-    secret. So there are two views: one decodes such letters, and the other one drops the backslashes before
-    them.
+    secret; `\xc3\xa9` is one character, or two; `\u0025bb` is `%bb`, which may be a code again. So there is a
+    view for each way.
     """
-    original = View(text, range(len(text)), range(1, len(text) + 1))
+    original = _plain(text)
     yield original
     if _ESCAPED.search(text):
-        yield _undo_slashes(_decode(original, as_utf8=True), decodes_letters=True)
-        yield _undo_slashes(_decode(original, as_utf8=False), decodes_letters=False)
+        decoded = [_decode(original, as_utf8=True)]
+        # Bytes of a text that are read in another way, and codes that stand only where others were undone.
+        for other in (_decode(original, as_utf8=False), _decode(decoded[0], as_utf8=True)):
+            if all(other.text != view.text for view in decoded):  # seldom
+                decoded.append(other)
+        for view in decoded:
+            yield _undo_slashes(view, decodes_letters=True)
+            yield _undo_slashes(view, decodes_letters=False)
+
+
+def _plain(text: str) -> View:
+    return View(text, range(len(text)), range(1, len(text) + 1))
 
 
 def unify(text: str) -> str:
@@ -149,18 +159,19 @@ def _add_bytes(characters: _Characters, start: int, end: int, *, as_utf8: bool) 
 
 
 def _undo_slashes(view: View, *, decodes_letters: bool) -> View:
-    r"""Undo backslashes before letters and quotes; others are one backslash, or none if letters stay.
+    r"""Drop all backslashes, with the letter behind them as it is, or as what it stands for.
 
-    The text is one of `unify`, and `\r\n` is `\n` in it.
+    A backslash of a secret is dropped too: behind one or before one, the backslashes of an escape do not tell
+    whether it is there. The text is one of `unify`, and `\r\n` is `\n` in it.
     """
     text, characters, end = view.text, _Characters(view), 0
     for match in _SLASHES.finditer(text):
         characters.copy(end, match.start())
         start, end = match.span()
-        letter, is_quoting = match["letter"], match["quote"] is not None
-        if decodes_letters and (letter or not is_quoting):
-            characters.add(_LETTERS[letter] if letter else "\\", start, end)
-        elif not decodes_letters and (letter or end < len(text)):
+        letter = match["letter"]
+        if letter and decodes_letters:
+            characters.add(_LETTERS[letter], start, end)
+        elif letter or end < len(text):
             end += not letter  # the next character begins at the backslashes
             characters.add(text[end - 1], start, end)
     characters.copy(end, len(text))
@@ -231,7 +242,10 @@ class Masker:
         codes = set(_base64_forms(part))
         for text in {part, *codes}:
             # A text in which each `%` is escaped too has no code that the secret seems to have.
-            for form in {unify(text), *(view.text for view in views(text))}:
+            plain = [
+                _undo_slashes(_plain(text), decodes_letters=decodes) for decodes in (True, False)
+            ]
+            for form in {unify(text), *(view.text for view in (*plain, *views(text)))}:
                 if len(form) >= _MIN_LENGTH:
                     self._forms.setdefault(form[:_MIN_LENGTH], set()).add(form)
         for text in codes | _spellings(part):

@@ -127,6 +127,8 @@ def escape(character: str, way: int) -> str:
     st.lists(st.integers(0, 9), min_size=20, max_size=20),
 )
 @example("111111\\;1111111\\é", [*[0] * 6, 7, *[0] * 9, 2, 0, 0, 0])
+@example("11111\\é\\1", [*[0] * 5, 7, 6, *[0] * 13])
+@example("%a1+a<'é%\"&%bb", [0, 0, 0, 2, 0, 0, 0, 0, 4, 4, 6, 2, 0, 0, *[0] * 6])
 def test_a_secret_is_masked_if_each_of_its_characters_is_escaped_in_its_own_way(
     secret: str, ways: list[int]
 ) -> None:
