@@ -1,5 +1,7 @@
 """Branch deployments: which branch this process serves, and the names that it has in places and settings.
 
+`environment`, the name of `ELT_ENV`, is here too: `settings`, `paths` and `connection.overlays` ask for it.
+
 Dagster+ sets `DAGSTER_CLOUD_IS_BRANCH_DEPLOYMENT` and `DAGSTER_CLOUD_GIT_BRANCH`; elsewhere, `ELT_BRANCH`
 does both.
 """

@@ -1,6 +1,8 @@
-"""The error classes. Each one has the `failure_type` of the protocol that states who must act.
+"""The error classes of all packages and connectors: the `failure_type` of each states who must act.
 
-Spec: Airbyte Protocol, AirbyteErrorTraceMessage.
+`NEEDS_AIRBYTE` is the exit code by which a manifest's process asks `runner.manifests` for Airbyte's engine.
+
+Spec: Airbyte Protocol, AirbyteErrorTraceMessage, `failure_type`.
 """
 
 from __future__ import annotations

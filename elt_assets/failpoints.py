@@ -1,5 +1,7 @@
 """Failpoints: the named boundaries between two effects on disk, at which tests end the process.
 
+`lake` and `sync` reach them around each commit, `orchestration` around the events of Dagster.
+
 A name says what is true there. A kill at a failpoint leaves on disk exactly what was written before it. The
 modules that keep a promise open with the argument why nothing is lost or doubled at each.
 

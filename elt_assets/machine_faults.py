@@ -1,4 +1,4 @@
-"""Translation of the faults of a machine, such as a full disk, into errors of this project.
+"""Translation of the faults of a machine, such as a full disk, into errors, for all packages.
 
 Libraries report one fault in many forms: Python and pyarrow by `errno`; delta-rs, the JVM and the workers of
 Spark in the text of their errors; SQLite by texts of its own. `translate` reduces all of them to one table of

@@ -1,4 +1,7 @@
-"""Paths of the project. Environment variables are read at each call, never at import."""
+"""Paths of the project, the salt of hashed fields, and settings of Spark, alerts and the UI.
+
+Environment variables are read at each call, never at import. Used by most packages, from `runner` up.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The settings of a project, for its connections, its assets built in Python and every `elt` command.
+"""The project of this process: where it is, its settings, and the Python objects that they name.
+
+They serve its connections, its assets built in Python and every `elt` command. Most are read by `paths`.
 
 A setting comes from these places, of which the later take precedence:
 

@@ -1,4 +1,4 @@
-"""Lookup of the streams' assets by the names on the command line.
+"""Lookup of the streams' assets by the names on the command line, for commands that need Dagster.
 
 It is apart from `lookup` because the import of Dagster takes a second, which other commands save.
 """

@@ -1,4 +1,4 @@
-"""Lookup of connections and streams by the names on the command line, without Dagster."""
+"""What commands do without Dagster: find streams by name, start the connector, parse JSON and files."""
 
 from __future__ import annotations
 

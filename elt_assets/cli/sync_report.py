@@ -1,4 +1,7 @@
-"""What `elt sync` says at its end: a table, what was not stored as it came, failed checks and errors."""
+"""What `elt sync` says at its end: a table, what was not stored as it came, failed checks and errors.
+
+`elt replay` and `elt status` take the functions at the end, for what was not stored as it came.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The files that commands write from templates of this package: of a project, its deployment, a connector."""
+"""The files that `elt init` and `elt new-connector` write: of a project, its deployment, a connector.
+
+They are made from templates of this package.
+"""
 
 from __future__ import annotations
 

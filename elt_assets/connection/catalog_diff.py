@@ -1,4 +1,7 @@
-"""Differences between two catalogs of a source: streams, columns, sync modes, keys and cursors."""
+"""Differences between two catalogs of a source: streams, columns, sync modes, keys and cursors.
+
+For `elt discover`, `elt upgrade` and the job that watches for drift (`orchestration.source_jobs`).
+"""
 
 from __future__ import annotations
 

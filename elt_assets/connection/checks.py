@@ -1,7 +1,9 @@
 """Settings for the checks of a stream: rules that people write for its rows, and the checks of every stream.
 
-First `Rule` and its kinds, each of which becomes a check of the stream's asset (`pipeline.rules` evaluates
-them); then `Checks`, the settings of the checks that every stream has.
+`pipeline.rules` evaluates the rules, and `orchestration.checks` makes the checks.
+
+First `Rule` and its kinds, each of which becomes a check of the stream's asset; then `Checks`, the settings
+of the checks that every stream has.
 """
 
 from __future__ import annotations

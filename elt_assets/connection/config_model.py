@@ -1,4 +1,4 @@
-"""Base model and field types of the settings in `defs.yaml`."""
+"""Base model and field types of the settings in `defs.yaml`, for the models of this package."""
 
 from __future__ import annotations
 

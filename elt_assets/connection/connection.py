@@ -1,4 +1,7 @@
-"""Model of the attributes of a connection in `defs.yaml`."""
+"""Model of the attributes of a connection in `defs.yaml`.
+
+`files` loads it; `pipeline`, `orchestration` and `elt` read it. `can_refresh` is for the schedules.
+"""
 
 from __future__ import annotations
 

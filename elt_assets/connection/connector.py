@@ -1,4 +1,7 @@
-"""Models of `source` and `destination` in `defs.yaml`: a connector, its config and its process."""
+"""Models of `source` and `destination` in `defs.yaml`: a connector, its config and its process.
+
+`pipeline.connectors` makes connectors of them that can run. `elt new` asks `check_trusted_name`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Loading and saving of a connection's files, its definition and its catalog, and the lines of problems.
 
+Used by `orchestration.component`, `pipeline.stream` and the commands of `elt`.
+
 First `collect_problems`, then the files, and at the end `replace_package`, which changes the version of a
-package and nothing else of a definition's text.
+package and nothing else of a definition's text, for `elt upgrade`.
 
 Each problem is a text that begins with its place, `stream 'users': fields.hash: …`. Whatever finds it, the
 models, the comparison with the catalog or a check of columns, it is located here by this beginning.

@@ -1,5 +1,7 @@
 """`defs.<ENV>.yaml`: what differs from `defs.yaml` in the environment that `ELT_ENV` names.
 
+`files` merges it into a connection that it loads; `orchestration.project` and `elt validate` check them all.
+
 The overlay has the form of `defs.yaml`, with only what differs. It is merged before anything is checked:
 
 - mappings by key, streams by their name and namespace; a stream that `defs.yaml` does not have is added;

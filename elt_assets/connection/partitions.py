@@ -1,5 +1,7 @@
 """Settings for the partitions and windows of a stream, and the values of a window in a source's config.
 
+`orchestration.partitions` makes Dagster's partitions of the settings, and uses the arithmetic of windows.
+
 First `format_window`, the arithmetic of windows; then the models of `partitions` and `window` in `defs.yaml`.
 
 A window is two instants: the start is part of it, the end is not. The end of a window is the start of the

@@ -1,5 +1,7 @@
 """What the query of an `sql` rule may do: compute from the rows of its own table, and nothing else.
 
+`checks` calls it for each `sql` rule when a connection is loaded.
+
 A query of Spark can run programs (`transform … using`, `reflect`), read files (``text.`/path` ``), other
 tables and variables of the environment (`${env:NAME}`), partly while Spark only analyses it. So it is decided
 from the text, before Spark sees it, and what is not known to be harmless is refused:

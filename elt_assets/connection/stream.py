@@ -1,5 +1,7 @@
 """Model of a stream in `defs.yaml`: how it is read, what is stored of it, and its contract.
 
+Used by `pipeline` (`stream`, `row_conditions`, `contracts`) and by `orchestration.translator`.
+
 First `Contract`, the columns that consumers rely on; then the settings for its rows, `Condition` and renamed
 fields; then `Stream`, with all settings.
 """

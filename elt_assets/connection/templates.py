@@ -1,5 +1,7 @@
 """Templates in the YAML of connections: names, which run no code.
 
+`files` fills them in when it loads a connection; `orchestration.templates` uses `fill` for `translation`.
+
 A template is `{{ … }}` around one of three things, with any text before and after it:
 
 - a name and attributes of its value, as in `{{ context.project_root }}`, `{{ env.REGION }}`,

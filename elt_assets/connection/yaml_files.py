@@ -1,4 +1,7 @@
-"""Reading of the YAML files of components, within limits, with errors that quote no text of the file."""
+"""Reading of the YAML files of components, within limits, with errors that quote no text of the file.
+
+Used by `places`, `overlays` and `files`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """`elt-destination write`: commits the records on stdin, and prints the acknowledged states.
 
+`entry` makes the read, and `pipeline.read` runs it.
+
 Spec: Airbyte Protocol, Destination, Write; State & the Whole Sync: a printed state means that every record
 before it is committed.
 """

@@ -1,5 +1,7 @@
 """`target-elt`: commits the records of a Singer tap, and returns the acknowledged states.
 
+`target` makes the read, and `pipeline.read` runs it.
+
 Spec: Singer, targets: a STATE is printed once all records before it are durable. When a version of a stream
 is activated, its records replace those of all other versions.
 """

@@ -1,4 +1,4 @@
-"""Alerts about failed runs: a call of the user's function that `ELT_ALERT_HOOK` names."""
+"""The sensor of a project that calls the user's function of `ELT_ALERT_HOOK` for failed runs."""
 
 # No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 import threading

@@ -1,4 +1,7 @@
-"""Pauses of the garbage collector while definitions load: they stay, so a search for garbage is in vain."""
+"""Pauses of the garbage collector while definitions load: they stay, so a search for garbage is in vain.
+
+Used by `definitions`, `project` and the executor of runs; `build` leaves out what is loaded in an op.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """The Dagster component `ConnectionComponent`: a connection that is configured in YAML.
 
+Dagster loads it from `defs.yaml`, and the commands of `elt` by `load_at`.
+
 First the scaffolder of `dg scaffold defs elt_assets.ConnectionComponent NAME`, then the component.
 """
 

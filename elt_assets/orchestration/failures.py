@@ -1,5 +1,7 @@
 """How Dagster shows errors of this project: of a step, and of a connection that cannot be loaded.
 
+Ops, jobs and the IO manager convert errors; `component` and `project` show connections that are broken.
+
 First `as_dagster_failure`, then `broken_definitions`: with `on_broken_connection: skip` the other connections
 load. The broken one is an asset with a failed check, whose description is the error. A sensor reports the
 check when the error changes, so nobody needs to run it.

@@ -1,6 +1,6 @@
 """Materialisation of streams of one connection in this process, with its result, for `elt sync`.
 
-`status` reads failures of steps by the functions at the end.
+`status` explains failed steps with its `is_blocked` and `message_of`.
 
 First `SyncResult`: figures, failed checks, and errors of the sync itself; then `materialize`.
 """

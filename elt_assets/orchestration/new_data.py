@@ -1,4 +1,7 @@
-"""Check for new data in a source: with the `probe` command of its connector, or with the start of a read."""
+"""Check for new data in a source, for `sensors`: with `probe`, or with the start of a read.
+
+`probe` is a command of this project's connectors.
+"""
 
 from __future__ import annotations
 

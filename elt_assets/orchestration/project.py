@@ -1,5 +1,7 @@
 """`definitions_for`: the Definitions of a project, with all that its connections need to run well.
 
+Projects call it in their own code, and `definitions` does for `workspace.yaml`.
+
 First the components of its folder, loaded by Dagster's own tree. Components of other packages are as
 `dagster.load_from_defs_folder` has them. Only the files of connections are read before, and refused if
 Dagster must not read them (`find_refused_files`).

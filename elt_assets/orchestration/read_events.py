@@ -1,5 +1,7 @@
 """Events of committed reads: of a stream's table, its companion tables (history, dead letter) and its source.
 
+`step` logs them as streams are committed, and `recovery` those that a killed run owes.
+
 Dagster creates the events of an output when the op yields it. A run that reads several partitions, or several
 streams, would then report all of them at its end, and none if it is killed before. So the event of each read
 is logged as soon as its commit is acknowledged, and the output itself is yielded with `REPORTED`, for which

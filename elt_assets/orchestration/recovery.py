@@ -1,5 +1,7 @@
 """What earlier runs of a stream left: commits without an event, and partitions that a retry need not read.
 
+`planning` calls `reconcile` just before a read; `step` uses the rest.
+
 First `reconcile`, which compares the table of a stream with the event log before a sync; then
 `EarlierAttempts`, and `report_killed_runs`, which reports what killed runs owe.
 

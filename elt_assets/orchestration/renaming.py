@@ -1,4 +1,7 @@
-"""Tables of streams whose names have changed: found before a sync, and moved by `elt rename`."""
+"""Tables of streams whose names have changed: found before a sync or a change of state, and moved.
+
+`planning` and `states` find them; `elt rename` moves them.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Report a read to a Dagster run: log lines, an observation for each commit, and the events of streams.
 
+`planning`, `step` and `source_jobs` log what a connector prints with `connector_lines`.
+
 First `connector_lines`, then the summary of a materialisation, then `ReportedRead`, which the IO manager
 runs.
 

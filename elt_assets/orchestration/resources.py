@@ -1,4 +1,4 @@
-"""The Dagster instance of the home directory, and the resources that every sync needs: lake and Spark."""
+"""The Dagster instance of the home, for `elt`; and what syncs and jobs need, the lake and Spark."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Schedules of connections and streams, and requests for runs and new partitions, bounded in each tick.
 
-First the requests, which the sensors use too; then the schedules of syncs and of refreshes.
+`component` adds the schedules to a connection's definitions; `sensors` use the requests too.
+
+First the requests; then the schedules of syncs and of refreshes.
 
 A run costs a Spark session, so partitions share runs; a request costs Dagster a query, so a tick has limits,
 and what is above them is left to the next tick. A refresh reads streams from the beginning, beside their

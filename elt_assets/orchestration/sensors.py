@@ -1,5 +1,7 @@
 """Sensors that check sources and tables at intervals and request runs.
 
+`component` adds them to the definitions of a connection.
+
 First that of the partitions that a source lists itself, then those of drift, of new data, and of partitions
 whose keys are in another table.
 

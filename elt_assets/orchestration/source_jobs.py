@@ -1,4 +1,7 @@
-"""Dagster jobs for the source of a connection: check the access, and compare its catalog with the file."""
+"""Dagster jobs for the source of a connection: check the access, and compare its catalog with the file.
+
+`component` adds them to the definitions of a connection.
+"""
 
 # No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 import enum

@@ -1,4 +1,4 @@
-"""List, set, rewind and reset the state of a stream.
+"""List, set, rewind and reset the state of a stream, for `elt state` and `elt reset`.
 
 The state belongs to the table: each acknowledged state is in a commit of the table's log, and also in an
 event of the asset. Setting a state is a commit too, so the next sync starts from it.

@@ -1,5 +1,7 @@
 """The step of an op: sync the selected streams, yield their outputs, and check their tables.
 
+`build` makes the op that runs it.
+
 There is one way to run a sync. The op plans a read, just before it starts (`planning`); the IO manager
 runs the plan and commits the streams (`SparkIOManager.land`); each committed stream is reported at once
 (`ReadReporter`). A step has one read of a whole stream, one for each partition of a stream, or one of several

@@ -1,5 +1,7 @@
 """A stream of a connection as a Dagster asset, and the names of what Dagster has for it.
 
+`build` makes each `StreamAsset`; the modules of this package and the commands of `elt` work on them.
+
 First the names, of ops, pools, schedules, sensors and partitions; then `StreamAsset`.
 
 Dagster keeps the state of a schedule or a sensor, and the keys of dynamic partitions, by name, so a name

@@ -1,5 +1,7 @@
 """Templates in the attributes of a connection: in the JSON schema for editors, and in `translation`.
 
+`component` uses both.
+
 First `allow_templates`: in the schema for editors and `dg check yaml`, each attribute may be a template. Then
 `translate_spec`, which fills in the templates of `translation`, by the rules of `connection.templates`.
 """

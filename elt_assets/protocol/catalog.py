@@ -1,5 +1,7 @@
 """Catalogs: the streams that a source offers, those configured for a sync, and their destination sync modes.
 
+Used by most packages, and by connectors.
+
 First `SyncMode`: what connections, relays and tables ask about a mode. `lake.merge.key_order` defines how a
 commit of a mode changes a table. Packages add modes by entry points of `GROUP`: each names a module with a
 `MODE` and a `merge`. Then the streams and the two catalogs; at the end the readers of the files that a

@@ -1,5 +1,7 @@
 """Checks of values by JSON schemas that others wrote, and the violations of a specification by a config.
 
+Used by `runner.config_validation`, `destination.settings`, and connectors that check a config.
+
 jsonschema checks them, with two changes: a schema that a program sent must not make this one read a file or
 an address, so references lead into the schema itself and nowhere else; and its patterns end in time
 (`specification.Pattern`). A schema may not be a valid one: `find_flaws` says so before it is used. A

@@ -1,5 +1,7 @@
 """Composition of the JSON schemas of streams: one schema instead of `$ref`, `allOf`, `anyOf` and `oneOf`.
 
+`catalog` and `singer` compose what they read; `lake.write.sync_columns` and `connection` explain problems.
+
 A schema may describe one value in several places. `compose_schema` returns an equal schema that describes
 each field in one place, so that nothing else in this project needs to know how JSON Schema composes:
 

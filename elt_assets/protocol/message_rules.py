@@ -1,4 +1,6 @@
-"""Rules for what connectors send and get, beyond the form of a message.
+"""Rules for what connectors send and get, beyond a message's form, and references to documents.
+
+`runner.connector`, `sync.session` and `sync.relay` check by them; `lake.write.documents` gets the references.
 
 - Versions: a connector of a version that is not supported is refused.
 - States: the kind of a state, and the stream that it belongs to.

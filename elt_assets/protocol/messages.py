@@ -1,5 +1,7 @@
 """The messages of the Airbyte Protocol, version 0.18, and what a log shows of them.
 
+Used by all packages that have to do with messages, and by connectors; `elt` takes `printable`.
+
 Enumerations are plain strings here: a connector may use members that this project does not have yet, and
 they must not make a sync fail. A message of a connector cannot forge a line of a log: control characters,
 line breaks too, are escaped in the first line (`log_line`); the lines of a stack trace and of an error's

@@ -1,5 +1,7 @@
 """Routing of RECORD lines in blocks: lines that begin like the lines of a known stream are not decoded.
 
+For the readers of `runner` (`connector`, `singer_tap`) and of `destination`.
+
 The head of a stream's lines is learned from a line that was decoded completely. It is a hint: whether the
 data of a routed line is valid JSON, and whether the line names its stream a second time, is found out when
 the lake parses it, before any state is committed (`lake.write.parsing`, `sync.segments.refuse_foreign`).

@@ -1,4 +1,6 @@
-"""Parts of a secret that are secrets too, for masking; and `CREDENTIAL`, which finds secrets in any text.
+"""Parts of a secret that are secrets too, for `masking`; and `CREDENTIAL`, for secrets in any text.
+
+`runner` finds secrets in variables and configs with `CREDENTIAL`.
 
 A secret is often a structure that programs take apart.
 

@@ -1,4 +1,4 @@
-"""Validate a config against a connector's specification, with limits.
+"""Validate a config against a connector's specification, with limits, for `config` and `elt new`.
 
 A specification is not trusted: references that multiply can take any time and memory. One with references is
 checked in a separate process, which takes 0.2 core-seconds. Without them, the work is bounded by the sizes of

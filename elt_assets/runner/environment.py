@@ -1,4 +1,7 @@
-"""Select the environment variables of a process: of a connector by its kind, and of uv."""
+"""Select the environment variables of a process: of a connector by its kind, and of uv.
+
+For the kinds of source (`source_kind`, `kinds`), and for `uv`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Write the input of a connector's process from a separate thread, as fast as the process reads it."""
+"""Write the input of a connector's process from a separate thread, as fast as the process reads it.
+
+For `process`; `connector` lets a source that waits go on with `Releases`.
+"""
 
 from __future__ import annotations
 

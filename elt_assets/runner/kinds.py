@@ -1,5 +1,7 @@
 """The kinds of source that a connection can use, but for `manifest`, and the registry of all.
 
+`connection` checks `source:` by the registry; `pipeline.connectors` and `elt` open connectors.
+
 They are `command`, any program that speaks the Airbyte Protocol; `image`, a container; `package`, a connector
 from PyPI; `tap`, a Singer tap; and `connector`, a module of this project or of another package. The registry
 is at the end: `open_connector` returns the connector of a spec.

@@ -1,5 +1,6 @@
-"""The kind `manifest:`, an Airbyte low-code manifest, run by the declarative engine of this project, or by
-Airbyte's, which is installed on first use.
+"""The kind `manifest:`, an Airbyte low-code manifest, which our declarative engine runs, or Airbyte's.
+
+Airbyte's engine is installed on first use. `kinds` registers the kind, and `elt new` finds manifests.
 
 The process of the manifest chooses the engine, because it parses the file. If it needs Airbyte's and did
 not get it, it ends with the exit code `NEEDS_AIRBYTE`. The engine is then installed, and the command starts

@@ -1,5 +1,7 @@
 """End the processes that a connector started outside its process group.
 
+`process` marks each child that it starts, and ends what is left.
+
 A program can leave its group and its parent (`setsid`, a double fork), and it then survives the end of the
 group. What it cannot leave unnoticed is the environment that it was started with: a variable there marks all
 processes of one connector. A program that is started without this variable, after its parent has ended,

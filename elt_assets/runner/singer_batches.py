@@ -1,4 +1,4 @@
-"""Read the files of a Singer BATCH, one line for each record.
+"""Read the files of a Singer BATCH, one line for each record, for `singer_tap` and `target-elt`.
 
 The file names come from the tap and are not trusted. Only plain files below the allowed folders are opened,
 as `StagedFiles` does, and the size of a compressed file's content is limited.

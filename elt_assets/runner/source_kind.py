@@ -1,5 +1,7 @@
 """What a connector is, before it runs: its kind, a key of `source` in a connection's YAML, and its spec.
 
+`kinds` and `manifests` have the kinds; `pipeline.connectors` makes specs, and `connector` calls `start`.
+
 First the private files in a connector's arguments, which are removed when it ends; then `SourceKind` and
 `ConnectorSpec`; then `start`, which makes a running process of a spec. A package adds a kind by the
 entry-point group `elt_assets.source_kinds`, with a subclass of `SourceKind`. It needs no more than `key`,

@@ -1,4 +1,4 @@
-"""Run uv, which installs the packages of connectors, with the settings of pip that this machine has.
+"""Run uv, with which `packages` installs connectors, with the settings of pip that this machine has.
 
 uv reads neither `pip.conf` nor `PIP_*`. So the settings of pip that decide which packages are installed, and
 from where, are translated for it, and one that uv does not have is refused. What the variables of uv itself

@@ -1,5 +1,7 @@
 """The vault of a project: an encrypted store of rotated credentials and of the salt, which outlives a pod.
 
+`pipeline.connectors` opens it for the changes in `config`; `pipeline.stream` takes the salt.
+
 The setting `vault` is a path or URI, for example in the lake's bucket, and `vault_key` its key. Without the
 setting, both are in files of `DAGSTER_HOME`. The content is encrypted by Fernet (AES and HMAC), with the name
 of its entry, so that nobody can put one entry in place of another. A new key is written before the former

@@ -1,5 +1,7 @@
 """Secrets of AWS Secrets Manager: `secrets = "elt_assets.secrets.aws:read"`, with `elt-assets[aws]`.
 
+`runner.references` calls `read` for `{secret: NAME}`, because the setting says so.
+
 Credentials, region and endpoint are those of boto3: variables (`AWS_PROFILE`, `AWS_REGION`), its files,
 and the role of the machine or the pod.
 """

@@ -1,4 +1,4 @@
-"""OpenLineage events of syncs.
+"""OpenLineage events of syncs, from the reports of `observation`, which loads this if it is configured.
 
 Spec: OpenLineage, Run Cycle: START, then COMPLETE, FAIL or ABORT; Naming: datasets by the store's namespace.
 """

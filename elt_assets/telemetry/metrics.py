@@ -1,4 +1,4 @@
-"""OpenTelemetry metrics of syncs, sent by OTLP over HTTP."""
+"""OpenTelemetry metrics of syncs, sent by OTLP over HTTP, from the reports of `observation`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Observation of one sync: it turns the events of the sync into reports for the configured receivers.
 
+`pipeline.read` observes each read with it; `pipeline.connection_read` and `destination` make the `Subject`.
+
 First `StreamReport` and the interface of its receivers, lineage and metrics; then `Delivery`, which calls
 them in the background, never fails a sync, and delays its end by `MAX_WAIT` at most; then `create_receivers`,
 which finds those that the environment configures; and at the end `Observation`, which `pipeline.read` uses.

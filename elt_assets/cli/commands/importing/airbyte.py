@@ -1,4 +1,4 @@
-"""A connection of Airbyte, from the answers of its API."""
+"""A connection of Airbyte, from the answers of its API, for `elt import`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection as it is imported from another program: its schedule as cron has it, and its files.
+"""A connection as `elt import` writes it: its schedule as cron has it, and its files.
 
 First the conversion of schedules to cron expressions of five fields; then `ConnectionDraft`, which the
 imports from Airbyte and Meltano fill in, and `write_drafts`.

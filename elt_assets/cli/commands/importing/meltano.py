@@ -1,4 +1,4 @@
-"""The extractors of a `meltano.yml` as connections, and the streams that they select.
+"""The extractors of a `meltano.yml` as connections, for `elt import`, and the streams that they select.
 
 First `Selection`, what the `select` and the `metadata` of an extractor configure; then `import_meltano`.
 """

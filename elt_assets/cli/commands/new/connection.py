@@ -1,5 +1,7 @@
 """`elt new`: creates a connection with every stream of a source.
 
+`elt init` creates its example with `create_connection`; `elt import` takes `new_folder`.
+
 First the files, `defs.yaml` with comments, `catalog.json` and those of its source; then the command.
 """
 

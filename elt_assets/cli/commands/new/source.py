@@ -1,4 +1,4 @@
-"""The source of a new connection: which one it is, and the config that is given for it.
+"""The source of a connection that `elt new`, `init` or `import` creates, and its given config.
 
 First the check of the config, and its secrets, which become references; then `choose_source`, from the
 options of `elt new`.
