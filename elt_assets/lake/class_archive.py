@@ -1,9 +1,9 @@
 """The class archive: Spark's classes in one file, which the JVM maps at its start (class-data sharing).
 
 Without it the JVM reads thousands of class files. `archive_maker` creates it, once, after the first run with
-an embedded session. An embedded session uses it if it exists, is complete, and was made with the present Java
-and PySpark. The JVM itself ignores an archive that does not match its class path, but a truncated one would
-crash it.
+an embedded session. An embedded session (`session`) uses it if it exists, is complete, and was made with the
+present Java and PySpark. The JVM itself ignores an archive that does not match its class path, but a
+truncated one would crash it.
 """
 
 from __future__ import annotations

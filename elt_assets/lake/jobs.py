@@ -1,4 +1,7 @@
-"""Tasks on Spark: functions that are sent to its Python workers with their code, and called with numbers.
+"""Tasks on Spark, sent to its Python workers with their code; and Parquet files that tasks read and write.
+
+`write.parsing`, `write.rewrite` and `lake.merge` run tasks; `delta.table` reads and writes files. A task is a
+function that is called with a number.
 
 A worker has pyarrow, and not this project, so the code of `lake.worker` is sent by value. A task returns a
 plain value, in types of Python's own: a worker cannot return objects of classes that were sent to it. An RDD

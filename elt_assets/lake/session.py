@@ -1,4 +1,7 @@
-"""The Spark session: its settings, and its start in the background.
+"""The Spark session: its settings, and its start in the background; for runs of Dagster and `destination`.
+
+Started by `orchestration.resources` and `destination.process`, and handed to `pipeline` and `lake` as a
+`SparkProvider`.
 
 A process has one Spark (`SparkContext`), which serves whoever runs in it. The lake works in a session of its
 own there: its SQL settings, temporary views and current catalog are not those of the session that others get

@@ -1,4 +1,7 @@
-"""The contract of a stream (`connection.stream`), compared with the columns that its table has or gets."""
+"""The contract of a stream (`connection.stream`), compared with the columns that its table has or gets.
+
+Compared by `validation` and `stream_plan` before a sync, and by a check after it (`orchestration.checks`).
+"""
 
 from __future__ import annotations
 

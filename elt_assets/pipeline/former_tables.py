@@ -1,5 +1,7 @@
 """Tables that a stream had under former names: its own, its `table`, or the `prefix` or `namespace`.
 
+Used by `orchestration.renaming`, before a sync and for `elt rename`.
+
 The state of a stream is in its table. So a stream whose table is elsewhere would be read from the beginning,
 into a new table. Its former table is found without a list of all tables: it is where an event says, or in a
 folder of the connection without being the table of a configured stream.

@@ -2,8 +2,8 @@
 
 First `SyncFigures`, of one stream; then `describe_losses`, whose sentences about values that were changed and
 records that were rejected are the same in the log of a run, `elt sync`, `elt replay` and `elt-destination`;
-then `Progress` and `report_phases`: a line at the start of a sync, then reports about each phase that takes
-long.
+then `Progress` and `report_phases`, for `orchestration.report`: a line at the start of a sync, then reports
+about each phase that takes long.
 """
 
 from __future__ import annotations

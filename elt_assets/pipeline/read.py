@@ -3,8 +3,8 @@
 First `mask_error`; then `Read`, which says what is read, from where, and where it goes: there is one of a
 connection, one of `elt-destination` and one of `target-elt`; then `run_read`, which runs each of them. What
 is made of its events is up to observers: `run_read` reports lineage and metrics and keeps the figures of the
-read; its caller writes the log, reports to Dagster or answers with states; displays of progress ask the read,
-from their own threads.
+read; its caller (`orchestration.report`, or `destination`) writes the log, reports to Dagster or answers with
+states; displays of progress ask the read, from their own threads.
 
 Whatever fails while a source is read may quote its config: the source, a task on Spark, Spark itself, or a
 library. So events and errors are masked where they leave the read, and not where they are made: a new kind of

@@ -1,4 +1,6 @@
-"""Conditions on the records of a stream, compiled for the types of its fields.
+"""Conditions on the records of a stream (its `filter`), compiled for the types of its fields.
+
+Used by `stream`, for the filter that `sync.record_filter` applies.
 
 A field is read as its column would have it (`lake.worker.kinds`), and compared exactly: numbers as
 decimals, times as instants. A value that does not fit the type of its field is null, as in the table. As in

@@ -1,7 +1,8 @@
 """The rules that people write for the rows of a stream: which apply, their texts in Spark SQL, their outcome.
 
-`connection.checks` has the models of the rules; `orchestration.checks` evaluates them. First the columns that
-a rule is about, and its values as values of their types; then the rules.
+`connection.checks` has the models of the rules; `validation` checks them against the columns, and
+`orchestration.checks` has them evaluated. First the columns that a rule is about, and its values as values of
+their types; then the rules.
 
 Values of rows are in no text; examples are primary keys, or the ids of rows if the stream has no key or
 stores it as a hash.

@@ -1,4 +1,7 @@
-"""One stream of a connection: its configuration, its tables and its asset key in Dagster.
+"""One stream of a connection: its settings, tables and asset key; and the table of any asset by its key.
+
+`validation` makes a `ConnectionStream`, and `pipeline`, `orchestration` and `cli` work with it;
+`orchestration.table_reading` finds tables.
 
 First the columns that its `partition_by` and `cluster_by` name, checked against the catalog; then the levels
 of its key and its table's path, and `ConnectionStream`; then `table_of`, which finds the table of any asset

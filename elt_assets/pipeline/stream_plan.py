@@ -1,5 +1,8 @@
 """The plan for one stream of a read: its starting state, its generation and its tables.
 
+`orchestration.planning` plans syncs, and `orchestration.table_jobs` replays; commands and checks show states
+as the source has them (`source_state`).
+
 First the conversion of states that a user gives to the STATE messages that a source gets; then `SyncRequest`,
 `plan_stream` and `plan_replay`, from whose plans `connection_read` makes a read.
 """

@@ -1,5 +1,7 @@
 """A connection joined with its catalog: its streams, and what is not valid in them.
 
+Called when Dagster loads definitions (`orchestration.component`, `orchestration.build`).
+
 The models of `elt_assets.connection` check what is in the YAML alone, when it is loaded. What needs the
 catalog, or the types of columns, is checked here, once. `partition_by`, `cluster_by` and cron expressions are
 checked where the specs of the assets are made.

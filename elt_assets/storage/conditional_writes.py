@@ -1,5 +1,7 @@
 """A test of S3 servers for conditional writes, on which the atomicity of every commit depends.
 
+Called by `lake` before it creates a table or commits (`lake.delta`, `write.writer`), and by `versioned_file`.
+
 Two runs that commit at the same time create the same object of the table's log, each with the condition
 `If-None-Match: *`. The server must refuse the second. A server that ignores the condition overwrites the
 first commit, and no run gets an error.

@@ -1,5 +1,8 @@
 """Private folders and files on this machine: creation, locks, removal, and files that appear whole.
 
+Used by all packages that write files here, such as `runner`, `orchestration.resources` and the commands of
+`elt`.
+
 First the lock file that says whether its process lives (`hold`); then `remove_tree`, for folders in which a
 program that is not trusted has worked; `make_private` and `check_writable`; `scratch`, for folders that end
 with their process, and `sweep`, which removes those that killed processes left; and at the end `write_draft`

@@ -1,5 +1,7 @@
 """A small file in a folder or an object store that several machines change, without losing a change.
 
+Used by the vault (`runner.vault`).
+
 Each version is a file of its own, whose name is its number. A version is created only if no other process has
 created the same one, which file systems and stores promise. So a writer that lost a race reads the newer
 version and makes its change to that one; a version that was written is never overwritten. A writer that is

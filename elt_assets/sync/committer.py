@@ -1,4 +1,6 @@
-"""The sinks' threads: a queue of segments and commits; those of one stream are processed in order.
+"""The sinks' threads, for `session`: a queue of segments and commits; those of one stream go in order.
+
+`pipeline.connection_read` shows its `Work` as progress.
 
 Different streams are written and committed at the same time, up to the number of cores. While a sink writes
 one segment the next one is filled. Memory does not grow with the sync; the disk holds at most the open

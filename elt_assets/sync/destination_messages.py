@@ -1,5 +1,7 @@
 """What a relay changes in messages to and from another destination, so that nothing is lost there.
 
+Used by `relay`; `pipeline.connection_read` makes the names.
+
 - `replace_bad_texts` makes records that every destination reads.
 - `DestinationNames` gives streams the names that they have there.
 - `SentStates` finds the state that was sent for one that comes back.

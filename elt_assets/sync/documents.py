@@ -1,5 +1,8 @@
 """The documents of a stream's records: files that its source transfers as they are.
 
+Used by `streams`; `pipeline.connection_read` and `destination.tables` give the place, a transfer of
+`lake.write.documents`.
+
 `SelectiveSegmentWriter` looks at each record that is staged: it applies the stream's filter, and takes the
 records' documents.
 

@@ -1,6 +1,7 @@
 """The interfaces of a session and a relay: the sinks that they write to, and the events that they report.
 
-The sinks are those of the lake and of `destination`; `pipeline.read` hands the events on.
+The sinks are those of the lake and of `destination`; `pipeline.read` hands the events on, to
+`orchestration.report` or `destination`, and to `telemetry.observation`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Which fields of a stream are stored, which only as hashes, and by which names; applied to schemas.
 
 `connection` makes the rules, `pipeline.stream` has them applied to the schema of a stream, and
-`record_filter` applies them to records. First `FieldSelection`, whose rules are a tree over the
-names of the fields; then the functions that apply it to a schema; then `Renames`.
+`record_filter` applies them to records. First `FieldSelection`, whose rules are a tree over the names of the
+fields; then the functions that apply it to a schema; then `Renames`. `connection` also compares catalogs and
+names fields with it (`properties`, `join_path`).
 
 Arrays have no level of their own: a path through an array of objects applies to each of them.
 

@@ -1,5 +1,8 @@
 """States of a stream that wait for the commit of the records before them, and slices that wait for a read.
 
+`streams` and `shared_state` have such queues; `destination.airbyte_read` has one of the states that it
+withholds.
+
 First `PendingStates`; then `SliceQueue`: what a segment is for records, without the records.
 """
 

@@ -1,5 +1,6 @@
-"""A sync into another destination. Messages go to its connector; a state is acknowledged when the connector
-sends it back.
+"""A sync into another destination: its connector gets the messages, and sends acknowledged states back.
+
+Made by `pipeline.connection_read`, for a connection with `destination:`, in place of a `Session`.
 
 Spec: Airbyte Protocol, State & the Whole Sync: the destination emits a state when all records before it
 are committed.

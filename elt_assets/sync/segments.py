@@ -1,5 +1,8 @@
 """Segments: files of a stream's raw records on local disk, one record a line, staged for the table.
 
+`streams` writes them, and `lake.write.parsing` parses them; `lake.write.dead_letter` makes one of the records
+to replay.
+
 A segment consists of pieces. The lines of a piece have one form. In the form ROWS, a line is an object of
 this project: the record's `data` as received, `emitted_at` in epoch milliseconds, and its own `meta` if it
 has one. In the other forms, a line is a whole RECORD message as received. Nothing is decoded and encoded

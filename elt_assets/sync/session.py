@@ -1,5 +1,7 @@
 """The session of one sync: it writes records to segments and acknowledges each state when it is committed.
 
+`pipeline.read` makes and runs it, for connections, `elt-destination` and `target-elt` alike.
+
 It accepts any iterable of messages and any sinks. Its only I/O is the segment files.
 
 Spec: Airbyte Protocol, State & the Whole Sync: a state is passed on only when every record before

@@ -1,5 +1,7 @@
 """States that several streams share (GLOBAL, LEGACY): each advances for all of its streams or for none.
 
+Used by `session`; `relay` asks which streams a state covers.
+
 Each stream has its own table, and the table of every stream that a shared state covers stores that state. So
 the rows received before the state are committed first, in each of these tables, and then the state: no table
 has a state that is ahead of the rows of a different table.

@@ -1,5 +1,7 @@
 """What a caller tells a sync of its streams (`StreamRules`), and one stream in it (`StreamRun`).
 
+The callers are `pipeline.connection_read` and `destination`; the session and the relay have the runs.
+
 A `StreamRun` has the open segment, the pending states and the counts of its stream.
 """
 

@@ -1,4 +1,7 @@
-"""The maintenance of a stream's tables: compaction, clustering, expiry, and vacuum of files and documents.
+"""Maintenance of a stream's tables (compaction, clustering, expiry, vacuum), and reading of its documents.
+
+Dagster's jobs call `maintain` (`orchestration.table_jobs`). Code that reads tables calls `find_document`
+(`orchestration.table_reading`).
 
 Compaction, clustering and vacuum are safe during a sync. A compaction or a clustering changes no row, state
 or transaction id, and gives way to a sync that replaced its files. A vacuum removes only files that are older

@@ -1,5 +1,7 @@
 """Move a stream's tables to another path, or give them another writer: rows, companions, state and log.
 
+Used by `orchestration.renaming`, for `elt rename`.
+
 The table says first that it is being moved (`lake.delta.rules`). From then on no writer commits to it, not
 even a run that opened it before. It says so until all its parts are at their new place, so a kill at any
 point leaves tables that nobody writes to, and `move_tables` goes on with what is left:

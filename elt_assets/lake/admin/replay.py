@@ -1,4 +1,6 @@
-"""Replay of dead letter records with the present schema.
+"""Replay of dead letter records with the present schema, for `elt replay` and the Dagster job.
+
+Called by `orchestration.table_jobs`.
 
 A kill at REPLAY_STAGED leaves copies of the records in the staging folder, which the next session removes.
 One commit of the stream moves the records: before it they are in the dead letter, after it in the table.

@@ -1,4 +1,4 @@
-"""Check that a lake can be written, by writing to it."""
+"""Check that a lake can be written, by writing to it: a part of `elt-destination check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of a table's columns for Arrow data, as Spark would store the same values.
+"""The types of a table's columns for Arrow data, as Spark would store the same values; for `write.frames`.
 
 A column without a type (all its values are null) has the type that the table has for it. If the table has
 none either, the column is left out until there is a value, whose type may be any.

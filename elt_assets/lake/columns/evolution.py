@@ -1,5 +1,8 @@
 """Schema evolution: the comparison of a stream's columns with the columns that its table has already.
 
+Used by `lake.write`: `sync_columns` plans the columns of a sync with it, and `rewrite` widens the tables by
+the plan.
+
 Types are ordered from narrower to wider. Values of a narrower type can be converted to a wider type:
 
 - long < decimal(38,0) < decimal(38,9), and long < double;

@@ -1,5 +1,7 @@
 """The logical types of fields, and their order: which are wider than others, and which of them compare alike.
 
+Used in all of `lake`, and by `pipeline`, which checks rules, contracts and conditions by these types.
+
 Logical types are finer than column types: several are stored as strings. First the types and their columns;
 then the order, by which `evolution` plans changes of a table's columns and `write.rewrite` refuses some.
 
@@ -51,11 +53,15 @@ class Scalar(Enum):
 
 @dataclass(frozen=True)
 class Array:
+    """The type of arrays whose elements have one type."""
+
     items: LogicalType
 
 
 @dataclass(frozen=True)
 class Struct:
+    """The type of objects whose fields have columns of their own."""
+
     fields: tuple[Column, ...]
 
 

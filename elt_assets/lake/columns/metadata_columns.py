@@ -1,4 +1,7 @@
-"""The metadata columns that this project adds to every table, and the whole schema of a table."""
+"""The metadata columns that this project adds to every table, and the whole schema of a table.
+
+Used in all of `lake`; `orchestration.metadata` shows the columns in Dagster.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """Table and column names that every engine accepts, derived from names that may be any UTF-8 text.
 
+`write.paths` names tables with it, and `from_json_schema` columns; `pipeline.stream` checks names that users
+give.
+
 The rule: letters and digits of any script, and underscores, stay. Every other character becomes an
 underscore. An empty name becomes one underscore. A name longer than `LONGEST` bytes is cut and ends
 with a hash of the whole name. A name that another field has already ends with a hash of the original name, so

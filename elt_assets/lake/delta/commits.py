@@ -1,4 +1,6 @@
-"""Publication of commits, and the resolution of conflicts between writers.
+"""Publication of commits, with the resolution of conflicts between writers; the list of a table's files.
+
+Used by `table`: the other modules publish, and list files, with its `Table`.
 
 Delta makes commits atomic. This module adds rules for what was committed since the commit was prepared:
 

@@ -1,4 +1,7 @@
-"""Delta tables: opening and creating them, and adding columns to them.
+"""Delta tables: found, opened, created, given new columns; and columns in the types of Delta and Arrow.
+
+A `Table` is opened and created with it. `pipeline` and `write.paths` ask whether there is a table
+(`is_table`); `lake.read` and `lake.write` convert columns (`arrow_columns`, `delta_schema`).
 
 What a kill leaves, so that nothing is lost or doubled:
 
@@ -72,6 +75,7 @@ def load(location: Location, version: int | None = None) -> Snapshot:
 
 
 def is_table(location: Location) -> bool:
+    """Return whether a Delta table is at a location."""
     return DeltaTable.is_deltatable(location.uri, location.for_delta)
 
 

@@ -1,4 +1,8 @@
-"""Rollback of a writer's commits: the change of files that undoes them and keeps other writers' commits."""
+"""Rollback of a writer's commits: the change of files that undoes them and keeps other writers' commits.
+
+Used by `table`, where a companion is ahead of its table (`lake.write.companions`): a writer rolls it back,
+and a reader gets an older version of it (`version_of`).
+"""
 
 from __future__ import annotations
 

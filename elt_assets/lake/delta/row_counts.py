@@ -1,5 +1,7 @@
 """Reconciliation of row counts: a rewrite must write as many rows as it reads.
 
+Used by all that rewrites rows: `lake.merge`, `write.rewrite` and `admin.maintenance`.
+
 A rewrite that reads a stale file listing, or skips a missing file, loses rows without an error. So every
 rewrite makes two comparisons before it commits: the rows that it read with the count in the log, and the
 rows that it wrote with the count in the new files. The counts come from the log, from footers, and from

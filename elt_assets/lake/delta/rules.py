@@ -1,5 +1,8 @@
 """The refusal of Delta tables that this project must not read or write: unsupported features, and moves.
 
+`opening` asks before a table is read, and `commits` before each commit. `admin.moving` begins and ends a
+`Move`.
+
 A feature that a writer does not know is a rule that it breaks: a constraint, a computed column, a log of
 changes. So a table is written to only if each commit of this project keeps every rule that it has, and read
 only if no feature changes what its files mean. A feature shows in three places, and all are searched:

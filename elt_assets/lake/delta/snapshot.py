@@ -1,5 +1,7 @@
 """A table at one version, as its log describes it, without the list of its files.
 
+`opening` returns it; all of `lake.delta` works on it, and others get a `Table`.
+
 delta-rs reads the whole list when it opens a table, and goes through it at each update: with 100,000 files in
 100,000 commits, 600 ms and 400 ms on a local disk. Most syncs need no file of the table, only its columns,
 its properties and the sequence of one writer. `Snapshot` reads these from the newest checkpoint and the

@@ -1,5 +1,8 @@
 """The Parquet files under a table's root, and the statistics that a commit contains about them.
 
+Each `Table` has a `TableStorage`. All modules of `lake` that write give files to each other as `DataFile` and
+`TableChange`.
+
 Visible files are under `data/`. Files that belong to the table and are invisible to readers are under
 `_elt/` (`HIDDEN`), which the vacuum of other engines ignores.
 

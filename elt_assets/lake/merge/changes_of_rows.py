@@ -1,5 +1,7 @@
 """Rows of a log of changes that depend on earlier rows: they are resolved before their batch is merged.
 
+Called by `write.commit`.
+
 A source that reads a log of changes reports some of them in `_airbyte_meta.changes` only: that a table was
 truncated (`replace_truncations`), or that a large value did not change (`complete`). `resolve` replaces both,
 so a merge, and a history, get nothing but whole rows and deletes.
@@ -28,6 +30,7 @@ from elt_assets.protocol.messages import TRUNCATED, UNCHANGED
 
 
 def changes() -> Expression:
+    """Return the changes that a row reports, as an expression."""
     return f.col(metadata_columns.META).getField("changes")
 
 

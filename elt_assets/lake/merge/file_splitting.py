@@ -1,4 +1,7 @@
-"""Splitting of a table's files by key: a merge rewrites only files that contain a key of its batch.
+"""Splitting of a table's files by the keys of a batch, for merges; and combination of small files.
+
+A merge (`key_order`, `history`) rewrites only files that contain a key of its batch. `admin.maintenance` and
+`write.rewrite` group files here, too, and maintenance combines them.
 
 Files whose statistics exclude every key of the batch are not opened. Of the other files, only the key columns
 are read. A file that contains a key of the batch is rewritten without the rows of these keys, which are
@@ -222,6 +225,7 @@ def _overlap(left: tuple[Any, Any], right: tuple[Any, Any]) -> bool:
 
 
 def is_small(file: DataFile) -> bool:
+    """Return whether a file is so small that it is combined with others."""
     return file.size * SMALL_DIVISOR < TARGET_BYTES and file.records * SMALL_DIVISOR < TARGET_ROWS
 
 

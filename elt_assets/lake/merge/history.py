@@ -1,5 +1,7 @@
 """The history `<table>_history`: every version of every key, and when it was current (SCD type 2).
 
+Called by `write.commit`, like the merge into the table itself (`key_order`).
+
 The versions of a key are in the order of `lake.merge.key_order`. `_valid_from` is the cursor if that is a
 time, else the time of extraction; it is never later than that of a later version. A version is valid until
 the next version or a delete. A delete without a cursor value takes effect at the time in its marker, if
@@ -215,6 +217,7 @@ def _has_map(kind: t.DataType) -> bool:
 
 
 def content_names(schema: t.StructType) -> list[str]:
+    """Return the names of the stream's own columns."""
     ours = {field.name for field in metadata_columns.METADATA_FIELDS}
     return [name for name in schema.names if name not in ours]
 

@@ -1,6 +1,8 @@
-"""The files of a table that hold some Dagster partitions: found by statistics, read, and replaced.
+"""The files that hold some Dagster partitions of a table: found, read, removed; and counts of repeated keys.
 
-At the end, the search for keys that more than one row of a table has (`count_repeated_keys`).
+`lake.read` finds and reads them by their statistics, and `write.commit` and `write.frames` replace them.
+`orchestration` counts the rows of a partition, and its checks the keys that more than one row has
+(`count_repeated_keys`, at the end).
 """
 
 from __future__ import annotations

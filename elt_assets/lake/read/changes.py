@@ -1,5 +1,7 @@
 """The rows of a table that were committed since an earlier version.
 
+Used by `changes` of `orchestration.table_reading`, for incremental assets.
+
 The files that a table has at both versions have the same rows. Of the other files, the rows of the newer
 version that are not in the older one are new or updated, and the rows of the older version that are not in
 the newer one were updated or deleted. A row keeps its `_airbyte_raw_id` wherever a merge, a compaction or a

@@ -1,5 +1,7 @@
 """The rows of tables for other libraries than Spark: as Arrow data, or as frames of pandas, Polars, DuckDB.
 
+`snapshots` and `changes` read tables with it; the IO manager (`orchestration.io_manager`) stores frames.
+
 pyarrow reads through its own file systems, in this process. Its threads run no Python code, so that none of
 them can abort a program that ends (docs/downstream.md, "Programs that end").
 

@@ -1,4 +1,4 @@
-"""Tests of the rows of a table, each of which is one text in Spark SQL.
+"""Tests of the rows of a table, each of which is one text in Spark SQL; for the rules of `pipeline.rules`.
 
 Values of rows are in no result; examples are the columns that the caller names, such as the key.
 """

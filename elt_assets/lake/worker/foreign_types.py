@@ -1,4 +1,7 @@
-"""The code, in Spark's Python workers, that gives the values of a Parquet file the types of its table.
+"""Conversion of the values of a Parquet file to the types of its table, without a change of any value.
+
+It is done in Spark's workers by each task that reads a file, and in this process by `read.frames` and, for
+the frames of assets, `write.frames`.
 
 Delta fixes the types of a table, but not how a file stores them: another engine may write timestamps as
 INT96 or in nanoseconds, decimals as integers, lists with large offsets. So every task that reads a file to

@@ -1,5 +1,7 @@
 """The description of a parsing job: the input and results of its tasks, and the fields that are undeclared.
 
+`write.parsing` makes the job, and the tasks (`lines`, `slices`) do it; `records` finds the undeclared fields.
+
 Undeclared fields are found by name at any depth of an object, and counted by dotted name.
 
 A source may rename a field in case only before its catalog does, and dead letters have the former name. So a

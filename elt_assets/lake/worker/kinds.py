@@ -1,5 +1,8 @@
 """The table of types: what a JSON value becomes in a column of each logical type, and how it is decoded.
 
+Used by the parse (`columns`, `records`), by `widening`, and by `pipeline.row_conditions`, for the filter of
+records.
+
 A value is decoded to the type `decoded`, with all others of its block. A value of another JSON type is read
 alone by `read`, from its text as it stands in the line. Where the type has a form (a time, a number in a
 string), the column of decoded values is cast at once, and what has another form is read alone by `finish`.

@@ -1,4 +1,7 @@
-"""A task that parses parts of a segment, and writes Parquet files of rows and one of rejected records."""
+"""A task that parses parts of a segment, and writes Parquet files of rows and one of rejected records.
+
+`write.parsing` runs it. `slices` writes its rows and rejected records with the same functions.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,7 @@ def as_plain(result: ParseResult) -> Plain:
 
 
 def parse_lines(job: ParseJob, task: ParseTask) -> ParseResult:
+    """Parse the parts of a task, and write the files of its rows and of its rejected records."""
     writer, dead_writer = open_writers(job)
     result = ParseResult()
     parsers: dict[tuple[str, str, str | None], BlockParser] = {}

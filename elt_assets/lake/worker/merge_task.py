@@ -1,5 +1,7 @@
 """The merge of a batch's rows with the present rows of its keys, in one task in a Python worker of Spark.
 
+`merge.key_order` runs it, also for `merge.history`.
+
 It follows the rules of `lake.merge.key_order`, which states the order of a key's rows, and of
 `lake.merge.history`, and gives the same rows. What it cannot compare exactly as Spark does, it leaves to
 Spark.

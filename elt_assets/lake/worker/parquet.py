@@ -1,5 +1,8 @@
 """Parquet files as tasks read and write them: rows, key columns, and the values of partition columns.
 
+Also used outside of tasks: by `read.frames` and `write.frames` in this process, and by `lake.delta` for the
+values of partition columns.
+
 All rows of a file of a table with partition columns have the same values in these columns. The columns stay
 in the files, so whatever reads files needs no rule for partitions. The footer has the values in the form of
 Delta's log, under the key `VALUES`, so a file describes itself. Delta has no empty text as the value of a

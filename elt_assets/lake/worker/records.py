@@ -1,5 +1,7 @@
 """The decoding of lines: of a block at once; if it is refused, of its chunks, then their lines, then values.
 
+Used by `blocks`.
+
 A line that is no record of the stream is foreign, and fails the segment. A record that is not readable is
 rejected.
 

@@ -1,4 +1,4 @@
-"""Conversion of the Arrow batches of a slice to rows of the table.
+"""Conversion of the Arrow batches of a slice to rows of the table, for the task in `slices`.
 
 Columns whose values a table's column holds unchanged are taken over as they are. A batch with any other value
 or column is written as lines of JSON, and parsed as the records of a segment are: so a value becomes the same

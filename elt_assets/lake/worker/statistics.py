@@ -1,5 +1,7 @@
 """Delta's statistics of a Parquet file, from its footer.
 
+`parquet` makes them in each task that writes a file; `delta.storage` makes those that a file lacks.
+
 A bound is never narrower than the values, so a reader that leaves a file out by its bounds loses no row:
 
 1. A column has the bounds of the footer. Two things are not in it, and `Measure` adds them while the file is

@@ -1,5 +1,7 @@
 """The numbers, dates and times of JSON as columns keep them, and the record of what a column does not keep.
 
+Used by the parse (`kinds`, `columns`, `blocks`) and by `widening`.
+
 First the changes, as `_airbyte_meta.changes` records them: values became null, were rounded, or had bad
 characters replaced. Then numbers: exact integers and decimals, doubles, and the one text of a number. Then
 dates, times and instants in text: their forms, and what a column keeps of them. What a column does not keep
@@ -143,6 +145,7 @@ def read_integer_text(raw: bytes, _: Report) -> int:
 
 
 def read_big_integer(raw: bytes, _: Report) -> Decimal:
+    """Return an integer of at most 38 digits."""
     return Decimal(_whole(_decimal(_unquote(raw)), 10**38 - 1))
 
 
@@ -160,6 +163,7 @@ def read_big_number(raw: bytes, report: Report) -> Decimal:
 
 
 def read_double(raw: bytes, report: Report) -> float:
+    """Return a JSON number as a double; digits that are lost are reported."""
     if not _NUMBER(raw):
         raise BecomesNull(*MISFIT)
     number = 0.0 if raw == b"-0" else float(raw)  # the decoder takes the text -0 as an integer
@@ -348,10 +352,12 @@ def read_local_time(text: str, report: Report) -> int:
 
 
 def read_time_of_day(text: str, _: Report) -> str:
+    """Return a time of day with its zone, if it has one."""
     return "".join(_split_time(text))
 
 
 def read_time_with_zone(text: str, _: Report) -> str:
+    """Return a time of day with its zone; one without a zone becomes null."""
     clock, zone = _split_time(text)
     if not zone:
         raise BecomesNull(*MISFIT)
@@ -359,6 +365,7 @@ def read_time_with_zone(text: str, _: Report) -> str:
 
 
 def read_time_without_zone(text: str, report: Report) -> str:
+    """Return a time of day; a zone is left out."""
     clock, zone = _split_time(text)
     if zone:
         report(*ROUNDED)

@@ -1,5 +1,7 @@
 """The values of a column in a wider type, with one text for each value, and the task that rewrites files.
 
+`write.rewrite` runs the task.
+
 A text is the one that the parse stores for the value as a source sends it, so that rows from before a change
 of the type compare with the rows after it:
 

@@ -1,5 +1,7 @@
 """Building of a stream's commits: the policy is applied to a checkpoint's data, and nothing is published.
 
+Used by `writer`, which publishes what is built.
+
 A kill while a commit is built, at HISTORY_REFRESHED for example, leaves files that no log names. The next run
 builds the commit again, from the same tables; a vacuum removes the files.
 `tests/lake/test_crash_points.py::test_a_history_that_begins_survives_a_kill_at_any_point`

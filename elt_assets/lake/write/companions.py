@@ -1,5 +1,8 @@
 """The tables of one stream, which are the table itself and the companions that follow it, and their owner.
 
+All of `lake`, `pipeline` and `orchestration` have a stream's tables as `StreamTables`. `orchestration.build`
+checks the claims of all connections; `pipeline.stream` and `destination.tables` refuse tables of others.
+
 A Delta commit is atomic for one table only. So the change of a companion (the dead letter, the history) is
 committed first. The table's own commit then names the companions' commits that belong to it, and makes them
 all effective. If a companion has a later commit, a run died between the two commits, or the table was

@@ -1,5 +1,7 @@
 """Transfer of documents: from the staging folder of a sync to the folders of the streams' tables.
 
+`pipeline.connection_read` and `destination.tables` open a transfer; `sync.documents` gives it the documents.
+
 A document of a record gets the path `_files/<id>/<number>-<name>` below the stream's table. Readers of Delta,
 and their vacuum, leave alone what begins with an underscore. The id is new in each sync, so no two syncs
 write to one path, and none can overwrite a document that a row names. `<name>` is the end of the path in the

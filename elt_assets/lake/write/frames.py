@@ -1,4 +1,4 @@
-"""Tables of downstream assets: the rows of a frame replace the whole table, or some of its partitions.
+"""Tables of downstream assets: a frame's rows replace a table, or some partitions; for the IO manager.
 
 First the rows, of Spark or as Arrow data of another library (`FrameRows`); then the two replacements,
 `replace_table` and `replace_partitions`.

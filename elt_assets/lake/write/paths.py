@@ -1,4 +1,6 @@
-"""Paths of the tables of streams that one connection or destination writes: no two streams share a table.
+"""Paths of the tables that one connection or destination writes, none shared; opening and finding the tables.
+
+Used by `pipeline.stream` and `destination.tables`; `orchestration.io_manager` finds the tables that it reads.
 
 The path of a stream's table ends with its cleaned name, the *plain* path (`columns.names.table_path`). Two
 streams collide if the table of one, or a companion of it, would be a table of the other or lie within one,

@@ -1,5 +1,7 @@
 """Changes of types in a stream's tables: some are refused, for the others the tables are rewritten.
 
+Used by `writer`, when a sync begins and when its source changes the schema.
+
 Rows are matched by key and ordered by cursor, in the table's types. If these change so that records do not
 find their rows, each row is doubled; if they change so that `10` is before `9`, newer records lose against
 older rows. Neither shows in a run. So such a change is refused before anything is read, unless the sync

@@ -1,4 +1,7 @@
-"""Commits of a stream's state alone, without new rows.
+"""Commits that set a stream's state without new rows, also where its rows are elsewhere; removal of all rows.
+
+`orchestration.states` calls `set_state` and `remove_rows`, for `elt state` and `elt reset`;
+`pipeline.connection_read` has a `StateOnlyWriter` if the rows go to another destination.
 
 `set_state` commits the state to resume from, and changes no row. A kill at STATE_SET leaves the new state in
 one commit; a kill before it, the old one. The companions stay as the table named them, so a change that a

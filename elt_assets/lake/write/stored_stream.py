@@ -1,4 +1,7 @@
-"""What the newest commit of a table means for the next sync: generation, refresh, and where it starts."""
+"""What the newest commit of a table means for the next sync: generation, refresh, and where it starts.
+
+Used by `pipeline.stream_plan` and `destination.tables`, which plan a sync.
+"""
 
 from __future__ import annotations
 

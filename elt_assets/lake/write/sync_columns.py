@@ -1,7 +1,9 @@
-"""The specification of what one sync writes: its policy, and the columns of its tables.
+"""The specification of one sync, with its policy; and the columns of a stream's tables, which others look up.
 
 First the specification (`WriteSpec`), which `pipeline` and `destination` make of a stream and of what its
-table holds (`stored_stream`); then the plan of the columns (`plan_columns`), which readers look up, too.
+table holds (`stored_stream`); then the plan of the columns (`plan_columns`), with which `writer` writes.
+`pipeline` and `orchestration` look up columns of fields (`columns_of`, `column_at`), and check a stream's key
+and fields (`check_columns`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The sink of a stream: segments become files of its table, checkpoints become commits.
+"""The sink of a stream for `pipeline` and `destination`: segments become files, checkpoints become commits.
+
+`pipeline.connection_read` and `destination.tables` make one for each stream, and the session calls it
+(`sync.committer`); `lake.admin.replay` writes with one, too.
 
 What a kill leaves, so that nothing is lost or doubled:
 
