@@ -1,5 +1,7 @@
 """Configs of `elt-destination` and `target-elt`: their specifications and their settings.
 
+Used by `entry` and `target`, and by what they run.
+
 First the settings of the Meltano SDK's targets, which are translated to those of this project; then the
 specifications, and `Settings`, the settings of a valid config.
 

@@ -1,6 +1,6 @@
 """Publication of commits, with the resolution of conflicts between writers; the list of a table's files.
 
-Used by `table`: the other modules publish, and list files, with its `Table`.
+Used by `table`: the other modules publish with its `Table`. `rollback` lists files with this one.
 
 Delta makes commits atomic. This module adds rules for what was committed since the commit was prepared:
 

@@ -1,6 +1,6 @@
 """The parse of blocks of lines to rows and rejected records; and the names of changes, for reports.
 
-The tasks parse with it (`lines`, `slice_batches`). `pipeline.progress` and `orchestration.metadata` read a
+The tasks parse with it (`lines`, `slice_batches`). Reports of `pipeline`, `orchestration` and `cli` read a
 change from its name (`parse_name`).
 
 A record is rejected if it is not readable; if it lacks all parts of its key, or an object that has one; or if

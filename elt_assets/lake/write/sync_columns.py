@@ -2,8 +2,8 @@
 
 First the specification (`WriteSpec`), which `pipeline` and `destination` make of a stream and of what its
 table holds (`stored_stream`); then the plan of the columns (`plan_columns`), with which `writer` writes.
-`pipeline` and `orchestration` look up columns of fields (`columns_of`, `column_at`), and check a stream's key
-and fields (`check_columns`).
+`pipeline`, `orchestration` and `lake.read` look up columns of fields (`columns_of`, `column_at`); `pipeline`,
+`destination` and commands of `elt` check a stream's key and fields (`check_columns`).
 """
 
 from __future__ import annotations
