@@ -75,13 +75,14 @@ class VersionedFile:
         """
         store = self._open()
         for _ in range(_MAX_ATTEMPTS):
-            version, content = self._read_newest(store)
+            sizes, content = self._read_newest(store)
             new = compute(content)
             if new == content:
                 return new
-            if store.create(_name(version + 1), new):
+            version = max(sizes, default=0) + 1
+            if store.create(_name(version), new):
                 with contextlib.suppress(OSError):  # the next change does it
-                    self._forget_old(store, version + 1)
+                    _forget_old(store, sizes, version)
                 return new
             time.sleep(random.uniform(0, _MAX_PAUSE))
         raise OSError(0, f"other processes changed it {_MAX_ATTEMPTS} times at the same time")
@@ -91,28 +92,24 @@ class VersionedFile:
         return _Folder(path) if path is not None else _Objects.open(self.folder)
 
     @staticmethod
-    def _read_newest(store: _Folder | _Objects) -> tuple[int, bytes | None]:
+    def _read_newest(store: _Folder | _Objects) -> tuple[dict[int, int], bytes | None]:
+        """Return the bytes of each version, and the content of the newest one."""
         for _ in range(_MAX_ATTEMPTS):
-            version = max(_sizes(store), default=0)
-            if version == 0:
-                return 0, None
+            sizes = {int(name): size for name, size in store.list_sizes() if name.isdecimal()}
+            if not sizes:
+                return sizes, None
             with contextlib.suppress(FileNotFoundError):
-                if content := store.read(_name(version)):
-                    return version, content
+                if content := store.read(_name(max(sizes))):
+                    return sizes, content
         raise OSError(0, "its versions are removed while they are read")
 
-    @staticmethod
-    def _forget_old(store: _Folder | _Objects, newest: int) -> None:
-        for version, size in _sizes(store).items():
-            if version <= newest - _KEPT_NAMES:
-                store.remove(_name(version))
-            elif version <= newest - _KEPT_VERSIONS and size:
-                store.empty(_name(version))
 
-
-def _sizes(store: _Folder | _Objects) -> dict[int, int]:
-    """Return the bytes of each version."""
-    return {int(name): size for name, size in store.list_sizes() if name.isdecimal()}
+def _forget_old(store: _Folder | _Objects, sizes: dict[int, int], newest: int) -> None:
+    for version, size in sizes.items():
+        if version <= newest - _KEPT_NAMES:
+            store.remove(_name(version))
+        elif version <= newest - _KEPT_VERSIONS and size:
+            store.empty(_name(version))
 
 
 def _name(version: int) -> str:
