@@ -1,0 +1,1 @@
+"""Tables made known outside of the lake: in Iceberg, and by name in catalogs."""
