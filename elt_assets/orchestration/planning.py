@@ -41,7 +41,7 @@ from elt_assets.pipeline.connection_read import (
     plan_read,
     plan_shared_read,
 )
-from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.connectors import make_source
 from elt_assets.pipeline.stream_plan import (
     StreamPlan,
     SyncRequest,
@@ -185,7 +185,7 @@ class ReadPlanner:
         log.info(f"{asset.name}: listing the partitions of the source")
         staging = self._lake.staging_path
         with connector_lines(log) as on_log:
-            connector = connect(asset.connection, staging, on_log=on_log)
+            connector = make_source(asset.connection, staging, on_log=on_log)
             return find_contexts(connector, asset, partitions)
 
     def plan(

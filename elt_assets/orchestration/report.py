@@ -241,7 +241,7 @@ class ReportedRead:
         ):
             for event in events:
                 self._report(event, log_line)
-                if isinstance(event, Acknowledged) and event.final:
+                if isinstance(event, Acknowledged) and event.completes:
                     reach(Failpoint.STREAM_COMPLETE)
                     yield self._complete(self._read.streams[event.stream])
 
@@ -257,7 +257,7 @@ class ReportedRead:
                 len(self._measures) > MAX_MEASURES
             ):  # the names are the source's; events have the first ones
                 del self._measures[max(self._measures)]
-        elif isinstance(event, Acknowledged) and not event.final:
+        elif isinstance(event, Acknowledged) and not event.completes:
             self._observe(self._read.streams[event.stream], event)
 
     def _observe(self, plan: StreamPlan, event: Acknowledged) -> None:

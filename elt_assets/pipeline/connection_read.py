@@ -31,7 +31,7 @@ from elt_assets.lake.write.states import StateOnlyWriter
 from elt_assets.lake.write.stored_stream import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline import shared_start
-from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install
+from elt_assets.pipeline.connectors import make_destination, make_source, package_to_install
 from elt_assets.pipeline.progress import Phase, Progress, SyncFigures
 from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -392,8 +392,8 @@ def _plan(
     shares_state: bool = False,
 ) -> ConnectionRead:
     connection, folder = plans[0].asset.connection, resources.staging.folder
-    connector = connect(connection, folder, config, on_log=resources.log)
-    destination = connect_destination(connection, folder, on_log=resources.log)
+    connector = make_source(connection, folder, config, on_log=resources.log)
+    destination = make_destination(connection, folder, on_log=resources.log)
     if destination is None:
         return ConnectionRead(plans, states, connector, resources, shares_state=shares_state)
     return DestinationRead(

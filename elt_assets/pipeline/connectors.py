@@ -20,7 +20,7 @@ from elt_assets.runner.source_kind import ConnectorSpec
 from elt_assets.runner.vault import open_vault
 
 
-def connect(
+def make_source(
     connection: Connection,
     workdir: Path,
     config: Mapping[str, Any] | None = None,
@@ -38,7 +38,7 @@ def connect(
     return _open(connection, source, config, workdir, f"{connection.name}.json", on_log)
 
 
-def connect_destination(
+def make_destination(
     connection: Connection, workdir: Path, *, on_log: LogFunction = ignore
 ) -> Connector | None:
     """Return the connector of the connection's destination, not started; None if that is the lake."""
