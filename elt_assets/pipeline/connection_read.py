@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 from msgspec import Raw
 
 from elt_assets.connection import as_landed, describe_broken_fields, describe_unused_settings
+from elt_assets.lake.publish.followers import LakeTable
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.slices import SliceSource
 from elt_assets.lake.write.documents import DocumentTransfer
@@ -32,6 +33,7 @@ from elt_assets.lake.write.stored_stream import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline import shared_start
 from elt_assets.pipeline.connectors import make_destination, make_source, package_to_install
+from elt_assets.pipeline.following import list_lake_tables
 from elt_assets.pipeline.progress import Phase, Progress, SyncFigures
 from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -205,6 +207,10 @@ class ConnectionRead(Read):
                 for plan in plans
             }
 
+    def list_followed(self, stream: StreamId) -> Sequence[LakeTable]:
+        plan = self.streams[stream]
+        return list_lake_tables(plan.asset, plan.tables)
+
     def expect_rows(self) -> None:
         self._resources.spark.warm_up()
 
@@ -332,6 +338,10 @@ class DestinationRead(ConnectionRead):
     def open_sink(self, stream: ConfiguredStream) -> ClosableSink:
         plan = self.streams[stream.id]
         return StateOnlyWriter(plan.tables, plan.write_spec(self._resources.run_id, stream))
+
+    def list_followed(self, _stream: StreamId) -> Sequence[LakeTable]:
+        """Return none: the rows are in no table of the lake."""
+        return ()
 
     def expect_rows(self) -> None:
         """Do nothing: the rows need no Spark."""
