@@ -1,6 +1,7 @@
 """Plan the reads of a run from its run config and the current state of the tables.
 
-`build` takes the schema of the run config; `elt sync` takes the kinds of refresh.
+`step` plans with it; `build` takes the schema of the run config, `materialize` and `elt sync` the kinds of
+refresh.
 
 First `SyncConfig`, the run config of a stream's op, with options that change how one run syncs the stream;
 then `ReadPlanner`, which a step uses just before it reads.

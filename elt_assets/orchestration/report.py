@@ -1,9 +1,10 @@
-"""Report a read to a Dagster run: log lines, an observation for each commit, and the events of streams.
+"""Report a read to Dagster: log lines, an observation for each commit but the last, and metadata of events.
 
-`planning`, `step` and `source_jobs` log what a connector prints with `connector_lines`.
+`planning`, `step` and `source_jobs` log what a connector prints with `connector_lines`; `materialize` watches
+reads with `WATCH`.
 
 First `connector_lines`, then the summary of a materialisation, then `ReportedRead`, which the IO manager
-runs.
+runs, and which has the metadata of each stream's event.
 
 What a kill leaves, so that no commit stays without an event:
 

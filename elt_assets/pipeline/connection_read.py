@@ -1,6 +1,7 @@
 """One read of a connection's source: its streams, their starting states and their tables.
 
-Planned and run by `orchestration`: `planning` calls the functions, `report` runs the read.
+Planned and run by `orchestration`: `planning` calls the functions, `io_manager` and `report` run the read;
+`materialize` and `elt sync` show its progress.
 
 First `ConnectionRead`, whose records go to the lake; then `DestinationRead`, whose records go to another
 destination (`destination:`); then `plan_read` and `plan_shared_read`, which make one of them from the plans

@@ -1,6 +1,7 @@
 """The connectors of a connection: its source, and its destination if the records do not go to the lake.
 
-Used by `connection_read`, and by commands and Dagster's jobs that ask a source something without a sync.
+Used by `connection_read`, by `validation`, and by `elt` and `orchestration`, which ask a source something
+without a sync.
 """
 
 from __future__ import annotations
