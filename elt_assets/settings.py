@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -51,6 +51,17 @@ _PATHS = ("lake", "vault", "staging", "spark", "storage_options", "defs")
 
 ObjectName = Annotated[str, Field(pattern=f"^{_FUNCTION}$")]
 """An object of a module: `package.module:name`."""
+
+
+class MaintenanceSchedule(BaseModel):
+    """When the job `elt_maintenance` runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cron: str = "0 3 * * 0"
+    """Its times: Sundays at 03:00."""
+    default_status: Literal["running", "stopped"] = "stopped"
+    """Whether it is on as long as nobody has turned it on or off in Dagster."""
 
 
 class Settings(BaseSettings):
@@ -96,6 +107,10 @@ class Settings(BaseSettings):
     )
     vault_key: Annotated[str | dict[str, str] | None, NoDecode] = Field(
         None, description="Key of the vault, as a reference; or in ELT_VAULT_KEY."
+    )
+    maintenance_schedule: MaintenanceSchedule = Field(
+        MaintenanceSchedule(),
+        description="`cron` of the job `elt_maintenance`, and its `default_status`, running or stopped.",
     )
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")
