@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -139,9 +140,12 @@ def test_the_measures_read_no_file_of_rows(lake: Lake, monkeypatch: pytest.Monke
     tables = lake.tables()
     opened: list[str] = []
     real = TableStorage.open_path
-    monkeypatch.setattr(
-        TableStorage, "open_path", lambda s, path: (opened.append(path), real(s, path))[1]
-    )
+
+    def open_path(storage: TableStorage, path: str) -> Any:
+        opened.append(path)
+        return real(storage, path)
+
+    monkeypatch.setattr(TableStorage, "open_path", open_path)
     measure(tables)
     assert {path.partition("/")[0] for path in opened} <= {"_delta_log"}
 

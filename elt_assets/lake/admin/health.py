@@ -3,7 +3,8 @@
 `orchestration.health` asks after each sync and after each maintenance.
 
 A measure counts only what `admin.maintenance` would change, by the same functions. So what it warns of has a
-remedy, after which it is 0, or what maintenance leaves (`CHECKPOINT_ENTRIES`). Test: `tests/lake/test_health.py::test_maintenance_remedies_what_is_measured`
+remedy, after which it is 0, or what maintenance leaves (`CHECKPOINT_ENTRIES`). Test:
+`tests/lake/test_health.py::test_maintenance_remedies_what_is_measured`
 
 A measure reads the log alone: no file of rows is opened, and no folder is listed. No commit says what a
 vacuum has removed, so a vacuum leaves a mark (`VacuumMark`): only versions after it are looked at. What they
