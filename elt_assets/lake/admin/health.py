@@ -63,14 +63,14 @@ def measure_small_files(
         limit: a table with at most so many small files is not looked at closer: all of them are counted.
     """
     numbers: dict[str, float] = {}
-    for kind, table in _existing(tables):
+    for kind, table in _list_existing(tables):
         small = count_small(table)
         if small > limit:
             leave = list_sorted(table, cluster_by if kind is None else ())
             if kind == DEAD_LETTER:
                 leave |= tables.main.dead_letter_files_of_refreshes()
             small = sum(map(len, group_small_files(table, leave, only_logged=True)))
-        numbers[_name(table)] = small
+        numbers[_get_name(table)] = small
     most = max(numbers.values(), default=0)
     return Measure(
         most, f"{most:,} small files", "combines them into files of about 64 MB", numbers
@@ -84,7 +84,7 @@ def measure_unsorted(tables: StreamTables, cluster_by: Sequence[ColumnPath]) -> 
         share = count_unsorted(table, cluster_by) / table.records
     fields = ", ".join(".".join(path) for path in cluster_by)
     text = f"{share:.0%} of the rows are in files that are not sorted by {fields}"
-    return Measure(share, text, "sorts the rows", {_name(table): share})
+    return Measure(share, text, "sorts the rows", {_get_name(table): share})
 
 
 def measure_vacuum_debt(tables: StreamTables, free_bytes: int = FREE_BYTES) -> Measure:
@@ -94,9 +94,9 @@ def measure_vacuum_debt(tables: StreamTables, free_bytes: int = FREE_BYTES) -> M
         free_bytes: a table with fewer of them has no debt.
     """
     numbers, shares, about = dict[str, float](), [0.0], ""
-    for _, table in _existing(tables):
+    for _, table in _list_existing(tables):
         size, is_estimate = _find_debt(table)
-        numbers[_name(table)] = size
+        numbers[_get_name(table)] = size
         about = "about " if is_estimate else about
         if size and size >= free_bytes:
             sizes, _ = table.file_sizes
@@ -116,11 +116,11 @@ def _find_debt(table: Table) -> tuple[int, bool]:
     step = -(-len(versions) // _SAMPLE)
     sample = versions[::-step]
     with ThreadPoolExecutor(_READERS) as pool:
-        sizes = pool.map(partial(_removed_bytes, table.storage), sample)
+        sizes = pool.map(partial(_sum_removed_bytes, table.storage), sample)
         return round(sum(sizes) * len(versions) / len(sample)), step > 1
 
 
-def _removed_bytes(storage: TableStorage, version: int) -> int:
+def _sum_removed_bytes(storage: TableStorage, version: int) -> int:
     entry = log.read(storage, version)
     actions = () if entry is None else entry.actions()
     return sum(int(action["remove"].get("size") or 0) for action in actions if "remove" in action)
@@ -128,18 +128,20 @@ def _removed_bytes(storage: TableStorage, version: int) -> int:
 
 def measure_log_length(tables: StreamTables) -> Measure:
     """Count the entries of the log after its newest checkpoint: each opening of the table reads them."""
-    numbers: dict[str, float] = {_name(table): table.log_length for _, table in _existing(tables)}
+    numbers: dict[str, float] = {
+        _get_name(table): table.log_length for _, table in _list_existing(tables)
+    }
     most = max(numbers.values(), default=0)
     text = f"{most:,} entries in the log after its newest checkpoint"
     return Measure(most, text, "writes a checkpoint", numbers)
 
 
-def _existing(tables: StreamTables) -> Iterator[tuple[str | None, Table]]:
+def _list_existing(tables: StreamTables) -> Iterator[tuple[str | None, Table]]:
     """Yield the stream's table and its companions, each with its kind."""
     for kind, table in ((None, tables.main), *tables.companions.items()):
         if table.exists:
             yield kind, table
 
 
-def _name(table: Table) -> str:
+def _get_name(table: Table) -> str:
     return table.uri.rpartition("/")[2]
