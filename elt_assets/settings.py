@@ -59,10 +59,11 @@ class MaintenanceSchedule(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    cron: str = "0 3 * * 0"
-    """Its times: Sundays at 03:00."""
-    default_status: Literal["running", "stopped"] = "stopped"
-    """Whether it is on as long as nobody has turned it on or off in Dagster."""
+    cron: str = Field("0 3 * * 0", description="Its times; default: Sundays at 03:00.")
+    default_status: Literal["running", "stopped"] = Field(
+        "stopped",
+        description="Whether it is on as long as nobody has turned it on or off in Dagster.",
+    )
 
 
 class Settings(BaseSettings):
