@@ -59,9 +59,9 @@ class MaintenanceSchedule(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    cron: str = Field("0 3 * * 0", description="Its times; default: Sundays at 03:00.")
+    cron: str = Field(default="0 3 * * 0", description="Its times; default: Sundays at 03:00.")
     default_status: Literal["running", "stopped"] = Field(
-        "stopped",
+        default="stopped",
         description="Whether it is on as long as nobody has turned it on or off in Dagster.",
     )
 
