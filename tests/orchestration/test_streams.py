@@ -226,7 +226,7 @@ def test_the_maintenance_schedule_is_stopped_by_default(
     assert schedule.cron_schedule == "30 2 * * *"
     for wrong, message in (
         ({"cron": "daily"}, "maintenance_schedule.cron: 'daily' is not a valid cron"),
-        ({"cron": "0 3 * * 0", "on": True}, "ELT_MAINTENANCE_SCHEDULE: Extra inputs"),
+        ({"cron": "0 3 * * 0", "on": True}, "ELT_MAINTENANCE_SCHEDULE.on: Extra inputs"),
     ):
         monkeypatch.setenv("ELT_MAINTENANCE_SCHEDULE", json.dumps(wrong))
         with pytest.raises(ConfigError, match=message):
