@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from elt_assets.orchestration.project import definitions_for
     from elt_assets.orchestration.resources import LakeResource, SparkResource
     from elt_assets.orchestration.runs.executor import executor
+    from elt_assets.orchestration.spark_source import register
     from elt_assets.orchestration.table_reading import changes, open_document, read_table
     from elt_assets.orchestration.translator import ConnectionTranslator
 
@@ -33,6 +34,7 @@ __all__ = [
     "executor",
     "open_document",
     "read_table",
+    "register",
     "resources",
 ]
 
@@ -48,6 +50,7 @@ _MODULES = {
     "executor": "elt_assets.orchestration.runs.executor",
     "open_document": "elt_assets.orchestration.table_reading",
     "read_table": "elt_assets.orchestration.table_reading",
+    "register": "elt_assets.orchestration.spark_source",
     "resources": "elt_assets.orchestration.io_manager",
 }
 

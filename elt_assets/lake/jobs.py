@@ -212,7 +212,7 @@ def read_parquet(
     if path_column is not None:
         schema = t.StructType([*schema.fields, t.StructField(path_column, t.StringType())])
         arrow_schema = arrow_schema.append(pa.field(path_column, pa.string()))
-    groups = _group_by_size(files)
+    groups = group_by_size(files)
     job = file_tasks.ReadJob(system, groups, arrow_schema, path_column)
     numbers = spark.range(0, len(groups), 1, len(groups))
     return numbers.mapInArrow(send(file_tasks.read, job), schema)
@@ -231,7 +231,7 @@ def write_parquet(
     return sorted(json.loads(row.file) for row in results)
 
 
-def _group_by_size(files: Sequence[tuple[str, int]]) -> list[list[str]]:
+def group_by_size(files: Sequence[tuple[str, int]]) -> list[list[str]]:
     """Return the paths of files in groups that take about the same time to read."""
     groups: list[list[str]] = []
     left = 0

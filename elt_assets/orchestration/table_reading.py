@@ -10,6 +10,7 @@ rows again, and those that came since.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +49,7 @@ def read_table(
     spark: SparkSession,
     key: AnyKey,
     *,
-    version: int | None = None,
+    version: int | dt.datetime | None = None,
     partition: str | Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataFrame: ...
@@ -60,7 +61,7 @@ def read_table(
     /,
     *,
     form: type[Frame],
-    version: int | None = None,
+    version: int | dt.datetime | None = None,
     partition: str | Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
 ) -> Frame: ...
@@ -71,7 +72,7 @@ def read_table(
     key: AnyKey | None = None,
     *,
     form: type[Any] = DataFrame,
-    version: int | None = None,
+    version: int | dt.datetime | None = None,
     partition: str | Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
 ) -> Any:
@@ -85,7 +86,8 @@ def read_table(
             at its end, that companion table of the stream.
         form: `pyspark.sql.DataFrame` (default), `polars.LazyFrame`, `polars.DataFrame`, `pyarrow.Table`,
             `pandas.DataFrame` or `duckdb.DuckDBPyRelation`.
-        version: version of the Delta table; default: the newest.
+        version: version of the Delta table, or a time with a zone, for the version that was the newest then;
+            default: the newest.
         partition: the Dagster partition whose rows are returned, or several; default: all rows.
         columns: the columns to read; default: all.
 

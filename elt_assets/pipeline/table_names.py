@@ -10,19 +10,20 @@ list is made for a name that is not found as it is written.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-
-import pyarrow.fs as pafs
 
 from elt_assets.connection import Connection, ConnectionPlace, list_places, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.opening import is_table
-from elt_assets.lake.write.paths import Levels, TablePath, locate_table, split_companion
+from elt_assets.lake.read.snapshots import list_folders
+from elt_assets.lake.write.paths import Levels, TablePath, TablePaths, locate_table, split_companion
 from elt_assets.pipeline.stream import key_levels, table_path
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.storage.location import Location
 
+_log = logging.getLogger(__name__)
 _NEAR = 5
 """Names that an error shows."""
 
@@ -50,6 +51,30 @@ class ProjectStreams:
     @cached_property
     def _places(self) -> Sequence[ConnectionPlace]:
         return list_places()
+
+
+def list_special_paths() -> tuple[Mapping[Levels, TablePath], Mapping[str, str]]:
+    """Return what of `ProjectStreams` does not follow from names: the paths of tables by the keys of their
+    streams, and the folders of connections by their names. A connection that cannot be loaded is left out."""
+    paths, namespaces = dict[Levels, TablePath](), dict[str, str]()
+    for connection in _load_all():
+        if connection.lake_namespace != connection.name:
+            namespaces[connection.name] = connection.lake_namespace
+        for settings in connection.streams:
+            path = table_path(connection, settings.id)
+            alone = TablePaths([connection.lake_namespace])
+            alone.add({settings.id: settings.history})
+            if path != alone[settings.id]:
+                paths[key_levels(connection.name, settings.id)] = path
+    return paths, namespaces
+
+
+def _load_all() -> Iterator[Connection]:
+    for place in list_places():
+        try:
+            yield load_connection(place)
+        except ConfigError as error:  # noqa: PERF203 - `elt validate` reports it
+            _log.warning("%s is left out: %s", place.name, error.message)
 
 
 def table_of(lake: Location, key: Sequence[str]) -> Location:
@@ -109,29 +134,17 @@ def _suggest(key: Levels, keys: Sequence[Levels]) -> str:
 def _list_keys(lake: Location, name: Levels) -> Iterator[Levels]:
     """Yield the keys of the project's streams, and those that folders of the lake have as their paths: of
     tables downstream and of companions. Only folders that `name` could mean are listed."""
-    for place in list_places():
-        try:
-            connection = load_connection(place)
-        except ConfigError:  # `elt validate` reports it
-            continue
+    for connection in _load_all():
         for settings in connection.streams:
             *above, stream = key_levels(connection.name, settings.id)
             yield (*above, stream + split_companion(name[-1].lower())[1])
-    system, root = lake.file_system()
     levels: list[Levels] = [()]
     for _ in name:
         folders = [
-            (*above, child) for above in levels for child in _list_folders(system, root, above)
+            (*above, child) for above in levels for child in list_folders(lake.child(*above))
         ]
         yield from folders
         levels = [path for path in folders if _fold(path) == _fold(name[: len(path)])]
-
-
-def _list_folders(system: pafs.FileSystem, root: str, path: Levels) -> Iterator[str]:
-    selector = pafs.FileSelector("/".join((root, *path)), allow_not_found=True)
-    for info in system.get_file_info(selector):
-        if info.type == pafs.FileType.Directory and not info.base_name.startswith(("_", ".")):
-            yield info.base_name
 
 
 def _fold(key: Levels) -> Levels:

@@ -169,6 +169,14 @@ STORES: Mapping[str, ObjectStore] = {
 """The supported stores, by the scheme of their URIs."""
 
 
+CREDENTIALS = frozenset(
+    {
+        *("access_key_id", "secret_access_key", "session_token"),
+        *("account_key", "sas_token", "client_id", "client_secret", "tenant_id"),
+    }
+)
+"""The options that say who reads, by their bare names."""
+
 WITHOUT_FOLDERS = frozenset({"s3", "gs", "abfss"})
 """The schemes of stores in which a folder is only a part of an object's name."""
 
@@ -207,13 +215,7 @@ def options_for(uri: str, configured: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: the URI or an option is not supported, or the file cannot be read.
     """
-    store = store_of(uri)
-    merged = {
-        name: value
-        for name, variables in store.options.items()
-        for value in [next(filter(None, map(os.environ.get, variables)), None)]
-        if value is not None
-    }
+    store, merged = store_of(uri), environment_options(uri)
     for where, options in (*_read_setting(), ("`storage_options`", configured)):
         for name, value in options.items():
             bare = store.bare(name)
@@ -230,6 +232,20 @@ def options_for(uri: str, configured: Mapping[str, str]) -> dict[str, str]:
     return merged
 
 
+def environment_options(uri: str) -> dict[str, str]:
+    """Return the options of a store that variables of the environment set, by their bare names.
+
+    Raises:
+        ConfigError: the URI is not supported.
+    """
+    return {
+        name: value
+        for name, variables in store_of(uri).options.items()
+        for value in [next(filter(None, map(os.environ.get, variables)), None)]
+        if value is not None
+    }
+
+
 def is_true(value: str | None) -> bool:
     """Return whether the text of an option means true."""
     return str(value).lower() in ("1", "true", "yes", "on")
@@ -239,11 +255,16 @@ def _read_setting() -> list[tuple[str, Mapping[str, str]]]:
     """Return the options of the setting `storage_options`, or of the file that it names, with their place."""
     configured = settings().storage_options
     if isinstance(configured, str):
-        return [(f"the file of {FILE}", _read_options(configured))]
+        return [(f"the file of {FILE}", read_options(configured))]
     return [("the setting `storage_options`", configured or {})]
 
 
-def _read_options(path: str) -> dict[str, str]:
+def read_options(path: str) -> dict[str, str]:
+    """Return the options in a file, by the names that they have there.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     try:
         options = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8"))
         return {str(name): _text(value) for name, value in options.items()}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.e2e.daemons import python_of_executors, run_connect_server
 from tests.programs.scripted import record, script, state
-from tests.support.project import Project
+from tests.support.project import REPOSITORY, Project
 
 pytestmark = pytest.mark.external
 
@@ -61,6 +66,48 @@ def test_a_connect_server_syncs_merges_and_loads(server: str, project: Project) 
     for policy, rejected in {"append": 1, "append_dedup": 2}.items():
         assert len(project.rows(policy, "things_dead_letter")) == rejected
     assert project.rows("counts") == [{"name": "c", "count": 2}]
+
+
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+import elt_assets
+
+url, folder = sys.argv[1:]
+spark = SparkSession.builder.remote(url).getOrCreate()
+elt_assets.register(spark)
+users = spark.read.format("elt").option("columns", "id").load("shop/users")
+print(sorted(row.id for row in users.collect()))
+rows = spark.readStream.format("elt").load("shop/users")
+query = rows.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
+query.trigger(availableNow=True).start(f"{folder}/out").awaitTermination()
+print(spark.read.parquet(f"{folder}/out").count())
+"""
+
+
+def _read_on(url: str, project: Project) -> subprocess.CompletedProcess[str]:
+    (project.root / "defs").mkdir()
+    write_deltalake(str(project.home / "lake" / "shop" / "users"), pa.table({"id": [1, 2]}))
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, url, str(project.root)],
+        env=project.environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_format_elt_is_read_on_a_server(project: Project, tmp_path: Path) -> None:
+    """The server has the package, and neither the project nor its settings."""
+    with run_connect_server(tmp_path, sys.executable, str(REPOSITORY)) as url:
+        done = _read_on(url, project)
+    assert (done.returncode, done.stdout) == (0, "[1, 2]\n2\n"), done.stderr
+
+
+def test_a_server_without_the_package_says_so(server: str, project: Project) -> None:
+    done = _read_on(server, project)
+    assert "install it for the driver (with Spark Connect, on the server)" in done.stderr
 
 
 def _sync(project: Project, lines: list[Any]) -> None:

@@ -605,6 +605,10 @@ class Table:
         """Return this writer's effective commits, the newest first: without those that a restore undid."""
         return [] if self._delta is None else past_commits(self._delta, self.storage, self.app_id)
 
+    def read_commits(self) -> Iterator[Entry]:
+        """Yield the commits of all writers, the newest first. Older ones are read only when needed."""
+        return iter(()) if self._delta is None else log.read_newest_first(self._delta)
+
     def commits_since(self, version: int) -> list[Entry]:
         """Return the commits of all writers after a version, the newest first."""
         return [] if self._delta is None else log.read_since(self._delta, version)

@@ -92,17 +92,17 @@ def find_changes(
         ConfigError: the table has no partitions.
     """
     whole = RowSelection(table, list_files(table, partitions), partitions)
-    position = Position(table.version, _read_commit_name(table, table.version))
+    position = Position(table.version, read_commit_name(table, table.version))
     if since is None:
         return TableChanges(table, position, [whole], reload=FIRST_READ)
-    comparison = _Comparison(table, since, partitions)
+    comparison = Comparison(table, since, partitions)
     obstacle = comparison.find_obstacle()
     if obstacle is not None:
         return TableChanges(table, position, [whole], reload=obstacle)
     return comparison.changes(position)
 
 
-class _Comparison:
+class Comparison:
     """The comparison of a table with an earlier version of it."""
 
     def __init__(self, table: Table, since: Position, partitions: Collection[str] | None):
@@ -113,8 +113,15 @@ class _Comparison:
 
     def find_obstacle(self) -> str | None:
         """Return why the changes are not all that must be read; None if they are."""
+        obstacle = self.find_break()
+        if obstacle is not None or not self.removed:
+            return obstacle
+        return self._find_obstacle_of_removed_files() or self.find_loss()
+
+    def find_break(self) -> str | None:
+        """Return why the table does not continue the earlier version in the same columns; None if it does."""
         since, table = self._since, self._table
-        if since.version > table.version or since.commit != _read_commit_name(table, since.version):
+        if since.version > table.version or since.commit != read_commit_name(table, since.version):
             return "the table is not the one of the last read: it was moved away, or restored from a backup"
         if any(commit.get("operation") == log.RESTORE for commit in self._commits):
             return "the table was restored to an earlier version"
@@ -124,29 +131,36 @@ class _Comparison:
             return f"version {since.version} of the table cannot be opened: {error.message}"
         if retyped:
             return f"columns of the table have other types: {', '.join(retyped)}"
-        if not self._removed:
-            return None
-        return self._find_obstacle_of_removed_files()
+        return None
+
+    def find_loss(self) -> str | None:
+        """Return why the removed files cannot be read; None if they can."""
+        paths = [self._table.storage.locate(file) for file in self.removed]
+        infos = self._table.storage.system.get_file_info(paths)
+        if any(info.type == pafs.FileType.NotFound for info in infos):
+            return f"a vacuum has removed files of version {self._since.version}"
+        return None
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether all rows of the table have another generation."""
+        return self._table.metadata.generation != self._former.metadata.generation
 
     def _find_obstacle_of_removed_files(self) -> str | None:
         table = self._table
-        if table.metadata.generation != self._former.metadata.generation:
+        if self.is_replaced:
             return "the rows of the table were replaced"
         if self._rest is not None and not self._rest:
             return "the rows of the partition were replaced"
-        if not _identifies_rows(table):
+        if not identifies_rows(table):
             return "files of the table were written again, and its rows have no ids of their own"
-        paths = [table.storage.locate(file) for file in self._removed]
-        infos = table.storage.system.get_file_info(paths)
-        if any(info.type == pafs.FileType.NotFound for info in infos):
-            return f"a vacuum has removed files of version {self._since.version}"
         return None
 
     def changes(self, position: Position) -> TableChanges:
         """Return the changes, if there is no obstacle."""
         reloaded, rest = self._reloaded, self._rest
-        new = RowSelection(self._table, self._added, rest, reloaded, self._removed)
-        former = RowSelection(self._table, self._removed, rest, reloaded, self._added)
+        new = RowSelection(self._table, self.added, rest, reloaded, self.removed)
+        former = RowSelection(self._table, self.removed, rest, reloaded, self.added)
         files = list_files(self._table, reloaded) if reloaded else []
         whole = [RowSelection(self._table, files, reloaded)] if reloaded else []
         return TableChanges(
@@ -164,11 +178,13 @@ class _Comparison:
         return Table(self._table.storage.location, self._table.app_id, self._since.version)
 
     @cached_property
-    def _added(self) -> list[DataFile]:
+    def added(self) -> list[DataFile]:
+        """The files that the earlier version does not have."""
         return _list_others(self._table, self._former, self._partitions)
 
     @cached_property
-    def _removed(self) -> list[DataFile]:
+    def removed(self) -> list[DataFile]:
+        """The files that only the earlier version has."""
         return _list_others(self._former, self._table, self._partitions)
 
     @cached_property
@@ -178,7 +194,7 @@ class _Comparison:
         writers = {str(commit.get("elt.app")) for commit in self._commits}
         names = {writer.removeprefix(prefix) for writer in writers if writer.startswith(prefix)}
         asked = names if self._partitions is None else names.intersection(self._partitions)
-        removed = {file.path for file in self._removed}
+        removed = {file.path for file in self.removed}
         return frozenset(
             name
             for name in asked
@@ -205,14 +221,14 @@ def _paths(table: Table, partitions: Collection[str]) -> set[str]:
     return {file.path for file in (*files.own, *files.mixed)}
 
 
-def _identifies_rows(table: Table) -> bool:
+def identifies_rows(table: Table) -> bool:
     """Return whether each row has an id that changes with its values. In a history, the end of a version
     changes and the id does not."""
     is_companion = any(table.uri.endswith(suffix) for suffix in SUFFIXES.values())
     return RAW_ID in table.schema.names and not is_companion
 
 
-def _read_commit_name(table: Table, version: int) -> str:
+def read_commit_name(table: Table, version: int) -> str:
     """Return the name of the commit of a version, or its time; empty if the log has no such version."""
     entry = log.read_info(table.storage, version)
     return "" if entry is None else str(entry.get(NAME) or entry["timestamp"])

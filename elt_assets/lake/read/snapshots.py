@@ -8,11 +8,13 @@ The readers are assets and code of a project (`orchestration.io_manager`, `orche
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pafs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
@@ -35,7 +37,7 @@ def snapshot(
     location: str | Location,
     app_id: str,
     *,
-    version: int | None = None,
+    version: int | dt.datetime | None = None,
     partitions: Collection[str] | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
@@ -59,7 +61,7 @@ def scan(
     location: str | Location,
     app_id: str,
     *,
-    version: int | None = None,
+    version: int | dt.datetime | None = None,
     partitions: Collection[str] | None = None,
     columns: Sequence[str] | None = None,
 ) -> ArrowScan:
@@ -91,17 +93,65 @@ def list_files(table: Table, partitions: Collection[str] | None) -> list[DataFil
     return [*files.own, *files.mixed]
 
 
-def open_snapshot(location: str | Location, app_id: str, *, version: int | None = None) -> Table:
+def open_snapshot(
+    location: str | Location, app_id: str, *, version: int | dt.datetime | None = None
+) -> Table:
     """Open a table at the version that a reader gets.
+
+    Args:
+        version: its number; or a time, for the version that readers got then. None for the newest.
 
     Raises:
         ConfigError: there is no such table or version.
     """
     root = Location.parse(location)
-    table = Table(root, app_id, _companion_version(root, app_id) if version is None else version)
+    number, time = (None, version) if isinstance(version, dt.datetime) else (version, None)
+    if number is None:
+        number = _companion_version(root, app_id, time)
+    if number is None and time is not None:
+        number = _version_at(Table(root, app_id), time)
+    table = Table(root, app_id, number)
     if not table.exists:
         raise ConfigError(f"there is no table {root} yet", guidance="materialise it first")
     return table
+
+
+def _version_at(table: Table, time: dt.datetime) -> int:
+    """Return the newest version of a table at a time.
+
+    Raises:
+        ConfigError: the table is newer.
+    """
+    first = None
+    for entry in table.read_commits():
+        first = dt.datetime.fromtimestamp(entry["timestamp"] / 1000, dt.timezone.utc)
+        if first <= time:
+            return int(entry["version"])
+    if first is None:
+        raise ConfigError(f"there is no table {table.uri} yet", guidance="materialise it first")
+    raise ConfigError(
+        f"the table {table.uri} has no version at {time.isoformat()}",
+        guidance=f"its first version in the log is of {first.isoformat(timespec='milliseconds')}",
+    )
+
+
+def list_folders(location: Location) -> list[str]:
+    """Return the names of the folders at a location that may be tables or have some."""
+    system, path = location.file_system()
+    infos = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+    names = [info.base_name for info in infos if info.type == pafs.FileType.Directory]
+    return sorted(name for name in names if not name.startswith(("_", ".")))
+
+
+def find_near_tables(lake: Location, table: Location) -> list[str]:
+    """Return the paths in a lake, with slashes, of folders whose names are near that of a table that is not
+    there."""
+    *above, name = table.uri.removeprefix(f"{lake.uri}/").split("/")
+    names = difflib.get_close_matches(name, list_folders(lake.child(*above)), cutoff=0.5)
+    if not names and above:
+        names = difflib.get_close_matches(above[0], list_folders(lake), cutoff=0.5)
+        above = []
+    return ["/".join((*above, near)) for near in names]
 
 
 def select_columns(table: Table, columns: Sequence[str] | None) -> t.StructType:
@@ -132,15 +182,19 @@ def _refuse_without_partitions(table: Table) -> None:
         raise ConfigError(f"the table {table.uri} has no partitions", guidance="remove `partition`")
 
 
-def _companion_version(location: Location, app_id: str) -> int | None:
-    """Return the version of a companion that its stream's table names; None for the newest version, and if
-    `location` is not a companion."""
+def _companion_version(
+    location: Location, app_id: str, time: dt.datetime | None = None
+) -> int | None:
+    """Return the version of a companion that its stream's table names, now or at a time; None for the newest
+    version, and if `location` is not a companion."""
     for kind, suffix in SUFFIXES.items():
         if not location.uri.endswith(suffix):
             continue
         main = Table(
             replace(location, uri=location.uri.removesuffix(suffix)), app_id.removesuffix(suffix)
         )
+        if time is not None and main.exists:
+            main = Table(main.storage.location, main.app_id, _version_at(main, time))
         companions = main.metadata.companions
         companion = Table(location, f"{main.app_id}|{kind}")
         if companions is None or not is_named(companions, kind) or not companion.exists:

@@ -264,9 +264,12 @@ def _locate(lake: Location, key: Levels, streams: StreamPaths) -> Location:
     if is_table(own):  # of an asset that is no stream
         return own
     connection, *namespaces, name = key
-    return lake.child(
-        streams.namespace_of(connection), *map(table_name, namespaces), table_name(name)
-    )
+    root, stream = [streams.namespace_of(connection)], StreamId(name, *namespaces[:1])
+    if len(namespaces) > 1:
+        return lake.child(*root, *map(table_name, namespaces), table_name(name))
+    paths = TablePaths(root)  # of a stream that is alone
+    paths.add({stream: False})
+    return find_table(lake, paths[stream], app_id(key))
 
 
 def split_companion(name: str) -> tuple[str, str]:
