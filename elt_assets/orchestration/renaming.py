@@ -1,6 +1,6 @@
 """Tables of streams whose names have changed: found before a sync or a change of state, and moved.
 
-`planning` and `states` find them; `elt rename` moves them.
+`planning` and `states` find them; `elt rename` moves them. `erasing`, too, refuses to work beside a run.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def rename_tables(
         ConfigError: there is no such table, or several; something is at the new place; or a run of the
             connection is in progress. Nothing was changed.
     """
-    _refuse_running(instance, asset)
+    refuse_running(instance, asset)
     move = _plan(asset, lake, former, instance)
     stream = move.former.removeprefix(f"elt:{asset.connection.name}/")
     convert = partial(rename_state, former=stream, stream=asset.stream.id)
@@ -150,7 +150,12 @@ def _names(table: FormerTable) -> set[str]:
     }
 
 
-def _refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+def refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+    """Refuse to change the tables of a stream while a run of its connection is in progress.
+
+    Raises:
+        ConfigError: names the run.
+    """
     fail_dead_runs(instance)
     runs = instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS))
     for run in runs:

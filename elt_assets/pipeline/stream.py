@@ -407,6 +407,15 @@ class ConnectionStream:
         return stored
 
 
+def read_key_salt() -> tuple[bytes, str]:
+    """Return the salt with which keys are hashed that are not stored again, and its fingerprint.
+
+    It is that of hashed fields.
+    """
+    salt = hash_salt()
+    return salt, paths.fingerprint(salt)
+
+
 def table_of(lake: Location, key: Sequence[str]) -> Location:
     """Return the location of an asset's table."""
     place = _find(lake, key)
