@@ -1,6 +1,7 @@
 """The project of this process: where it is, its settings, and the Python objects that they name.
 
-They serve its connections, its assets built in Python and every `elt` command. Most are read by `paths`.
+They serve its connections, its assets built in Python and every `elt` command. Most are read by `paths`,
+others by `storage`, `runner`, `connection`, `pipeline`, `orchestration` and `elt`.
 
 A setting comes from these places, of which the later take precedence:
 

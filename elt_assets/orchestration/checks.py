@@ -1,6 +1,6 @@
 """Asset checks of a stream, based on the metadata of its last sync and on its table.
 
-`build` takes their specs, and `step` runs them after each sync.
+`build`, `materialize` and `status` take their specs, and `step` runs them after each sync.
 
 A check reads the metadata of the last materialisation or the log of the table. Only the check of the primary
 key reads data: the key columns of the files that the sync wrote, or of all files if the check runs alone.

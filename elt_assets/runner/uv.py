@@ -57,6 +57,8 @@ _REFUSED = re.compile(
 connection alone decides what is built from source."""
 _TRUE = ("1", "y", "yes", "t", "true", "on")
 _NAME = "[A-Za-z0-9][A-Za-z0-9._-]*?"
+_NEWER_NAMES = {"UV_INDEX_URL": "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL": "UV_INDEX"}
+"""The names that uv gave to variables of indexes, by their older names, which it reads too."""
 _MISSING = re.compile(
     rf"(?P<name>{_NAME})(==\S+)? (has no |was not found)|no versions? of (?P<version_of>{_NAME})(?=[=<>!~\s])"
 )
@@ -174,8 +176,15 @@ def uv_settings(variables: Mapping[str, str]) -> tuple[dict[str, str], list[str]
             options.append("--no-index")
         elif key == "only-binary":
             options += [f"--only-binary={name}" for name in re.split(r"[\s,]+", value)]
-    own = {name: value for name, value in variables.items() if name.startswith("UV_")}
-    return {**variables, **translated, **own}, options
+    # uv takes its newer name of an index before the older one, so the older one of these is renamed: else
+    # pip's setting would take precedence over uv's own. An empty variable counts as not set, as for uv.
+    own = {
+        _NEWER_NAMES.get(name, name): value
+        for name, value in sorted(variables.items(), key=lambda item: item[0] not in _NEWER_NAMES)
+        if name.startswith("UV_") and value
+    }
+    others = {name: value for name, value in variables.items() if not name.startswith("UV_")}
+    return {**others, **translated, **own}, options
 
 
 def _defaults(variables: Mapping[str, str]) -> dict[str, str]:

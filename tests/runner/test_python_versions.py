@@ -107,6 +107,11 @@ def test_settings_of_pip_hold_for_uv(tmp_path: Path) -> None:
     assert uv_settings(variables) == (expected, ["--only-binary=:all:"])
     own = {"UV_DEFAULT_INDEX": "https://uv.example/simple", "UV_NATIVE_TLS": "false"}
     assert uv_settings({**variables, **own})[0] == {**expected, **own}
+    older = {"UV_INDEX_URL": "https://own.example/simple", "UV_EXTRA_INDEX_URL": ""}
+    assert uv_settings({**variables, **older})[0] == {
+        **expected,
+        "UV_DEFAULT_INDEX": "https://own.example/simple",
+    }
     assert "--no-index" in uv_settings({**variables, "PIP_NO_INDEX": "1"})[1]
     assert "--no-index" not in uv_settings({**variables, "PIP_NO_INDEX": "0"})[1]
     bundle = {"PIP_CONFIG_FILE": "/dev/null", "REQUESTS_CA_BUNDLE": "/etc/bundle.pem"}
