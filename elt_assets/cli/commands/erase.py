@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -49,16 +50,7 @@ _PLACES = {
 @click.option("--all", "everything", is_flag=True, help="Allow a condition that all rows meet.")
 @click.option("--dry-run", is_flag=True, help="Show what would go, by place; nothing is changed.")
 @click.option("--yes", is_flag=True, help="Erase without a question.")
-def command(
-    out: Output,
-    asset: str,
-    where: str | None,
-    keys: Path | None,
-    suppress: bool,
-    everything: bool,
-    dry_run: bool,
-    yes: bool,
-) -> int:
+def command(out: Output, asset: str, dry_run: bool, yes: bool, **selection: Any) -> int:
     """Erase rows of a stream from its table, history, rejected records, documents and older versions.
 
     A stream with a primary key is erased by key: every row of a key goes if one of them meets the condition.
@@ -68,7 +60,7 @@ def command(
     shared = resources()
     lake = shared[LAKE_KEY].process_config_and_initialize()
     spark = shared[SPARK_KEY].process_config_and_initialize()
-    request = ErasureRequest(where, keys, suppress, everything)
+    request = ErasureRequest(**selection)
     plan = ErasurePlan(find_asset(asset), lake, spark, request)
     if dry_run:
         counts = plan.preview()
