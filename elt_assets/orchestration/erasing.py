@@ -25,6 +25,12 @@ from elt_assets.lake.admin.erased_keys import read_keys
 from elt_assets.lake.admin.erased_rows import Selection
 from elt_assets.lake.admin.erasure import Counts, Erasure, KeyLog, erase
 from elt_assets.lake.write.companions import app_id
+from elt_assets.orchestration.erased_home import (
+    CleanedHome,
+    ErasedTexts,
+    choose_texts,
+    clean_home,
+)
 from elt_assets.orchestration.metadata import commit_metadata
 from elt_assets.orchestration.renaming import refuse_running
 from elt_assets.orchestration.resources import (
@@ -56,6 +62,7 @@ class Erased:
 
     id: str
     counts: Counts
+    home: CleanedHome
     suppressed: int = 0  # keys
     staged: int = 0  # abandoned folders of the staging
 
@@ -114,10 +121,35 @@ class ErasurePlan:
         """
         refuse_running(instance, self.asset)
         log = KeyLog(hash_salt(), paths.fingerprint(hash_salt()), self._request.suppress)
-        counts = erase(self._erasure, self._selection, log, self._refuse_everything)
+        home = CleanedHome()
+
+        def prepare(counts: Counts) -> None:
+            nonlocal home
+            self._refuse_everything(counts)
+            home = self._clean_home(log, instance)
+
+        counts = erase(self._erasure, self._selection, log, prepare)
         staged = self._lake.sync_staging.sweep(0)
         self._report(instance)
-        return Erased(self.id, counts, log.suppressed, staged)
+        return Erased(self.id, counts, home, log.suppressed, staged)
+
+    def _clean_home(self, log: KeyLog, instance: dg.DagsterInstance) -> CleanedHome:
+        """Replace the texts of the keys and of the condition in Dagster's home."""
+        condition = self._selection.condition
+        literals = () if condition is None else condition.literals
+        texts = {text for key in log.keys for text in key if text is not None}
+        columns = [".".join(part) for part in self._erasure.key]
+        target = ErasedTexts(choose_texts({*texts, *literals}), log.keys, columns)
+        home = paths.home()
+        own = (home / "packages", home / paths.SALT_FILE, self._lake.sync_staging.folder)
+        lake = self._lake.location.path
+        cleaned = clean_home(home, target, (*own, *([] if lake is None else [lake])))
+        if "sqlite" not in type(instance.event_log_storage).__name__.lower():
+            cleaned.left.append(
+                "Dagster's event log is in another database than SQLite, which is not looked at "
+                "(docs/data-protection.md says what to search)"
+            )
+        return cleaned
 
     def _refuse_everything(self, counts: Counts) -> None:
         if counts.of and counts.rows == counts.of and not self._request.everything:

@@ -78,6 +78,11 @@ def command(out: Output, asset: str, dry_run: bool, yes: bool, **selection: Any)
         out.line(
             "no row was found; older versions and old entries of the logs were removed all the same"
         )
+    home = erased.home
+    for place in home.left:
+        out.warn(f"a text of the erased rows is left in {place}")
+    if home.events or home.logs:
+        out.line(f"replaced in {home.events} events and {home.logs} logs of Dagster's home")
     if request.suppress:
         out.line(f"{erased.suppressed} keys are suppressed: their records are not stored again")
     out.line(f"erasure {erased.id}: {counts.found} rows are gone from {plan.asset.name}")
@@ -88,6 +93,8 @@ def command(out: Output, asset: str, dry_run: bool, yes: bool, **selection: Any)
             "erasure": erased.id,
             "suppressed_keys": erased.suppressed,
             "staging_folders": erased.staged,
+            "events": home.events,
+            "logs": home.logs,
             **describe(counts),
         }
     )

@@ -51,6 +51,10 @@ class Condition(Protocol):
         """The top-level columns that it names."""
 
     @property
+    def literals(self) -> Collection[str]:
+        """The texts that it compares with."""
+
+    @property
     def equal(self) -> Mapping[str, Sequence[str | int]]:
         """Columns that have one of some values in each row that meets it."""
 

@@ -31,8 +31,9 @@ Test: `tests/lake/test_erasure.py::test_an_erasure_survives_a_kill_at_any_point`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.failpoints import Failpoint, reach
@@ -113,6 +114,13 @@ class KeyLog:
     fingerprint: str  # of the salt
     suppresses: bool = False
     hashes: set[str] = field(default_factory=set)
+    # The values of the keys as texts; they are written nowhere.
+    keys: set[tuple[str | None, ...]] = field(default_factory=set)
+
+    def add(self, keys: Iterable[Sequence[Any]]) -> None:
+        for key in keys:
+            self.keys.add(tuple(None if value is None else str(value) for value in key))
+            self.hashes.update(hash_keys(self.salt, [key]))
 
     @property
     def suppressed(self) -> int:
@@ -213,16 +221,20 @@ class Erasure:
         return self._count()
 
     def log_keys(self, log: KeyLog) -> None:
-        """Write hashes of the keys that were built on to the log of erasures, and suppress them if asked to.
-
-        That comes before the commits: what is erased must not arrive again.
-        """
+        """Add the keys whose rows were taken out to those that are logged."""
         matches, storage = self._matches, self.main.storage
         if matches is not None and matches.keys.files:
             paths = [storage.locate(file) for file in matches.keys.files]
             columns = read_all_keys(storage.system, paths, self.key, self.main.arrow_schema())
             keys = zip(*(column.to_pylist() for column in columns), strict=True)
-            log.hashes |= set(hash_keys(log.salt, keys))
+            log.add(keys)
+
+    def suppress_keys(self, log: KeyLog) -> None:
+        """Keep the keys from being stored again, if asked to.
+
+        That comes before the commits: what is erased must not arrive again.
+        """
+        storage = self.main.storage
         if log.suppresses and log.hashes:
             keys_to_suppress = SuppressedKeys(self.key, log.fingerprint, frozenset(log.hashes))
             suppress(storage, self.id, keys_to_suppress)
@@ -386,8 +398,9 @@ def _erase_rows(
         try:
             built = erasure.build(selection)
             has_more = erasure.has_more
-            check(built)
             erasure.log_keys(log)
+            check(built)
+            erasure.suppress_keys(log)
             first = erasure.commit()
         except (ConcurrentSync, Superseded):
             if attempt == MAX_ATTEMPTS - 1:
