@@ -13,16 +13,21 @@ from functools import partial
 
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.publish.followers import Follower, Followers, LakeTable
-from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.write.companions import SUFFIXES, StreamTables
 from elt_assets.lake.write.sync_columns import key_of
 from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.settings import Settings, load_object, settings
+from elt_assets.storage.location import Location
 from elt_assets.sync.field_selection import properties
 
 WAIT_SECONDS = 60.0
 """How long the end of a read waits for its followers."""
 
-_FOLLOWERS: Mapping[str, Callable[[Settings], bool]] = {}
+_FOLLOWERS: Mapping[str, Callable[[Settings], bool]] = {
+    "elt_assets.lake.publish.entries:open_entries": lambda present: (
+        present.catalog is not None and present.catalog.type != "none"
+    ),
+}
 """Whether the settings ask for a follower, by the name of the function that opens it. The function is loaded
 when a follower is opened: its module imports a library that not every project has."""
 
@@ -79,6 +84,18 @@ def list_lake_tables(asset: ConnectionStream, tables: StreamTables) -> list[Lake
             _list_key(asset, table) if companion is None else (),
         )
         for companion, table in _list_tables(tables)
+    ]
+
+
+def list_tables_at(lake: Location, levels: Sequence[str], connection: str) -> list[LakeTable]:
+    """Return the tables of a stream at a place where they may be or may have been, to be dropped."""
+    *above, name = levels
+    return [
+        LakeTable(lake.child(*above, own), connection, (*above, own), companion)
+        for companion, own in (
+            (None, name),
+            *((kind, f"{name}{suffix}") for kind, suffix in SUFFIXES.items()),
+        )
     ]
 
 
