@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -46,11 +46,33 @@ _TABLE = "tool.elt"
 _ENVIRONMENTS = "env"
 _FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 _VAULT_KEY = "vault_key"
+_REFERENCES = frozenset({"env", "file", "secret"})
+"""The keys of references, which stand for a value."""
 _PATHS = ("lake", "vault", "staging", "spark", "storage_options", "defs")
 """Settings that may hold a path, which in `pyproject.toml` is relative to the project."""
 
 ObjectName = Annotated[str, Field(pattern=f"^{_FUNCTION}$")]
 """An object of a module: `package.module:name`."""
+
+
+class IcebergSettings(BaseModel):
+    """The settings `[tool.elt.iceberg]`: the catalog in which the lake's tables are published in Iceberg."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    catalog: dict[str, Any] = Field(
+        min_length=1,
+        description="pyiceberg's properties of the catalog, and its `name`; values may be references.",
+    )
+    namespace: str = Field(
+        "{connection}", description="Namespace of a table, with {connection} and {namespace}."
+    )
+    tables: Literal["all", "none"] = Field(
+        "all", description="Which tables are published whose `iceberg` is not set in defs.yaml."
+    )
+    dead_letters: bool = Field(
+        default=False, description="Whether the dead letters of published tables are published too."
+    )
 
 
 class Settings(BaseSettings):
@@ -96,6 +118,9 @@ class Settings(BaseSettings):
     )
     vault_key: Annotated[str | dict[str, str] | None, NoDecode] = Field(
         None, description="Key of the vault, as a reference; or in ELT_VAULT_KEY."
+    )
+    iceberg: IcebergSettings | None = Field(
+        None, description="Catalog in which tables are published in Iceberg, and which of them."
     )
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")
@@ -273,6 +298,10 @@ def _project_table(root: Path) -> dict[str, Any]:
             table[key] = str(root / Path(value).expanduser())
     if _VAULT_KEY in table:
         table[_VAULT_KEY] = _resolve_vault_key(root, table[_VAULT_KEY])
+    iceberg = table.get("iceberg")
+    if isinstance(iceberg, Mapping) and isinstance(iceberg.get("catalog"), Mapping):
+        catalog = {name: _resolve_path(root, value) for name, value in iceberg["catalog"].items()}
+        table["iceberg"] = {**iceberg, "catalog": catalog}
     return table
 
 
@@ -283,6 +312,11 @@ def _resolve_vault_key(root: Path, reference: Any) -> Any:
             f"{root / PROJECT_FILE}: [{_TABLE}] {_VAULT_KEY} is a text, and this file is no place for a key",
             guidance='write {env = "NAME"}, {file = "PATH"} or {secret = "NAME"}, or set ELT_VAULT_KEY',
         )
+    return _resolve_path(root, reference)
+
+
+def _resolve_path(root: Path, reference: Any) -> Any:
+    """Return a reference to a file with an absolute path; any other value as it is."""
     if isinstance(reference, dict) and isinstance(reference.get("file"), str):
         return {**reference, "file": str(root / Path(reference["file"]).expanduser())}
     return reference
@@ -292,10 +326,15 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         inner = merged.get(key)
-        if key != _VAULT_KEY and isinstance(inner, Mapping) and isinstance(value, Mapping):
+        if isinstance(inner, Mapping) and _is_table(inner) and _is_table(value):
             value = _merge(inner, value)  # noqa: PLW2901
         merged[key] = value
     return merged
+
+
+def _is_table(value: Any) -> bool:
+    """Return whether a value is a table of keys, and not a reference, which is one value."""
+    return isinstance(value, Mapping) and not (len(value) == 1 and _REFERENCES & set(value))
 
 
 def _find_project(start: Path) -> Path | None:

@@ -316,6 +316,8 @@ class Checks(ConfigModel):
     """The columns of the table are those of the catalog."""
     cursor: _Check = Check(severity="warn")
     """The cursor of the state did not go back."""
+    published: _Check = Check(severity="warn")
+    """What is published of the table, in Iceberg for example, is its newest version."""
 
     fail_run: bool = False
     """`true`: a check that fails with severity `error` fails the run, after everything is committed."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,12 +15,14 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.moving import move_tables
 from elt_assets.lake.delta.rules import Move
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.companions import StreamTables, app_id
+from elt_assets.lake.publish.followers import LakeTable
+from elt_assets.lake.write.companions import SUFFIXES, StreamTables, app_id
 from elt_assets.lake.write.paths import Levels
 from elt_assets.orchestration.metadata import TABLE, commit_metadata, table_metadata, unwrap
 from elt_assets.orchestration.runs.liveness import IN_PROGRESS, fail_dead_runs
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.table_events import is_below, read_newest_materializations
+from elt_assets.pipeline.following import drop_published, follow_now
 from elt_assets.pipeline.former_tables import (
     FormerTable,
     find_former_tables,
@@ -28,6 +30,7 @@ from elt_assets.pipeline.former_tables import (
     rename_command,
     rename_state,
 )
+from elt_assets.pipeline.publication import list_lake_tables
 from elt_assets.storage.location import Location
 
 _TABLE_NAME = "dagster/table_name"
@@ -40,6 +43,8 @@ class Renamed:
     source: str
     target: str
     partitions: Sequence[str | None]
+    problems: Sequence[str] = ()
+    """Why the table is not published at its new place."""
 
 
 def refuse_lost_table(
@@ -85,17 +90,30 @@ def rename_tables(
     Raises:
         ConfigError: there is no such table, or several; something is at the new place; or a run of the
             connection is in progress. Nothing was changed.
+        EltError: a catalog in which the table is published cannot be asked; nothing was moved.
     """
     _refuse_running(instance, asset)
     move = _plan(asset, lake, former, instance)
     stream = move.former.removeprefix(f"elt:{asset.connection.name}/")
     convert = partial(rename_state, former=stream, stream=asset.stream.id)
+    if move.source != move.target:
+        drop_published(list(_former_tables(move, lake)))
     writers = move_tables(lake, move, convert)
     partitions = [writer.removeprefix(move.writer)[1:] or None for writer in writers]
     target = lake.child(*move.target.split("/"))
     for writer, partition in zip(writers, partitions, strict=True):
         _report(asset, Table(target, writer), partition, move, instance)
-    return Renamed(move.source, move.target, partitions)
+    _, problems = follow_now(list_lake_tables(asset, asset.tables(lake)))
+    return Renamed(move.source, move.target, partitions, problems)
+
+
+def _former_tables(move: Move, lake: Location) -> Iterator[LakeTable]:
+    """Yield the tables at the place that a move is from, as they were published."""
+    connection = move.former.removeprefix("elt:").partition("/")[0]
+    levels = tuple(move.source.split("/"))
+    for companion, suffix in ((None, ""), *SUFFIXES.items()):
+        path = (*levels[:-1], levels[-1] + suffix)
+        yield LakeTable(lake.child(*path), connection, path, companion)
 
 
 def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterInstance) -> Move:
