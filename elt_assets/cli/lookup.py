@@ -12,7 +12,7 @@ from elt_assets import paths
 from elt_assets.cli.output import Output
 from elt_assets.connection import Connection, Stream, resolve_streams
 from elt_assets.errors import ConfigError
-from elt_assets.pipeline.connectors import connect, package_to_install
+from elt_assets.pipeline.connectors import make_source, package_to_install
 from elt_assets.pipeline.stream import ConnectionStream, default_key
 from elt_assets.protocol.catalog import Catalog, StreamId, stream_names
 from elt_assets.runner.connector import Connector
@@ -64,7 +64,7 @@ def catalog_stream(connection: Connection, catalog: Catalog, name: str) -> Conne
 def start_connector(connection: Connection, out: Output) -> Connector:
     """Return the connector of a connection's source, after saying that it is started, or installed first."""
     out.announce_installation(package_to_install(connection))
-    connector = connect(connection, paths.staging(), on_log=out.log)
+    connector = make_source(connection, paths.staging(), on_log=out.log)
     out.note(f"starting {connector.name}")
     return connector
 

@@ -1,6 +1,6 @@
 """Asset checks of a stream, based on the metadata of its last sync and on its table.
 
-`build` takes their specs, and `step` runs them after each sync.
+`build`, `materialize` and `status` take their specs, and `step` runs them after each sync.
 
 A check reads the metadata of the last materialisation or the log of the table. Only the check of the primary
 key reads data: the key columns of the files that the sync wrote, or of all files if the check runs alone.
@@ -260,15 +260,15 @@ def _columns(evidence: Evidence, _: Check) -> Outcome:
     return not mismatches, text, {"differences": dg.MetadataValue.json(mismatches)}
 
 
-def _published(evidence: Evidence, _: Check) -> Outcome:
+def _compare_publication(evidence: Evidence, _: Check) -> Outcome:
     """Compare what is published with the table: as the sync has found it, or else as the catalog has it."""
     if evidence.is_of_run:
         last = evidence.syncs[-1] if evidence.syncs else {}
         return describe_publication(unwrap(last.get(ICEBERG_LAG)), unwrap(last.get(NOT_PUBLISHED)))
-    found = CatalogLook().look(evidence.asset, evidence.tables)
-    if found is None:
+    state = CatalogLook().look(evidence.asset, evidence.tables)
+    if state is None:
         return True, "there is no table yet", {}
-    return describe_publication(found.lag, [] if found.problem is None else [found.problem])
+    return describe_publication(state.lag, [] if state.problem is None else [state.problem])
 
 
 def describe_publication(lag: int | None, problems: Sequence[str] | None) -> Outcome:
@@ -327,5 +327,5 @@ _CHECKS: Mapping[str, Callable[[Evidence, Any], Outcome]] = {
     "rejected": _count_rejected,
     "columns": _columns,
     "cursor": _cursor,
-    "published": _published,
+    "published": _compare_publication,
 }

@@ -1,6 +1,7 @@
 """The metadata of events and asset definitions in Dagster; the keys are part of the public contract.
 
-`translator` writes it for definitions, `report` for events; `recovery` and `table_reading` read it.
+Most modules of this package use it: `translator` writes it for definitions, `report` for events; `recovery`
+and `table_reading` read it.
 
 First `column_schema`, the columns of a table as Dagster displays them; then the keys; then a function for
 each kind of metadata, and for reading it again.

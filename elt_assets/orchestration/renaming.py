@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,14 +15,13 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.moving import move_tables
 from elt_assets.lake.delta.rules import Move
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.publish.followers import LakeTable
-from elt_assets.lake.write.companions import SUFFIXES, StreamTables, app_id
+from elt_assets.lake.write.companions import StreamTables, app_id
 from elt_assets.lake.write.paths import Levels
 from elt_assets.orchestration.metadata import TABLE, commit_metadata, table_metadata, unwrap
 from elt_assets.orchestration.runs.liveness import IN_PROGRESS, fail_dead_runs
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.table_events import is_below, read_newest_materializations
-from elt_assets.pipeline.following import drop_published, follow_now
+from elt_assets.pipeline.following import drop_published, follow_now, list_tables_at
 from elt_assets.pipeline.former_tables import (
     FormerTable,
     find_former_tables,
@@ -43,8 +42,8 @@ class Renamed:
     source: str
     target: str
     partitions: Sequence[str | None]
-    problems: Sequence[str] = ()
-    """Why the table is not published at its new place."""
+    warnings: Sequence[str] = ()
+    """Why a place where the table is published does not have it under its new name yet."""
 
 
 def refuse_lost_table(
@@ -90,30 +89,24 @@ def rename_tables(
     Raises:
         ConfigError: there is no such table, or several; something is at the new place; or a run of the
             connection is in progress. Nothing was changed.
-        EltError: a catalog in which the table is published cannot be asked; nothing was moved.
+        EltError: a place where the table is published does not let go of the former name. No table was moved.
     """
     _refuse_running(instance, asset)
     move = _plan(asset, lake, former, instance)
     stream = move.former.removeprefix(f"elt:{asset.connection.name}/")
     convert = partial(rename_state, former=stream, stream=asset.stream.id)
-    if move.source != move.target:
-        drop_published(list(_former_tables(move, lake)))
+    is_published = asset.connection.destination is None
+    if is_published and move.source != move.target:
+        # Before the move, so that an entry under the former name is never left behind.
+        levels = move.source.split("/")
+        drop_published(list_tables_at(lake, levels, asset.connection.name))
     writers = move_tables(lake, move, convert)
     partitions = [writer.removeprefix(move.writer)[1:] or None for writer in writers]
     target = lake.child(*move.target.split("/"))
     for writer, partition in zip(writers, partitions, strict=True):
         _report(asset, Table(target, writer), partition, move, instance)
-    _, problems = follow_now(list_lake_tables(asset, asset.tables(lake)))
-    return Renamed(move.source, move.target, partitions, problems)
-
-
-def _former_tables(move: Move, lake: Location) -> Iterator[LakeTable]:
-    """Yield the tables at the place that a move is from, as they were published."""
-    connection = move.former.removeprefix("elt:").partition("/")[0]
-    levels = tuple(move.source.split("/"))
-    for companion, suffix in ((None, ""), *SUFFIXES.items()):
-        path = (*levels[:-1], levels[-1] + suffix)
-        yield LakeTable(lake.child(*path), connection, path, companion)
+    tables = list_lake_tables(asset, asset.tables(lake)) if is_published else []
+    return Renamed(move.source, move.target, partitions, follow_now(tables).problems)
 
 
 def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterInstance) -> Move:

@@ -1,6 +1,6 @@
 """Dagster jobs on the tables of streams: maintenance, and replay of the dead letter; removal of old runs.
 
-`project` adds the jobs; `elt replay` calls `replay_stream`.
+`project` adds the jobs; `source_jobs` makes its own by `make_job`; `elt replay` calls `replay_stream`.
 
 First what the jobs share, one op and work on several streams, of which one may fail alone; then the removal
 of runs and of their logs; then the two jobs.
@@ -303,7 +303,7 @@ def _prepare_vacuum(
         return None
     if done.removed:
         context.log.info(f"{table.uri}: {done.removed} files of Iceberg metadata removed")
-    return done.kept
+    return done.other_folders
 
 
 REPLAY_JOB = "elt_replay"

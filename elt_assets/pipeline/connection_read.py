@@ -1,6 +1,7 @@
 """One read of a connection's source: its streams, their starting states and their tables.
 
-Planned and run by `orchestration`: `planning` calls the functions, `report` runs the read.
+Planned and run by `orchestration`: `planning` calls the functions, `io_manager` and `report` run the read;
+`materialize` and `elt sync` show its progress.
 
 First `ConnectionRead`, whose records go to the lake; then `DestinationRead`, whose records go to another
 destination (`destination:`); then `plan_read` and `plan_shared_read`, which make one of them from the plans
@@ -32,7 +33,7 @@ from elt_assets.lake.write.states import StateOnlyWriter
 from elt_assets.lake.write.stored_stream import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline import shared_start
-from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install
+from elt_assets.pipeline.connectors import make_destination, make_source, package_to_install
 from elt_assets.pipeline.progress import Phase, Progress, SyncFigures
 from elt_assets.pipeline.publication import list_lake_tables
 from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
@@ -415,8 +416,8 @@ def _plan(
     shares_state: bool = False,
 ) -> ConnectionRead:
     connection, folder = plans[0].asset.connection, resources.staging.folder
-    connector = connect(connection, folder, config, on_log=resources.log)
-    destination = connect_destination(connection, folder, on_log=resources.log)
+    connector = make_source(connection, folder, config, on_log=resources.log)
+    destination = make_destination(connection, folder, on_log=resources.log)
     if destination is None:
         return ConnectionRead(plans, states, connector, resources, shares_state=shares_state)
     return DestinationRead(

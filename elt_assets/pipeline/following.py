@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.publish.followers import (
-    Followers,
-    LakeTable,
-)
+from elt_assets.lake.publish.followers import Followers, LakeTable
+from elt_assets.lake.write.companions import SUFFIXES
 from elt_assets.settings import Settings, load_object, settings
 from elt_assets.storage.location import Location
 
@@ -26,6 +24,9 @@ _NO_CONNECTION = "default"
 PUBLISHER = "elt_assets.lake.publish.iceberg:Publisher"
 _FOLLOWERS: Mapping[str, Callable[[Settings], bool]] = {
     PUBLISHER: lambda present: present.iceberg is not None,
+    "elt_assets.lake.publish.entries:open_entries": lambda present: (
+        present.catalog is not None and present.catalog.type != "none"
+    ),
 }
 """Whether the settings ask for a follower, by the name of the function that opens it. The function is loaded
 when a follower is opened: its module imports a library that not every project has."""
@@ -36,18 +37,23 @@ def open_followers() -> Followers:
     return Followers([partial(open_follower, name) for name in _list_followers()])
 
 
-def follow_now(tables: Sequence[LakeTable]) -> tuple[dict[str, Any], list[str]]:
-    """Have tables followed that have new commits, and wait for it.
+class Followed(NamedTuple):
+    """What became of tables that were followed."""
 
-    Returns:
-        what the event of the first table says of the places, and why a place is not up to date with a table,
-        as warnings.
-    """
+    metadata: Mapping[str, Any]
+    """What the event of the first of them says of the places."""
+    problems: Sequence[str]
+    """Why a place is not up to date with a table, as warnings."""
+
+
+def follow_now(tables: Sequence[LakeTable]) -> Followed:
+    """Have tables followed that have new commits, and wait for it."""
     with closing(open_followers()) as followers:
         for table in tables:
             followers.notice(table)
         followers.wait()
-        return followers.metadata(tables[0]), list(describe_problems(followers, tables))
+        metadata = followers.metadata(tables[0]) if tables else {}
+        return Followed(metadata, list(describe_problems(followers, tables)))
 
 
 def describe_problems(followers: Followers, tables: Sequence[LakeTable]) -> Iterator[str]:
@@ -85,6 +91,18 @@ def make_lake_table(
     levels = tuple(table.uri.removeprefix(f"{lake.uri.rstrip('/')}/").split("/"))
     above = connection or (levels[0] if len(levels) > 1 else _NO_CONNECTION)
     return LakeTable(table.storage.location, above, levels, companion, iceberg=iceberg)
+
+
+def list_tables_at(lake: Location, levels: Sequence[str], connection: str) -> list[LakeTable]:
+    """Return the tables of a stream at a place where they may be or may have been, to be dropped."""
+    *above, name = levels
+    return [
+        LakeTable(lake.child(*above, own), connection, (*above, own), companion)
+        for companion, own in (
+            (None, name),
+            *((kind, f"{name}{suffix}") for kind, suffix in SUFFIXES.items()),
+        )
+    ]
 
 
 def _list_followers() -> list[str]:

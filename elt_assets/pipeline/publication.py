@@ -78,16 +78,16 @@ class CatalogLook:
             with translated():
                 self._publisher = self._publisher or open_publisher()
                 assert self._publisher is not None
-                found = self._publisher.look(list_lake_tables(asset, tables)[0])
+                publication = self._publisher.look(list_lake_tables(asset, tables)[0])
         except EltError as error:
             text = "; ".join(filter(None, (error.message, error.guidance)))
             state = PublishedState(None, text)
             self._silence = state if isinstance(error, TransientError) else None
             return state
-        if found is None:
+        if publication is None:
             text = "nothing is published yet; the next sync, or `elt publish`, does it"
             return PublishedState(None, text)
-        return PublishedState(found.lag)
+        return PublishedState(publication.lag)
 
 
 @dataclass(frozen=True)

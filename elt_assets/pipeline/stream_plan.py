@@ -1,7 +1,8 @@
 """The plan for one stream of a read: its starting state, its generation and its tables.
 
-`orchestration.planning` plans syncs, and `orchestration.table_jobs` replays; commands and checks show states
-as the source has them (`source_state`).
+`orchestration.planning` plans syncs, and `orchestration.table_jobs` replays; `orchestration` and `elt state`
+show states as the source has them (`source_state`), or set them; `shared_start` compares the states of the
+plans.
 
 First the conversion of states that a user gives to the STATE messages that a source gets; then `SyncRequest`,
 `plan_stream` and `plan_replay`, from whose plans `connection_read` makes a read.

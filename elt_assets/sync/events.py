@@ -90,7 +90,7 @@ class Acknowledged:
     # the last state in the commit, which may be a shared one; None if the commit has no new state
     state: State | None
     commit: Committed
-    final: bool  # the commit completes the stream's sync
+    completes: bool  # the commit completes the stream's sync
     # the stream's own states that the commit covers, in the order received
     states: tuple[PendingState, ...] = ()
 

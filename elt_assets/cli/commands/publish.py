@@ -54,12 +54,12 @@ def command(out: Output, connection: str | None, streams: tuple[str, ...], repla
         if asset.connection.destination is None
         for result in publish_tables(asset, project_lake(), replace=replace)
     ]
-    shown = [result for result in results if result.reason is None]
-    out.table(["table", "result"], [(r.table.name, _describe(r)) for r in shown])
+    handled = [result for result in results if result.reason is None]
+    out.table(["table", "result"], [(r.table.name, _describe(r)) for r in handled])
     for result in results:
         if result.error is not None:
             out.warn(f"{result.table.name}: {result.error}")
-    if not shown:
+    if not handled:
         out.line("no table is to be published")
     out.document({"tables": [_document(result) for result in results]})
     errors = [result.error for result in results if result.error is not None]

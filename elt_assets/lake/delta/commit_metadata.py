@@ -1,7 +1,7 @@
 """Commit metadata: the state of a stream and other values that belong to the data of a commit.
 
-`lake.write` makes it for each commit. `pipeline` reads in it where a sync starts, and `orchestration` what
-earlier runs committed.
+`lake.write` and `lake.admin` make it for each commit. `pipeline` and `destination.tables` read in it where a
+sync starts, and `orchestration` what earlier runs committed.
 
 Each commit has them as custom metadata in the table's log: `elt.state`, `elt.sequence`, `elt.generation`,
 `elt.run_id`, and, for internal use, `elt.app`, `elt.commit`, `elt.sync_id`, `elt.tombstones`, `elt.refresh`,

@@ -1,7 +1,7 @@
 """The log of a Delta table: its entries, one for each version, and its checkpoints.
 
-Read by the other modules of `lake.delta`, most by `snapshot` and `commit_metadata`, and by
-`lake.read.changes`.
+Used by the other modules of `lake.delta`, most by `snapshot` and `commit_metadata`, by `lake.read.changes`
+and by `lake.admin`.
 
 The project reads the entries itself. `DeltaTable.history` holds Python's global lock while it waits for a
 store, so that one slow answer stops every thread of the process, and it counts versions down over entries

@@ -1,7 +1,7 @@
 """The Parquet files under a table's root, and the statistics that a commit contains about them.
 
-Each `Table` has a `TableStorage`. All modules of `lake` that write give files to each other as `DataFile` and
-`TableChange`.
+Each `Table` has a `TableStorage`. The modules of `lake` give files to each other as `DataFile` and
+`TableChange`; `orchestration.checks` gets those of a sync.
 
 Visible files are under `data/`. Files that belong to the table and are invisible to readers are under
 `_elt/` (`HIDDEN`), which the vacuum of other engines ignores.

@@ -1,7 +1,7 @@
 """A Delta table: Spark writes its files; delta-rs publishes files and the source's state in one commit.
 
-Other packages know a table as a `Table`: `lake.write` and `lake.merge` write to it, `lake.read`, `pipeline`
-and `orchestration` look up its state, columns and files.
+Other packages know a table as a `Table`: `lake.write`, `lake.merge` and `lake.admin` write to it,
+`lake.read`, `pipeline`, `orchestration` and `elt state` look up its state, columns and files.
 
 A kill at FILES_WRITTEN leaves files that no log names; a vacuum removes them.
 `tests/lake/test_crash_points.py::test_a_first_sync_survives_a_kill_at_any_point`

@@ -3,6 +3,8 @@
 A merge (`key_order`, `history`) rewrites only files that contain a key of its batch. `admin.maintenance` and
 `write.rewrite` group files here, too, and maintenance combines them.
 
+The other modules of `lake.merge`, `write.commit` and `lake.read.changes` have the keys of a batch from here.
+
 Files whose statistics exclude every key of the batch are not opened. Of the other files, only the key columns
 are read. A file that contains a key of the batch is rewritten without the rows of these keys, which are
 written to separate files. Each file is split by one vectorised task, which receives all keys of the batch;

@@ -100,8 +100,8 @@ def read_changes(
         None if the log does not tell: an entry is gone or another one than it was, the table was restored, or
         another engine has added a file again that the table may have.
     """
-    known = log.read(storage, version) if version < newest.version else None
-    if known is None or fingerprint(known) != mark:
+    former_entry = log.read(storage, version) if version < newest.version else None
+    if former_entry is None or fingerprint(former_entry) != mark:
         return None
     added: dict[str, LoggedFile] = {}
     removed: set[str] = set()

@@ -41,8 +41,8 @@ def expire_snapshots(iceberg: Table, delta: Snapshot, retention: dt.timedelta) -
     Raises:
         ConcurrentSync: a sync published the table meanwhile; nothing was removed.
     """
-    now = dt.datetime.now(dt.timezone.utc)
-    outdated = _list_outdated(iceberg, _oldest_version(delta, now - retention + _MARGIN))
+    present_time = dt.datetime.now(dt.timezone.utc)
+    outdated = _list_outdated(iceberg, _oldest_version(delta, present_time - retention + _MARGIN))
     unneeded = list_named(iceberg) if outdated else set()
     if outdated:
         try:
@@ -55,7 +55,7 @@ def expire_snapshots(iceberg: Table, delta: Snapshot, retention: dt.timedelta) -
     reach(Failpoint.SNAPSHOTS_EXPIRED)
     after, storage = iceberg.catalog.load_table(iceberg.name()), delta.storage
     named = list_named(after)
-    removed = remove_metadata(after, storage, named, unneeded, older_than=now - retention)
+    removed = remove_metadata(after, storage, named, unneeded, older_than=present_time - retention)
     return Expiry(removed, _list_other_folders(after))
 
 

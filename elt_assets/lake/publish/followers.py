@@ -25,8 +25,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from elt_assets.errors import EltError, SystemFailure
+from elt_assets.branches import BRANCH_ENVIRONMENT, branch
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.machine_faults import first_line, translate
+from elt_assets.settings import is_set_for
 from elt_assets.storage.location import Location
 
 PATIENCE = 60.0
@@ -108,7 +110,7 @@ class Expiry:
 
     removed: int = 0
     """The number of removed metadata files."""
-    kept: tuple[str, ...] = ()
+    other_folders: tuple[str, ...] = ()
     """Folders below the table's root, each with a slash at its end, in which a catalog has its own files."""
 
 
@@ -232,6 +234,25 @@ class Followers:
             uri = next(iter(self._waiting))
             self._current, table = uri, self._waiting.pop(uri)
             return table
+
+
+def refuse_shared_with_branch(setting: str, remedy: str) -> None:
+    """Refuse a place of production in the deployment of a branch.
+
+    Args:
+        setting: the table of the settings that names the place.
+        remedy: what to write in the table of branches, for the error.
+
+    Raises:
+        ConfigError: the settings of branches do not name a place.
+    """
+    name = branch()
+    if name is not None and not is_set_for(setting, BRANCH_ENVIRONMENT):
+        raise ConfigError(
+            f"this is the deployment of the branch {name!r}, and [tool.elt.{setting}] is not of its own: "
+            "what is published of production would be changed",
+            guidance=f"write [tool.elt.env.{BRANCH_ENVIRONMENT}.{setting}] {remedy}",
+        )
 
 
 def explain_failure(action: Callable[..., object], *arguments: object) -> str | None:

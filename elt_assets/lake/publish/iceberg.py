@@ -77,7 +77,12 @@ from elt_assets.lake.publish.data_files import (
     read_changes,
 )
 from elt_assets.lake.publish.expiry import expire_snapshots
-from elt_assets.lake.publish.followers import Expiry, LakeTable, Publication
+from elt_assets.lake.publish.followers import (
+    Expiry,
+    LakeTable,
+    Publication,
+    refuse_shared_with_branch,
+)
 from elt_assets.lake.publish.leftovers import FOLDER, remove_metadata, remove_replaced_metadata
 from elt_assets.lake.publish.manifests import (
     SnapshotChange,
@@ -128,7 +133,7 @@ class Publisher:
         assert self._settings is not None
         self._opened: OpenCatalog | None = None
         self._deltas: dict[str, Snapshot] = {}
-        self._known: dict[str, Publication] = {}
+        self._publications: dict[str, Publication] = {}
 
     def publishes(self, table: LakeTable) -> bool:
         """Return whether a table is to be published, by the settings and the connection."""
@@ -147,10 +152,13 @@ class Publisher:
             self.publish(table)
 
     def metadata(self, table: LakeTable) -> Mapping[str, Any]:
-        known = self._known.get(table.location.uri)
-        if known is None:
+        publication = self._publications.get(table.location.uri)
+        if publication is None:
             return {}
-        return {"elt/iceberg_snapshot": str(known.snapshot), "elt/iceberg_lag": known.lag}
+        return {
+            "elt/iceberg_snapshot": str(publication.snapshot),
+            "elt/iceberg_lag": publication.lag,
+        }
 
     def publish(self, table: LakeTable, *, replace: bool = False) -> Publication | None:
         """Publish the newest version of a table.
@@ -167,7 +175,7 @@ class Publisher:
         delta = self._read_delta(table.location)
         if delta is None:
             return None
-        with self._explained(table, delta):
+        with self._explain_errors(table, delta):
             if replace:
                 self._drop_any(table)
             for _ in range(_ATTEMPTS):
@@ -176,7 +184,7 @@ class Publisher:
                 except (CommitFailedException, TableAlreadyExistsError):
                     delta.update_incremental()  # another publisher was first: look again
                     continue
-                self._known[table.location.uri] = published
+                self._publications[table.location.uri] = published
                 return published
         raise ConcurrentSync(
             f"others changed the Iceberg table of {table.name} {_ATTEMPTS} times while it was published",
@@ -201,7 +209,7 @@ class Publisher:
             EltError: the catalog cannot be asked, or the Iceberg table is another program's.
         """
         iceberg = self.load(table)
-        with self._explained(table):
+        with self._explain_errors(table):
             self._remove(table, iceberg)
 
     def expire(self, table: LakeTable, retention: dt.timedelta) -> Expiry:
@@ -214,7 +222,7 @@ class Publisher:
             return Expiry()
         iceberg, delta = self.load(table), self._read_delta(table.location)
         assert iceberg is not None and delta is not None
-        with self._explained(table):
+        with self._explain_errors(table):
             return expire_snapshots(iceberg, delta, retention)
 
     def identifier(self, table: LakeTable) -> tuple[str, ...]:
@@ -237,7 +245,7 @@ class Publisher:
         Raises:
             EltError: as `look`.
         """
-        with self._explained(table):
+        with self._explain_errors(table):
             iceberg = self._load(table)
             if iceberg is not None:
                 refuse_foreign(iceberg, table)
@@ -245,6 +253,9 @@ class Publisher:
 
     def _open(self, table: LakeTable) -> OpenCatalog:
         if self._opened is None:
+            refuse_shared_with_branch(
+                "iceberg", 'with another `catalog`, or with `tables = "none"`'
+            )
             assert self._settings is not None
             self._opened = open_catalog(self._settings, table.location)
         return self._opened
@@ -265,16 +276,16 @@ class Publisher:
 
     def _read_delta(self, location: Location) -> Snapshot | None:
         """Return the newest version of a Delta table; None if there is none."""
-        known = self._deltas.get(location.uri)
-        if known is not None:
-            known.update_incremental()
-            opening.refuse_unusable(known)
+        delta = self._deltas.get(location.uri)
+        if delta is not None:
+            delta.update_incremental()
+            opening.refuse_unusable(delta)
         else:
-            known = opening.open_table(location)
-        if known is not None:
-            refuse_moving(known)
-            self._deltas[location.uri] = known
-        return known
+            delta = opening.open_table(location)
+        if delta is not None:
+            refuse_moving(delta)
+            self._deltas[location.uri] = delta
+        return delta
 
     def _publish_once(self, table: LakeTable, delta: Snapshot) -> Publication:
         iceberg = self._load(table)
@@ -370,18 +381,18 @@ class Publisher:
             iceberg.catalog.drop_table(iceberg.name())
             reach(Failpoint.ICEBERG_DROPPED)
             remove_metadata(iceberg, TableStorage(table.location), set())
-        self._known.pop(table.location.uri, None)
+        self._publications.pop(table.location.uri, None)
 
     @contextlib.contextmanager
-    def _explained(self, table: LakeTable, delta: Snapshot | None = None) -> Iterator[None]:
+    def _explain_errors(self, table: LakeTable, delta: Snapshot | None = None) -> Iterator[None]:
         """Context that raises an error of the catalog as one that says what to do."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - of any catalog
-            known = self._known.get(table.location.uri)
-            if known is not None and delta is not None:
-                lag = max(0, int(delta.version()) - known.version)
-                self._known[table.location.uri] = replace(known, lag=lag)
+            former = self._publications.get(table.location.uri)
+            if former is not None and delta is not None:
+                lag = max(0, int(delta.version()) - former.version)
+                self._publications[table.location.uri] = replace(former, lag=lag)
             mask = str if self._opened is None else self._opened.mask
             self._opened = None  # credentials may have expired: the next call reads them again
             raise explain(error, f"the table {table.name} was published", mask) from None

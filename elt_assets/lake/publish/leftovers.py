@@ -70,13 +70,13 @@ def remove_metadata(
         and (
             older_than is None
             or name in unneeded
-            or _modified(storage, name) < older_than.timestamp() * 1000
+            or _read_time(storage, name) < older_than.timestamp() * 1000
         )
     ]
     return storage.discard(DataFile(f"{FOLDER}/{name}", 0, 0) for name in names)
 
 
-def _modified(storage: TableStorage, name: str) -> int:
+def _read_time(storage: TableStorage, name: str) -> int:
     return storage.modification_time(f"{FOLDER}/{name}")
 
 

@@ -82,9 +82,9 @@ def write_snapshot(
         UnknownFiles: the table does not have a file that is to be removed.
     """
     writer = _SnapshotWriter(table, schema, spec)
-    kept = writer.remove(change.removed)
+    unchanged = writer.remove(change.removed)
     added = writer.add(change.added)
-    return writer.finish([*added, *writer.combine(kept)], change.properties)
+    return writer.finish([*added, *writer.combine(unchanged)], change.properties)
 
 
 def list_live_files(table: Table) -> set[str]:
@@ -114,25 +114,25 @@ class _SnapshotWriter:
 
     def remove(self, removed: Collection[str]) -> list[ManifestFile]:
         """Return the manifests of the files that stay; those that had removed files are written again."""
-        kept, missing = list[ManifestFile](), set(removed)
+        manifests, missing = list[ManifestFile](), set(removed)
         self._has_removed = bool(removed)
-        manifests = [] if self._parent is None else self._parent.manifests(self._io)
-        for manifest in manifests:
+        present = [] if self._parent is None else self._parent.manifests(self._io)
+        for manifest in present:
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue  # only entries of files that an earlier snapshot removed
             if not missing or not _may_have(self._io, manifest, missing):
-                kept.append(manifest)
+                manifests.append(manifest)
                 continue
             entries = manifest.fetch_manifest_entry(self._io)
             gone = {entry.data_file.file_path for entry in entries} & missing
             if not gone:
-                kept.append(manifest)
+                manifests.append(manifest)
                 continue
             missing -= gone
-            kept += self._rewrite(manifest, entries, gone)
+            manifests += self._rewrite(manifest, entries, gone)
         if missing:
             raise UnknownFiles(f"{len(missing)} files, such as {min(missing)}")
-        return kept
+        return manifests
 
     def _rewrite(
         self, manifest: ManifestFile, entries: Sequence[ManifestEntry], gone: Collection[str]
@@ -143,11 +143,11 @@ class _SnapshotWriter:
                 self._figures.remove_file(entry.data_file)
         # A former partition field may have lost its column, without which its values have no type.
         is_current = manifest.partition_spec_id == self._spec.spec_id
-        written = [e for e in entries if is_current or e.data_file.file_path not in gone]
-        if not written:
+        remaining = [e for e in entries if is_current or e.data_file.file_path not in gone]
+        if not remaining:
             return []
         with self._open(self._specs[manifest.partition_spec_id]) as writer:
-            for entry in written:
+            for entry in remaining:
                 is_gone = entry.data_file.file_path in gone
                 (writer.delete if is_gone else writer.existing)(entry)
         return [writer.to_manifest_file()]

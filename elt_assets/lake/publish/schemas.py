@@ -134,8 +134,8 @@ def make_spec(
     schema: Schema, partition_by: Sequence[str], present: TableMetadata | None
 ) -> PartitionSpec:
     """Return the partition fields of a table: the values of its partition columns as they are."""
-    known = [] if present is None else list(present.partition_specs)
-    ids = {(f.source_id, f.name): f.field_id for spec in known for f in spec.fields}
+    specs = [] if present is None else list(present.partition_specs)
+    ids = {(f.source_id, f.name): f.field_id for spec in specs for f in spec.fields}
     last = max([PARTITION_FIELD_ID_START - 1, *ids.values()])
     if present is not None:
         last = max(last, present.last_partition_id or 0)
@@ -144,11 +144,11 @@ def make_spec(
         source = schema.find_field(name).field_id
         number = ids.get((source, name)) or next(numbers)
         fields.append(PartitionField(source, number, IdentityTransform(), name))
-    former = [] if present is None else [present.spec(), *known]
+    former = [] if present is None else [present.spec(), *specs]
     for spec in former:
         if list(spec.fields) == fields:
             return spec
-    return PartitionSpec(*fields, spec_id=1 + max((spec.spec_id for spec in known), default=-1))
+    return PartitionSpec(*fields, spec_id=1 + max((spec.spec_id for spec in specs), default=-1))
 
 
 class _Numbers:
@@ -181,13 +181,13 @@ class _Numbers:
         self, before: NestedField | None, column: t.StructField, path: str, comment: str | None
     ) -> NestedField:
         is_kept = before is not None and _fits(before.field_type, column.dataType, path)
-        kept = before if is_kept else None
+        former = before if is_kept else None
         return NestedField(
-            next(self._new) if kept is None else kept.field_id,
+            next(self._new) if former is None else former.field_id,
             column.name,
-            self._type(None if kept is None else kept.field_type, column.dataType, path),
+            self._type(None if former is None else former.field_type, column.dataType, path),
             # A column that may be null once never becomes one that may not: old files may have nulls.
-            required=not column.nullable and (kept is None or kept.required),
+            required=not column.nullable and (former is None or former.required),
             doc=comment,
         )
 
@@ -215,13 +215,13 @@ class _Numbers:
 def _primitive(kind: t.DataType, path: str) -> PrimitiveType:
     if isinstance(kind, t.DecimalType):
         return DecimalType(kind.precision, kind.scale)
-    found = _PRIMITIVES.get(type(kind))
-    if found is None:
+    primitive = _PRIMITIVES.get(type(kind))
+    if primitive is None:
         raise ConfigError(
             f"the column {path} has the type {kind.simpleString()}, which Iceberg tables of format 2 lack",
             guidance="leave the field out (`fields: {exclude: …}`), or write `iceberg: false` at the stream",
         )
-    return found
+    return primitive
 
 
 def _fits(before: IcebergType, kind: t.DataType, path: str) -> bool:

@@ -1,7 +1,8 @@
 """Snapshots of tables, as their readers get them, and the distinct values of one field.
 
-The readers are assets and code of a project: `orchestration.io_manager` and `orchestration.table_reading`.
-The values of a field become partitions (`orchestration.sensors`).
+The readers are assets and code of a project (`orchestration.io_manager`, `orchestration.table_reading`), and
+`changes`. The values of a field become partitions (`orchestration.sensors`), or say which ones are replayed
+(`orchestration.table_jobs`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Parquet files as tasks read and write them: rows, key columns, and the values of partition columns.
 
-Also used outside of tasks: by `read.frames` and `write.frames` in this process, and by `lake.delta` for the
-values of partition columns.
+Also used outside of tasks: by `lake.jobs`, `lake.merge`, `lake.read` and `lake.write`, partly in this
+process, and by `lake.delta` for the values of partition columns.
 
 All rows of a file of a table with partition columns have the same values in these columns. The columns stay
 in the files, so whatever reads files needs no rule for partitions. The footer has the values in the form of

@@ -1,6 +1,7 @@
 """Paths of the tables that one connection or destination writes, none shared; opening and finding the tables.
 
-Used by `pipeline.stream` and `destination.tables`; `orchestration.io_manager` finds the tables that it reads.
+Used by `pipeline` (`stream`, `former_tables`) and `destination.tables`; `orchestration` finds tables with it
+that it reads or moves.
 
 The path of a stream's table ends with its cleaned name, the *plain* path (`columns.names.table_path`). Two
 streams collide if the table of one, or a companion of it, would be a table of the other or lie within one,

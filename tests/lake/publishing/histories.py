@@ -70,8 +70,12 @@ class Published(Machine):
         lake_tables = {table.location.uri: table for table in self.tables()}
 
         def prepare(table: Table, _kind: str | None) -> Sequence[str] | None:
-            known = lake_tables.get(table.uri)
-            return () if known is None else self.publisher.expire(known, RETENTION).kept
+            lake_table = lake_tables.get(table.uri)
+            return (
+                ()
+                if lake_table is None
+                else self.publisher.expire(lake_table, RETENTION).other_folders
+            )
 
         with self._killed(kill):
             tables = StreamTables(self.uri, APP, history=self.world.history)

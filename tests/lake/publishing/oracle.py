@@ -63,10 +63,10 @@ def check(publisher: Publisher, table: LakeTable, read: Read | None = None) -> i
     assert version <= newest.version(), "Iceberg is ahead of Delta"
     delta = DeltaTable(table.location.uri, version=version, storage_options=options)
     expected = pa.table(delta.to_pyarrow_table()) if delta.file_uris() else empty(delta)
-    found = iceberg.scan().to_arrow() if read is None else read(iceberg)
-    assert sorted(found.column_names) == sorted(expected.column_names)
+    published = iceberg.scan().to_arrow() if read is None else read(iceberg)
+    assert sorted(published.column_names) == sorted(expected.column_names)
     names = sorted(expected.column_names)
-    assert rows(found, names) == rows(expected, names)
+    assert rows(published, names) == rows(expected, names)
     assert_bounds_hold(iceberg, expected)
     return version
 
@@ -143,22 +143,22 @@ def assert_bounds_hold(iceberg: Table, expected: pa.Table) -> None:
         for value in {repr(v): v for v in (*values[:1], *values[-1:])}.values():
             if value != value:  # NaN
                 continue
-            found = iceberg.scan(row_filter=equals(name, value)).to_arrow()
+            matches = iceberg.scan(row_filter=equals(name, value)).to_arrow()
             count = sum(1 for other in column.to_pylist() if other == value)
-            assert found.num_rows == count, f"{name} = {value!r}"
+            assert matches.num_rows == count, f"{name} = {value!r}"
         nulls = iceberg.scan(row_filter=is_null(name)).to_arrow().num_rows
         assert nulls == column.null_count, name
 
 
 def equals(name: str, value: Any) -> BooleanExpression:
-    found: Any = EqualTo
-    expression: BooleanExpression = found(
+    equal_to: Any = EqualTo
+    expression: BooleanExpression = equal_to(
         Reference(name), value.isoformat() if hasattr(value, "isoformat") else value
     )
     return expression
 
 
 def is_null(name: str) -> BooleanExpression:
-    found: Any = IsNull
-    expression: BooleanExpression = found(Reference(name))
+    null: Any = IsNull
+    expression: BooleanExpression = null(Reference(name))
     return expression

@@ -85,14 +85,14 @@ def test_a_failure_is_a_reason_until_a_later_call_succeeds() -> None:
     recorder, table = Recorder(failures), lake_table()
     followers = Followers([lambda: recorder])
     allow(recorder, 3)
-    found = []
+    reasons = []
     for _ in range(3):
         followers.notice(table)
         followers.wait()
-        found.append("".join(followers.problems(table)))
-    assert found[0] == "the catalog is down; start it"
-    assert found[1].startswith("ValueError: odd; ")
-    assert found[2] == ""
+        reasons.append("".join(followers.problems(table)))
+    assert reasons[0] == "the catalog is down; start it"
+    assert reasons[1].startswith("ValueError: odd; ")
+    assert reasons[2] == ""
     followers.close()
 
 

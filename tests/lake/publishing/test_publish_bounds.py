@@ -60,11 +60,11 @@ def test_a_bound_holds_for_the_value_that_it_is_of(case: tuple[PrimitiveType, An
         if bound is None:
             assert json.loads(logged) is None or isinstance(value, dt.datetime), value
             continue
-        found = from_bytes(type_, bound)
+        decoded = from_bytes(type_, bound)
         expected = comparable(value)
-        assert found >= expected if up else found <= expected
+        assert decoded >= expected if up else decoded <= expected
         if isinstance(value, float) and value == 0:
-            assert math.copysign(1, float(found)) == (1 if up else -1)
+            assert math.copysign(1, float(decoded)) == (1 if up else -1)
 
 
 def comparable(value: Any) -> Any:

@@ -211,9 +211,9 @@ def test_a_place_that_readers_would_misread_is_refused(
 def test_the_options_of_the_lakes_store_are_those_of_the_catalogs_files() -> None:
     options = {"access_key_id": "me", "endpoint_url": "http://x:1", "allow_http": "true"}
     lake = Location("s3://bucket/lake", options)
-    found = store_properties(lake)
-    assert (found["s3.access-key-id"], found["s3.endpoint"]) == ("me", "http://x:1")
-    assert found["s3.region"] == "us-east-1"
+    answer = store_properties(lake)
+    assert (answer["s3.access-key-id"], answer["s3.endpoint"]) == ("me", "http://x:1")
+    assert answer["s3.region"] == "us-east-1"
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,8 @@ def test_the_options_of_the_lakes_store_are_those_of_the_catalogs_files() -> Non
 def test_errors_of_catalogs_say_who_must_act(
     error: Exception, kind: type[EltError], text: str
 ) -> None:
-    found = explain(error, "the table shop.users was published", str)
-    assert isinstance(found, kind) and text in found.message
+    answer = explain(error, "the table shop.users was published", str)
+    assert isinstance(answer, kind) and text in answer.message
 
 
 def test_without_the_library_the_error_says_what_to_install(

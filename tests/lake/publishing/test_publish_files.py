@@ -101,8 +101,6 @@ def test_a_table_that_was_made_anew_at_the_place_is_published_again(
     assert "`elt publish shop --replace`" in (caught.value.guidance or "")
     later.publish(table, replace=True)
     oracle.check_current(publisher, table)
-        tmp_path / "metadata"
-    )  # a copy of the lake, for example
     Path(table.location.uri, "_delta_log").rename(tmp_path / "log")
     write_deltalake(table.location.uri, pa.table({"name": ["newer"]}))
     later = Publisher(publisher._settings)
@@ -151,9 +149,9 @@ def make_file(table: Table, number: int) -> DataFile:
 def iceberg(table: LakeTable, publisher: Publisher) -> Table:
     append(table, 1)
     publisher.publish(table)
-    found = oracle.load(publisher, table)
-    assert found is not None
-    return found
+    table_there = oracle.load(publisher, table)
+    assert table_there is not None
+    return table_there
 
 
 def change(iceberg: Table, added: Sequence[int], removed: Sequence[int] = ()) -> Table:
@@ -189,8 +187,8 @@ def test_manifests_have_a_limit_and_only_those_of_removed_files_are_written_agai
     assert sorted(counts(after)) == [1, 500, 1000, 1000]
     before = {m.manifest_path for m in after.current_snapshot().manifests(after.io)}  # type: ignore[union-attr]
     last = change(after, [5000], [7, 8])
-    kept = {m.manifest_path for m in last.current_snapshot().manifests(last.io)}  # type: ignore[union-attr]
-    assert len(before & kept) == 3
+    unchanged = {m.manifest_path for m in last.current_snapshot().manifests(last.io)}  # type: ignore[union-attr]
+    assert len(before & unchanged) == 3
     assert numbers(last) == {*range(2500), 5000} - {7, 8}
     summary = last.current_snapshot().summary  # type: ignore[union-attr]
     assert summary is not None
@@ -202,11 +200,11 @@ def test_manifests_have_a_limit_and_only_those_of_removed_files_are_written_agai
 def test_small_manifests_are_combined(iceberg: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifests, "MAX_SMALL", 5)
     monkeypatch.setattr(manifests, "MAX_ENTRIES", 10)
-    found = iceberg
+    table_there = iceberg
     for number in range(60):
-        found = change(found, [number], [number - 30] if number >= 30 else [])
-        assert len(counts(found)) <= 5 + 30 // 5 + 2
-    assert numbers(found) == set(range(30, 60))
+        table_there = change(table_there, [number], [number - 30] if number >= 30 else [])
+        assert len(counts(table_there)) <= 5 + 30 // 5 + 2
+    assert numbers(table_there) == set(range(30, 60))
 
 
 def test_a_file_that_the_table_does_not_have_cannot_be_removed(iceberg: Table) -> None:

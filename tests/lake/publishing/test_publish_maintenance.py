@@ -20,7 +20,7 @@ from tests.lake.publishing import oracle
 from tests.lake.publishing.test_publish_kills import assert_no_leftovers
 
 pytestmark = pytest.mark.unit
-NOW = dt.timedelta(0)
+NO_TIME = dt.timedelta(0)
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def test_snapshots_go_before_their_files_and_no_metadata_is_left(
     assert_no_leftovers(publisher, table)  # replaced metadata.json files are removed at once
     publisher.expire(table, dt.timedelta(days=7))
     assert snapshots(publisher, table) == 30
-    publisher.expire(table, NOW)
+    publisher.expire(table, NO_TIME)
     assert snapshots(publisher, table) == 1
     assert_no_leftovers(publisher, table)
-    vacuum(Table(table.location, "elt:shop/users"), NOW)
+    vacuum(Table(table.location, "elt:shop/users"), NO_TIME)
     assert len(list(Path(table.location.uri).glob("*.parquet"))) == 1
     oracle.check_current(publisher, table)
 
@@ -67,8 +67,8 @@ def test_what_is_behind_is_published_before_the_vacuum(
     overwrite(table, 1)
     publisher.publish(table)
     overwrite(table, 2)
-    publisher.expire(table, NOW)
-    vacuum(Table(table.location, "elt:shop/users"), NOW)
+    publisher.expire(table, NO_TIME)
+    vacuum(Table(table.location, "elt:shop/users"), NO_TIME)
     oracle.check_current(publisher, table)
 
 
@@ -82,19 +82,19 @@ def test_a_snapshot_stays_as_long_as_a_version_that_a_vacuum_keeps(
     Publisher(publisher._settings).expire(table, dt.timedelta(days=7))
     iceberg = oracle.load(publisher, table)
     assert iceberg is not None
-    kept = {snapshot.summary["elt.delta-version"] for snapshot in iceberg.snapshots()}  # type: ignore[index]
+    versions = {snapshot.summary["elt.delta-version"] for snapshot in iceberg.snapshots()}  # type: ignore[index]
     assert (
-        kept >= {"1", "2", "3"} and "0" not in kept
+        versions >= {"1", "2", "3"} and "0" not in versions
     )  # version 1 was the newest until three days ago
 
 
 def age(table: LakeTable, days: dict[int, int]) -> None:
     """Write the times of commits as if they were made some days ago."""
-    now = dt.datetime.now(dt.timezone.utc)
+    present_time = dt.datetime.now(dt.timezone.utc)
     for version, number in days.items():
         path = Path(table.location.uri, "_delta_log", f"{version:020d}.json")
         actions = [json.loads(line) for line in path.read_text().splitlines()]
-        then = int((now - dt.timedelta(days=number)).timestamp() * 1000)
+        then = int((present_time - dt.timedelta(days=number)).timestamp() * 1000)
         for action in actions:
             action.get("commitInfo", {})["timestamp"] = then
         path.write_text("\n".join(map(json.dumps, actions)) + "\n")
@@ -112,7 +112,7 @@ def test_a_publication_removes_the_oldest_half_of_too_many_snapshots(
     publisher.expire(table, dt.timedelta(days=7))
     assert snapshots(publisher, table) <= 4
     oracle.check_current(publisher, table)
-    publisher.expire(table, NOW)
+    publisher.expire(table, NO_TIME)
     assert_no_leftovers(publisher, table)
 
 
@@ -124,7 +124,7 @@ def test_two_catalogs_of_one_table_leave_each_other_alone(
         overwrite(table, number)
         publisher.publish(table)
         other.publish(table)
-    publisher.expire(table, NOW)
+    publisher.expire(table, NO_TIME)
     oracle.check(other, table)
     iceberg = oracle.load(other, table)
     assert iceberg is not None and len(iceberg.snapshots()) == 3
@@ -140,7 +140,7 @@ def test_a_table_whose_catalog_cannot_be_asked_must_not_be_vacuumed(
     publisher.publish(table)
     (tmp_path / "catalog" / "catalog.db").write_bytes(b"no database" * 1000)
     with pytest.raises(EltError):
-        Publisher(publisher._settings).expire(table, NOW)
+        Publisher(publisher._settings).expire(table, NO_TIME)
 
 
 def test_a_vacuum_leaves_the_folders_of_a_catalog_alone(table: LakeTable) -> None:
@@ -148,6 +148,6 @@ def test_a_vacuum_leaves_the_folders_of_a_catalog_alone(table: LakeTable) -> Non
     for folder in ("metadata", "_iceberg", "data"):
         Path(table.location.uri, folder).mkdir()
         Path(table.location.uri, folder, "v1.metadata.json").write_text("{}")
-    vacuum(Table(table.location, "elt:shop/users"), NOW, ("metadata/",))
+    vacuum(Table(table.location, "elt:shop/users"), NO_TIME, ("metadata/",))
     left = {path.parent.name for path in Path(table.location.uri).glob("*/v1.metadata.json")}
     assert left == {"metadata", "_iceberg"}

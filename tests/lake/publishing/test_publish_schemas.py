@@ -75,12 +75,12 @@ def test_whatever_becomes_of_the_columns_each_version_is_read_as_it_is(
         for snapshot in iceberg.snapshots():  # what is kept is read as it was
             assert snapshot.summary is not None
             version = int(snapshot.summary["elt.delta-version"] or "")
-            found = iceberg.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
+            published = iceberg.scan(snapshot_id=snapshot.snapshot_id).to_arrow()
             delta = DeltaTable(table.location.uri, version=version)
             expected = pa.table(delta.to_pyarrow_table())
             names = sorted(expected.column_names)
-            assert sorted(found.column_names) == names
-            assert oracle.rows(found, names) == oracle.rows(expected, names)
+            assert sorted(published.column_names) == names
+            assert oracle.rows(published, names) == oracle.rows(expected, names)
 
 
 def write(uri: str, data: pa.Table, *, replaces: bool) -> None:
