@@ -136,21 +136,29 @@ CatalogSettings = GlueSettings | HiveSettings | UnitySettings
 class IcebergSettings(BaseModel):
     """The settings `[tool.elt.iceberg]`: the catalog in which the lake's tables are published in Iceberg."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
 
-    catalog: dict[str, Any] = Field(
-        min_length=1,
-        description="pyiceberg's properties of the catalog, and its `name`; values may be references.",
-    )
-    namespace: str = Field(
-        "{connection}", description="Namespace of a table, with {connection} and {namespace}."
-    )
-    tables: Literal["all", "none"] = Field(
-        "all", description="Which tables are published whose `iceberg` is not set in defs.yaml."
-    )
-    dead_letters: bool = Field(
-        default=False, description="Whether the dead letters of published tables are published too."
-    )
+    catalog: dict[str, Any] = Field(min_length=1)
+    """Properties of the catalog, as pyiceberg has them, and its `name`; values may be references."""
+    namespace: str = "{connection}"
+    """Namespace of a table: a template with {connection} and {namespace}."""
+    tables: Literal["all", "none"] = "all"
+    """Which tables are published whose `iceberg` is not set in defs.yaml."""
+    dead_letters: bool = False
+    """Whether the dead letters of published tables are published too."""
+
+
+class MaintenanceSchedule(BaseModel):
+    """When the job `elt_maintenance` runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    cron: str = "0 3 * * 0"
+    """Its times; default: Sundays at 03:00."""
+    default_status: Literal["running", "stopped"] = "stopped"
+    """Whether it is on as long as nobody has turned it on or off in Dagster."""
 
 
 class Settings(BaseSettings):
@@ -202,6 +210,10 @@ class Settings(BaseSettings):
     )
     catalog: Annotated[CatalogSettings | NoCatalog | None, Field(discriminator="type")] = Field(
         None, description="Catalog in which the tables are registered by their names."
+    )
+    maintenance_schedule: MaintenanceSchedule = Field(
+        MaintenanceSchedule(),
+        description="`cron` of the job `elt_maintenance`, and its `default_status`, running or stopped.",
     )
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")

@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "partitions": "List the partitions of a stream that its source has.",
         "sync": "Sync the streams of a connection, with a live progress bar.",
         "status": "Show the last sync of each stream, its table and its state.",
+        "sql": "Run a query over the tables; nothing can be changed.",
         "state": "Show, set, restore or reset the state of a stream.",
         "reset": "Make streams start again, with or without their rows.",
         "dbt-sources": "Write the tables as sources of dbt.",

@@ -54,6 +54,11 @@ class Output:
         return not (self._machine or self._verbose)
 
     @property
+    def is_machine(self) -> bool:
+        """Return whether the answer is JSON, for machines."""
+        return self._machine
+
+    @property
     def is_verbose(self) -> bool:
         """Return whether the details of connectors' logs are shown."""
         return self._verbose

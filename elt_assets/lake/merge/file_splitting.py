@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -229,6 +230,14 @@ def _overlap(left: tuple[Any, Any], right: tuple[Any, Any]) -> bool:
 def is_small(file: DataFile) -> bool:
     """Return whether a file is so small that it is combined with others."""
     return file.size * SMALL_DIVISOR < TARGET_BYTES and file.records * SMALL_DIVISOR < TARGET_ROWS
+
+
+def count_small(table: Table) -> int:
+    """Return how many files of a table are small, without an object for each of them."""
+    sizes, records = table.file_sizes
+    is_few = pc.less(pc.multiply(records, SMALL_DIVISOR), TARGET_ROWS)
+    is_little = pc.less(pc.multiply(sizes, SMALL_DIVISOR), TARGET_BYTES)
+    return int(pc.sum(pc.and_(is_little, pc.fill_null(is_few, True))).as_py() or 0)
 
 
 def pack_files(files: Iterable[DataFile]) -> list[list[DataFile]]:

@@ -67,6 +67,7 @@ class Published(Machine):
 
     def _maintain(self, kill: Any) -> None:
         self.is_vacuumed = True
+        self.publisher = Publisher(self.make_catalog(Path(self.folder) / "catalog"))
         lake_tables = {table.location.uri: table for table in self.tables()}
 
         def prepare(table: Table, _kind: str | None) -> Sequence[str] | None:
