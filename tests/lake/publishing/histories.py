@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from elt_assets.lake.admin.maintenance import RETENTION, maintain
+from elt_assets.lake.admin.maintenance import maintain
+from elt_assets.lake.admin.vacuum_mark import RETENTION
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.publish.followers import LakeTable, TableTexts
 from elt_assets.lake.publish.iceberg import Publisher
