@@ -1,6 +1,6 @@
 """Tables of streams whose names have changed: found before a sync or a change of state, and moved.
 
-`planning` and `states` find them; `elt rename` moves them.
+`planning` and `states` find them; `elt rename` moves them. `erasing`, too, refuses to work beside a run.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def rename_tables(
             connection is in progress. Nothing was changed.
         EltError: a place where the table is published does not let go of the former name. No table was moved.
     """
-    _refuse_running(instance, asset)
+    refuse_running(instance, asset)
     move = _plan(asset, lake, former, instance)
     stream = move.former.removeprefix(f"elt:{asset.connection.name}/")
     convert = partial(rename_state, former=stream, stream=asset.stream.id)
@@ -161,7 +161,12 @@ def _names(table: FormerTable) -> set[str]:
     }
 
 
-def _refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+def refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+    """Refuse to change the tables of a stream while a run of its connection is in progress.
+
+    Raises:
+        ConfigError: names the run.
+    """
     fail_dead_runs(instance)
     runs = instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS))
     for run in runs:

@@ -19,6 +19,7 @@ _MOVE = "tests/lake/test_moving.py::test_a_move_survives_a_kill_at_any_point"
 _PUBLICATION = (
     "tests/lake/publishing/test_publish_kills.py::test_a_publication_survives_a_kill_at_any_point"
 )
+_ERASURE = "tests/lake/test_erasure.py::test_an_erasure_survives_a_kill_at_any_point"
 _EVENTS = "tests/orchestration/test_crash_events.py::"
 _PARTITIONS = f"{_EVENTS}test_partitions_survive_a_kill_between_commit_and_event"
 
@@ -68,6 +69,12 @@ KILLED_IN: dict[Failpoint, str] = {
     Failpoint.SNAPSHOT_PUBLISHED: _PUBLICATION,
     Failpoint.SNAPSHOTS_EXPIRED: _PUBLICATION,
     Failpoint.ICEBERG_DROPPED: _PUBLICATION,
+    Failpoint.ROWS_TAKEN_OUT: _ERASURE,
+    Failpoint.KEYS_SUPPRESSED: _ERASURE,
+    Failpoint.ROWS_ERASED: _ERASURE,
+    Failpoint.OLD_FILES_REMOVED: _ERASURE,
+    Failpoint.CHECKPOINT_WRITTEN: _ERASURE,
+    Failpoint.LOG_CUT: _ERASURE,
 }
 """A test that ends a process at the failpoint, and fails if it is never reached; others may do so too."""
 

@@ -15,8 +15,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import types as t
-
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import opening
 from elt_assets.lake.delta.rules import spark_schema
@@ -34,7 +32,9 @@ from elt_assets.lake.publish.registration import (
     Outcome,
     Registration,
     Unreachable,
+    fill_comments,
     register,
+    remove_comments,
     unregister,
 )
 from elt_assets.lake.publish.unity import UnityCatalog
@@ -141,13 +141,19 @@ class CatalogEntries:
         if name is None or snapshot is None:
             return None
         texts = table.texts or TableTexts()
+        schema, comment = spark_schema(snapshot), texts.comment or ""
+        if self._settings.comments:
+            schema = fill_comments(schema, texts.columns)
+        else:
+            texts = table.texts or TableTexts()
+        schema, comment = remove_comments(schema), ""
         return Registration(
             name,
             self._place(table.location),
-            _add_comments(spark_schema(snapshot), texts.columns),
+            schema,
             "/".join(table.levels),
             tuple(snapshot.metadata().partition_columns),
-            texts.comment or "",
+            comment,
         )
 
     def _place(self, location: Location) -> str:
@@ -168,21 +174,10 @@ class CatalogEntries:
             raise self._failure[1]
 
 
-def _add_comments(schema: t.StructType, comments: Mapping[str, str]) -> t.StructType:
-    """Return columns with the comments of those that have none in the table."""
-
-    def add(column: t.StructField) -> t.StructField:
-        metadata = {"comment": comments[column.name], **(column.metadata or {})}
-        return t.StructField(column.name, column.dataType, column.nullable, metadata)
-
-    return t.StructType([add(column) if column.name in comments else column for column in schema])
-
-
 def _open_catalog(present: CatalogSettings) -> Catalog:
     if isinstance(present, GlueSettings):
-        options = present.model_dump(
-            exclude={"type", "database", "dead_letters"}, exclude_none=True
-        )
+        own = {"type", "database", "dead_letters", "comments"}
+        options = present.model_dump(exclude=own, exclude_none=True)
         return GlueCatalog({name: _resolve(value, name) for name, value in options.items()})
     if isinstance(present, HiveSettings):
         return HiveCatalog(_resolve(present.uri, "uri"))
