@@ -145,8 +145,7 @@ class CatalogEntries:
         if self._settings.comments:
             schema = fill_comments(schema, texts.columns)
         else:
-            texts = table.texts or TableTexts()
-        schema, comment = remove_comments(schema), ""
+            schema, comment = remove_comments(schema), ""
         return Registration(
             name,
             self._place(table.location),

@@ -220,7 +220,8 @@ def test_a_lake_in_s3_is_registered_in_glue_with_the_credentials_of_the_environm
     monkeypatch.setenv("ELT_CATALOG", json.dumps(options))
     place = f"{store.uri}/shop/users"
     write_deltalake(place, pa.table({"id": [1]}), storage_options=store.options)
-    assert follow_now([LakeTable(Location.parse(place), "shop", ("shop", "users"))]) == []
+    table = LakeTable(Location.parse(place), "shop", ("shop", "users"))
+    assert follow_now([table]).problems == []
     entry = glue.direct.find(EntryName(f"{glue.database}_shop", "users"))
     assert entry is not None
     assert entry.location == place
