@@ -15,11 +15,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from elt_assets.branches import BRANCH_ENVIRONMENT, branch
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import opening
 from elt_assets.lake.delta.rules import spark_schema
-from elt_assets.lake.publish.followers import LakeTable
+from elt_assets.lake.publish.followers import (
+    LakeTable,
+    TableTexts,
+    refuse_shared_with_branch,
+)
 from elt_assets.lake.publish.glue import GlueCatalog
 from elt_assets.lake.publish.hive import HiveCatalog
 from elt_assets.lake.publish.names import catalog_name, namespace_levels
@@ -42,7 +45,6 @@ from elt_assets.settings import (
     GlueSettings,
     HiveSettings,
     NoCatalog,
-    is_set_for,
     settings,
 )
 from elt_assets.storage.location import Location
@@ -63,7 +65,7 @@ def open_entries() -> CatalogEntries:
     present = read_catalog_settings()
     if present is None:
         raise ConfigError(f"the project has no {_WHERE}", guidance="write it, with its `type`")
-    _refuse_shared_with_branch()
+    refuse_shared_with_branch("catalog", 'with another `database`, or with `type = "none"`')
     return CatalogEntries(present, _open_catalog(present))
 
 
@@ -138,9 +140,10 @@ class CatalogEntries:
         snapshot = None if name is None else opening.open_table(table.location)
         if name is None or snapshot is None:
             return None
-        schema, comment = spark_schema(snapshot), table.comment or ""
+        texts = table.texts or TableTexts()
+        schema, comment = spark_schema(snapshot), texts.comment or ""
         if self._settings.comments:
-            schema = fill_comments(schema, table.column_comments)
+            schema = fill_comments(schema, texts.columns)
         else:
             schema, comment = remove_comments(schema), ""
         return Registration(
@@ -193,19 +196,3 @@ def _resolve(value: Any, key: str) -> str:
         return str(value)
     content, _ = reference.read(f"{_WHERE} {key}")
     return content if isinstance(content, str) else json.dumps(content)
-
-
-def _refuse_shared_with_branch() -> None:
-    """Refuse the catalog of production in the deployment of a branch.
-
-    Raises:
-        ConfigError: the settings of branches do not name a catalog.
-    """
-    name = branch()
-    if name is not None and not is_set_for("catalog", BRANCH_ENVIRONMENT):
-        raise ConfigError(
-            f"this is the deployment of the branch {name!r}, and {_WHERE} is not of its own: entries of "
-            "production would be changed",
-            guidance=f"write [tool.elt.env.{BRANCH_ENVIRONMENT}.catalog] with another `database`, or with "
-            '`type = "none"`',
-        )

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.lake.publish.entries import ENTRY, entry_name, open_entries
-from elt_assets.lake.publish.followers import LakeTable
+from elt_assets.lake.publish.followers import LakeTable, TableTexts
 from elt_assets.lake.publish.registration import EntryName, Outcome
 from elt_assets.lake.write.companions import DEAD_LETTER, HISTORY
 from elt_assets.pipeline.following import drop_published, follow_now
@@ -58,8 +58,7 @@ def make_table(folder: Path, name: str = "users", columns: Any = None) -> LakeTa
         Location.parse(f"file://{place}"),
         "shop",
         ("shop", name),
-        comment="All users",
-        column_comments=comments,
+        texts=TableTexts("All users", comments),
     )
 
 
@@ -143,16 +142,16 @@ def test_warnings_name_the_table_and_the_remedy(
 ) -> None:
     table = make_table(tmp_path)
     configure(token={"env": "FORMER_TOKEN"})
-    [warning] = follow_now([table])
+    [warning] = follow_now([table]).problems
     assert "the table shop.users is committed, and not published" in warning
     assert "set FORMER_TOKEN" in warning
     configure()
-    assert follow_now([table]) == []
+    assert follow_now([table]).problems == []
     assert unity.direct.find(unity.name("users")) is not None
     drop_published([table])
     assert unity.direct.find(unity.name("users")) is None
     configure(type="none")
-    assert follow_now([table]) == []
+    assert follow_now([table]).problems == []
 
 
 def test_the_catalog_of_production_is_refused_in_a_branch(
@@ -160,7 +159,7 @@ def test_the_catalog_of_production_is_refused_in_a_branch(
 ) -> None:
     table = make_table(tmp_path)
     monkeypatch.setenv("ELT_BRANCH", "new-columns")
-    [warning] = follow_now([table])
+    [warning] = follow_now([table]).problems
     assert "the deployment of the branch 'new-columns'" in warning
     assert "[tool.elt.env.branch.catalog]" in warning
     common = json.loads(os.environ["ELT_CATALOG"])
@@ -174,7 +173,7 @@ def test_the_catalog_of_production_is_refused_in_a_branch(
         f'[tool.elt.env.branch.catalog]\ndatabase = "{unity.database}_branch"\n'
     )
     monkeypatch.setenv("ELT_PROJECT", str(tmp_path))
-    assert follow_now([table]) == []
+    assert follow_now([table]).problems == []
     assert unity.direct.find(EntryName(f"{unity.database}_branch", "users")) is not None
     assert unity.direct.find(unity.name("users")) is None
 
@@ -221,7 +220,8 @@ def test_a_lake_in_s3_is_registered_in_glue_with_the_credentials_of_the_environm
     monkeypatch.setenv("ELT_CATALOG", json.dumps(options))
     place = f"{store.uri}/shop/users"
     write_deltalake(place, pa.table({"id": [1]}), storage_options=store.options)
-    assert follow_now([LakeTable(Location.parse(place), "shop", ("shop", "users"))]) == []
+    table = LakeTable(Location.parse(place), "shop", ("shop", "users"))
+    assert follow_now([table]).problems == []
     entry = glue.direct.find(EntryName(f"{glue.database}_shop", "users"))
     assert entry is not None
     assert entry.location == place
