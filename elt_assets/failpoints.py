@@ -74,7 +74,30 @@ class Failpoint(enum.Enum):
     WRITER_CHANGED = "the commits of one writer of a moved table continue as those of another"
     TABLE_COPIED = "a table is whole at its new place in a store, and still at the former one"
     TABLE_MOVED = "one of a stream's tables is at its new place, and no longer at the former one"
+    ROWS_TAKEN_OUT = "rows to be erased are left out of new files, which no log names"
+    KEYS_SUPPRESSED = (
+        "records of the keys to be erased are not stored again; the rows are still there"
+    )
+    ROWS_ERASED = (
+        "one of a stream's tables is without the erased rows; its older versions have them"
+    )
+    OLD_FILES_REMOVED = "no file of a table has erased rows; its log may have bounds of them"
+    CHECKPOINT_WRITTEN = (
+        "a checkpoint has all of a table, and the older entries of its log are there"
+    )
+    LOG_CUT = "a table has no older version any more"
     VACUUM_PLANNED = "the files that no version within the retention needs are known; all exist"
+
+    # Publication in Iceberg
+    ICEBERG_CREATED = "the Iceberg table of a Delta table exists, without a snapshot"
+    SNAPSHOT_WRITTEN = "all files of an Iceberg snapshot exist, and the catalog does not name it"
+    SNAPSHOT_PUBLISHED = (
+        "the catalog names an Iceberg snapshot, and a replaced metadata file is left"
+    )
+    SNAPSHOTS_EXPIRED = (
+        "the catalog names outdated snapshots no more, whose metadata files are left"
+    )
+    ICEBERG_DROPPED = "the catalog does not have an Iceberg table, whose metadata files are left"
 
 
 Hook = Callable[[Failpoint], object]

@@ -1,6 +1,6 @@
 """Tables of streams whose names have changed: found before a sync or a change of state, and moved.
 
-`planning` and `states` find them; `elt rename` moves them.
+`planning` and `states` find them; `elt rename` moves them. `erasing`, too, refuses to work beside a run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ from elt_assets.orchestration.metadata import TABLE, commit_metadata, table_meta
 from elt_assets.orchestration.runs.liveness import IN_PROGRESS, fail_dead_runs
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.table_events import is_below, read_newest_materializations
-from elt_assets.pipeline.following import (
-    drop_published,
-    follow_now,
-    list_lake_tables,
-    list_tables_at,
-)
+from elt_assets.pipeline.following import drop_published, follow_now, list_tables_at
 from elt_assets.pipeline.former_tables import (
     FormerTable,
     find_former_tables,
@@ -34,6 +29,7 @@ from elt_assets.pipeline.former_tables import (
     rename_command,
     rename_state,
 )
+from elt_assets.pipeline.publication import list_lake_tables
 from elt_assets.storage.location import Location
 
 _TABLE_NAME = "dagster/table_name"
@@ -95,7 +91,7 @@ def rename_tables(
             connection is in progress. Nothing was changed.
         EltError: a place where the table is published does not let go of the former name. No table was moved.
     """
-    _refuse_running(instance, asset)
+    refuse_running(instance, asset)
     move = _plan(asset, lake, former, instance)
     stream = move.former.removeprefix(f"elt:{asset.connection.name}/")
     convert = partial(rename_state, former=stream, stream=asset.stream.id)
@@ -110,7 +106,7 @@ def rename_tables(
     for writer, partition in zip(writers, partitions, strict=True):
         _report(asset, Table(target, writer), partition, move, instance)
     tables = list_lake_tables(asset, asset.tables(lake)) if is_published else []
-    return Renamed(move.source, move.target, partitions, follow_now(tables))
+    return Renamed(move.source, move.target, partitions, follow_now(tables).problems)
 
 
 def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterInstance) -> Move:
@@ -165,7 +161,12 @@ def _names(table: FormerTable) -> set[str]:
     }
 
 
-def _refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+def refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+    """Refuse to change the tables of a stream while a run of its connection is in progress.
+
+    Raises:
+        ConfigError: names the run.
+    """
     fail_dead_runs(instance)
     runs = instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS))
     for run in runs:

@@ -400,3 +400,12 @@ class ConnectionStream:
             stored = copy.copy(stored)
             stored.destination_sync_mode = stored.mode.partition_mode
         return stored
+
+
+def read_key_salt() -> tuple[bytes, str]:
+    """Return the salt with which keys are hashed that are not stored again, and its fingerprint.
+
+    It is that of hashed fields.
+    """
+    salt = hash_salt()
+    return salt, paths.fingerprint(salt)

@@ -265,14 +265,17 @@ def follow(project: Project, spark: SparkSession) -> None:
     rows = spark.readStream.format("elt").option("deletes", "rows").load("shop/users")
     query = rows.writeStream.foreachBatch(keep).trigger(availableNow=True)
     query = query.option("checkpointLocation", f"{project.root}/checkpoint")
-    for attempts_left in reversed(range(3)):
-        try:
-            query.start().awaitTermination()
-            return
-        except PySparkException as error:
-            # Spark waits ten seconds for a worker to start, which a busy machine may not do.
-            if "failed to connect back" not in str(error) or not attempts_left:
-                raise
+    while (error := try_to_run(query)) is not None:
+        # Spark waits ten seconds for a worker to start, which a busy machine may not do.
+        assert "failed to connect back" in str(error)
+
+
+def try_to_run(query: Any) -> PySparkException | None:
+    try:
+        query.start().awaitTermination()
+    except PySparkException as error:
+        return error
+    return None
 
 
 def batches_of(project: Project, spark: SparkSession) -> list[list[tuple[Any, ...]]]:

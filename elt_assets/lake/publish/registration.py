@@ -16,6 +16,7 @@ needs the place of the table, and where a catalog keeps properties also the mark
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 MARK = "elt.table"
 """The property of an entry that says that this project made it; its value is the table's path in the lake."""
+COMMENT = "comment"
+"""The key of a column's metadata that has its comment, as in Spark and in Delta."""
 CONNECT_SECONDS, REQUEST_SECONDS = 5, 20
 """How long a catalog may take to accept a connection, and to answer a request."""
 _SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "file": ""}
@@ -56,9 +59,16 @@ class Registration:
     """The URI of the table's root, as the catalog writes it."""
     schema: t.StructType
     path: str
-    """The path of the table in the lake, the value of the mark."""
+    """The path of the table below the root of the lake, the value of the mark."""
     partition_by: tuple[str, ...] = ()
     comment: str = ""
+    keeps_comments: bool = False
+    """Whether the comments of the entry stay: where the table is looked at, they are not known."""
+
+    @property
+    def root(self) -> str:
+        """The URI of the lake's root."""
+        return self.location.removesuffix(f"/{self.path}")
 
 
 @dataclass(frozen=True)
@@ -141,12 +151,34 @@ def register(catalog: Catalog, registration: Registration, *, replace: bool = Fa
             if outcome is Outcome.UNCHANGED:
                 outcome = Outcome.CREATED
             catalog.create(registration)
-        elif differences(catalog, registration, entry):
+            return outcome
+        complete = _take_comments(registration, entry)
+        if differences(catalog, complete, entry):
             outcome = Outcome.UPDATED if outcome is Outcome.UNCHANGED else outcome
-            catalog.update(registration, entry)
+            catalog.update(complete, entry)
         return outcome
 
     return _try_twice(change)
+
+
+def look_up(catalog: Catalog, registration: Registration) -> str | None:
+    """Return in what the entry of a table is not what it should be, without a change; None if in nothing.
+
+    Raises:
+        EltError: the catalog cannot be asked.
+    """
+    entry = catalog.find(registration.name)
+    if entry is None:
+        return f"{catalog.kind} has no entry {registration.name}; `elt publish` makes it"
+    if not is_own(entry, registration.location):
+        return f"the entry {entry.name} in {catalog.kind} {_describe_other(entry, registration)}"
+    different = differences(catalog, _take_comments(registration, entry), entry)
+    if not different:
+        return None
+    return (
+        f"the entry {entry.name} in {catalog.kind} shows another state of the table; `elt publish` brings it "
+        f"up to date: {', '.join(different)}"
+    )
 
 
 def unregister(catalog: Catalog, name: EntryName, location: str) -> bool:
@@ -208,6 +240,41 @@ def _comparable(uri: str) -> str:
     return f"{scheme}:{rest.rstrip('/')}"
 
 
+def _take_comments(registration: Registration, entry: Entry) -> Registration:
+    """Return a registration with the comments of the entry, if they are to stay."""
+    if not registration.keeps_comments:
+        return registration
+    comments = {name: comment for name, _, comment, *_ in entry.facts["columns"] if comment}
+    return dataclasses.replace(
+        registration,
+        schema=fill_comments(registration.schema, comments),
+        comment=entry.facts["comment"],
+    )
+
+
+def fill_comments(schema: t.StructType, comments: Mapping[str, str]) -> t.StructType:
+    """Return columns in which those without a comment get theirs, by names of any case."""
+    by_name = {name.lower(): comment for name, comment in comments.items()}
+
+    def fill(column: t.StructField) -> t.StructField:
+        metadata = {COMMENT: by_name[column.name.lower()], **(column.metadata or {})}
+        return t.StructField(column.name, column.dataType, column.nullable, metadata)
+
+    return t.StructType(
+        [fill(column) if column.name.lower() in by_name else column for column in schema]
+    )
+
+
+def remove_comments(schema: t.StructType) -> t.StructType:
+    """Return columns without comments."""
+
+    def remove(column: t.StructField) -> t.StructField:
+        metadata = {k: v for k, v in (column.metadata or {}).items() if k != COMMENT}
+        return t.StructField(column.name, column.dataType, column.nullable, metadata)
+
+    return t.StructType([remove(column) for column in schema])
+
+
 def _refuse_other(
     catalog: Catalog, entry: Entry, registration: Registration, *, replace: bool
 ) -> None:
@@ -218,22 +285,26 @@ def _refuse_other(
     """
     if replace and entry.is_external:
         return
-    if not entry.is_external:
-        reason = "is a view, or a table whose files the catalog owns"
-    elif same_place(entry.location, registration.location):
-        reason = "names this table, but was not made here"
-    else:
-        reason = f"is a table at another place, {entry.location}"
     way = (
-        f"`elt publish --replace` replaces it by the table {registration.location}"
+        f"`elt publish CONNECTION STREAM --replace` replaces it by the table {registration.location}"
         if entry.is_external
         else "remove it with the engine that made it"
     )
     raise ConfigError(
-        f"the entry {entry.name} in {catalog.kind} {reason}; it was not changed",
+        f"the entry {entry.name} in {catalog.kind} {_describe_other(entry, registration)}; it "
+        "was not changed",
         guidance=f"{way}; or write another `database` in [tool.elt.catalog], or another `table` for the "
         "stream",
     )
+
+
+def _describe_other(entry: Entry, registration: Registration) -> str:
+    """Return what an entry is that is not this project's."""
+    if not entry.is_external:
+        return "is a view, or a table whose files the catalog owns"
+    if same_place(entry.location, registration.location):
+        return "names this table, but was not made here"
+    return f"is a table at another place, {entry.location}"
 
 
 def unreachable(kind: str, place: str, reason: object) -> Unreachable:
