@@ -67,7 +67,7 @@ def run_connect_server(work: Path, python: str, path: str = "") -> Iterator[str]
     main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     server = ["--master", "local[2]", *options, *main]
     with daemon(work, "SparkSubmit", *server, PYSPARK_PYTHON=python, PYTHONPATH=path):
-        wait(lambda: _answers(port), "the server to listen")
+        wait(lambda: _answers(port), "the server to listen", seconds=180)
         yield f"sc://127.0.0.1:{port}"
 
 
