@@ -80,7 +80,13 @@ users = spark.read.format("elt").option("columns", "id").load("shop/users")
 print(sorted(row.id for row in users.collect()))
 rows = spark.readStream.format("elt").load("shop/users")
 query = rows.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
-query.trigger(availableNow=True).start(f"{folder}/out").awaitTermination()
+while True:
+    try:
+        query.trigger(availableNow=True).start(f"{folder}/out").awaitTermination()
+        break
+    except Exception as error:  # Spark waits ten seconds for a worker, which a busy machine may not do
+        if "failed to connect back" not in str(error):
+            raise
 print(spark.read.parquet(f"{folder}/out").count())
 """
 
