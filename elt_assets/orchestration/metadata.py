@@ -158,6 +158,7 @@ UNMENTIONED = "elt/unmentioned"
 """Description of what the source sent if it sent no message about the stream; absent if it sent one."""
 DEAD_LETTER = "elt/dead_letter"
 """Metadata key of an event: where the table of rejected records is; absent if there is none yet."""
+TABLE_VERSION = "elt/table_version"
 ICEBERG_LAG = "elt/iceberg_lag"
 """Metadata key of an event: how many Delta versions are newer than what is published in Iceberg; absent if
 that is not known, or the table is not published. `elt/iceberg_snapshot` is the snapshot."""
@@ -317,7 +318,7 @@ def commit_metadata(
         STATE: state_metadata(commit.state),
         SEQUENCE: commit.sequence,
         GENERATION: commit.generation,
-        "elt/table_version": table.version if version is None else version,
+        TABLE_VERSION: table.version if version is None else version,
     }
 
 
@@ -404,4 +405,4 @@ def companion_metadata(
     """Return the metadata of a companion table's event; a companion without rows may have no table."""
     described = table_metadata(table, name, partition_rows=partition_rows)
     values = {**table_mark(table), **described}
-    return {**values, "elt/table_version": table.version} if table.exists else values
+    return {**values, TABLE_VERSION: table.version} if table.exists else values
