@@ -62,6 +62,7 @@ from elt_assets.pipeline.progress import (
     describe_undeclared,
     report_phases,
 )
+from elt_assets.pipeline.publication import show_name_of
 from elt_assets.pipeline.read import run_read
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.runner.connector_log import LogFunction
@@ -299,7 +300,8 @@ class ReportedRead:
         table, partition = plan.tables.main, plan.partition
         rows = None if partition is None else partition_files.count(self._spark, table, partition)
         landed = plan.asset.make_stored_stream()
-        values = table_metadata(table, plan.asset.name_of(table), landed, partition_rows=rows)
+        name, display_name = plan.asset.name_of(table), show_name_of(plan.asset, table)
+        values = table_metadata(table, name, landed, partition_rows=rows, display_name=display_name)
         return {**values, **dead_letter_metadata(plan.tables)}
 
     def _publication_metadata(self, plan: StreamPlan) -> Mapping[str, Any]:

@@ -12,8 +12,11 @@ import pytest
 from deltalake import write_deltalake
 from pyiceberg.catalog import Catalog, load_catalog
 
+from elt_assets.cli.assets import assets_of
+from elt_assets.connection import find_place
 from elt_assets.errors import ConfigError
 from elt_assets.lake.publish.iceberg import Publisher
+from elt_assets.orchestration.translator import companion_specs
 from elt_assets.settings import settings
 from elt_assets.storage.location import Location
 from tests.lake.publishing import oracle
@@ -33,6 +36,30 @@ SCHEMA = {
     "id": {"type": "integer", "description": "who it is"},
     "name": {"type": "string"},
 }
+
+
+def read_names() -> dict[str, str]:
+    """The names of a stream's tables in the definitions, by the last level of their keys."""
+    [asset] = assets_of(find_place("scripted"))
+    specs = [asset.spec, *companion_specs(asset)]
+    return {spec.key.path[-1]: str(spec.metadata["dagster/table_name"]) for spec in specs}
+
+
+def test_the_name_of_a_table_is_that_of_the_catalog(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = {**KEYED, "table": "Orders", "dead_letter": "asset"}
+    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA, **stream)
+    assert read_names()["things"] == "scripted.Orders"
+    glue = {"catalog": {"type": "glue"}, "namespace": "lake_{connection}"}
+    monkeypatch.setenv("ELT_ICEBERG", json.dumps(glue))
+    assert read_names() == {
+        "things": "lake_scripted.orders",
+        "things_history": "lake_scripted.orders_history",
+        "things_dead_letter": "scripted.Orders_dead_letter",
+    }
+    monkeypatch.setenv("ELT_ICEBERG", json.dumps({**glue, "tables": "none"}))
+    assert read_names()["things"] == "scripted.Orders"
 
 
 @pytest.fixture
@@ -84,6 +111,7 @@ def test_a_sync_publishes_its_tables_and_says_so(own: Project, elt: Elt, catalog
     assert json.loads(iceberg.properties["elt.state"])["type"] == "STREAM"
     metadata = metadata_of(result)
     assert metadata["elt/iceberg_lag"] == 0
+    assert metadata["dagster/table_name"] == "scripted.things"
     assert metadata["elt/iceberg_snapshot"] == str(iceberg.metadata.current_snapshot_id)
     assert find_check(result).passed
     script(own, [record(id=1, name="b"), record(id=2), state(2)], schema=SCHEMA, **KEYED)
@@ -174,6 +202,23 @@ def test_a_stream_says_whether_it_is_published(own: Project, elt: Elt, catalog: 
     [status] = elt.json("status", "scripted")["streams"]
     assert status["iceberg"] is None
     assert "no table is to be published" in elt("publish", "scripted")
+
+
+def test_partition_columns_are_identity_partitions(
+    own: Project, elt: Elt, catalog: Catalog
+) -> None:
+    kinds = [None, "y/z", "a b#%?é", "", "x=1"]
+    rows = [record(id=number, kind=kind) for number, kind in enumerate(kinds)]
+    schema = {"id": {"type": "integer"}, "kind": {"type": "string"}}
+    script(own, [*rows, state(1)], schema=schema, partition_by=[["kind"]])
+    sync(own)
+    check_current(own)
+    iceberg = catalog.load_table("scripted.things")
+    assert [field.name for field in iceberg.spec().fields] == ["kind"]
+    assert len(iceberg.inspect.partitions()) >= 4
+    script(own, [record(id=9, kind="y/z"), state(2)], schema=schema, partition_by=[["kind"]])
+    sync(own)
+    check_current(own)
 
 
 def test_without_a_catalog_publish_says_what_to_write(own: Project, elt: Elt) -> None:
