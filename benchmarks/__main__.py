@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks import (
     changes,
     conform,
+    erase,
     file_sources,
     ingest,
     loading,
@@ -27,6 +28,7 @@ from benchmarks import (
     merge,
     parts,
     peers,
+    publish,
     report,
     routing,
     sdk,
@@ -59,6 +61,8 @@ SIZES = {
     "tabled": 2_000_000,
     "changed": 1_000_000,
     "merged": 10_000_000,
+    "published": 1_000_000,
+    "publications": 1_000,
     "soaked": 100_000_000,
 }
 QUICK = {
@@ -79,13 +83,15 @@ QUICK = {
     "tabled": 100_000,
     "changed": 20_000,
     "merged": 50_000,
+    "published": 50_000,
+    "publications": 50,
     "soaked": 3_000_000,
 }
 NAMES = (
-    *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
+    *("ingest", "mixed", "parts", "start", "merge", "erase", "conform", "routing"),
     *("log", "log_scale", "sdk", "manifest", "slices", "sources"),
     "changes",
-    *("file_sources", "source_memory", "loading"),
+    *("file_sources", "source_memory", "loading", "publish"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -101,7 +107,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mixed", type=int, help="records with a decimal and JSON text")
     parser.add_argument("--parted", type=int, help="records whose ingest is measured by its parts")
     parser.add_argument("--starts", type=int, help="runs of each kind whose start is measured")
-    parser.add_argument("--rows", type=int, help="of the table that is merged into")
+    parser.add_argument(
+        "--rows", type=int, help="of the table that is merged into, and erased from"
+    )
     parser.add_argument("--batch", type=int, help="rows that are merged")
     parser.add_argument("--lines", type=int, help="that conform types")
     parser.add_argument("--routed", type=int, help="records that routing moves")
@@ -114,6 +122,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tabled", type=int, help="rows of tables and of files that sources copy")
     parser.add_argument("--changed", type=int, help="changes of a log that are read")
     parser.add_argument("--merged", type=int, help="rows of the table that changes are merged into")
+    parser.add_argument("--published", type=int, help="records of a sync with publication")
+    parser.add_argument("--publications", type=int, help="of one table, for what they leave")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -136,6 +146,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "parts": partial(parts.run, work, args.parted),
         "start": partial(start.run, work, args.starts),
         "merge": partial(merge.run, work, args.rows, args.batch, peer=not args.skip_peers),
+        "erase": partial(erase.run, work, args.rows),
         "conform": partial(conform.run, work, args.lines),
         "routing": partial(routing.run, work, args.routed, args.gigabytes),
         "log": partial(log.run, work, args.commits),
@@ -148,6 +159,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "source_memory": partial(source_memory.run, work, args.tabled),
         "changes": partial(changes.run, work, args.changed, args.merged),
         "loading": partial(loading.run, work),
+        "publish": partial(publish.run, work, args.files, args.publications, args.published),
         "soak": partial(soak.run, work, args.soaked),
     }
 
