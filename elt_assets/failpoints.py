@@ -74,6 +74,18 @@ class Failpoint(enum.Enum):
     WRITER_CHANGED = "the commits of one writer of a moved table continue as those of another"
     TABLE_COPIED = "a table is whole at its new place in a store, and still at the former one"
     TABLE_MOVED = "one of a stream's tables is at its new place, and no longer at the former one"
+    ROWS_TAKEN_OUT = "rows to be erased are left out of new files, which no log names"
+    KEYS_SUPPRESSED = (
+        "records of the keys to be erased are not stored again; the rows are still there"
+    )
+    ROWS_ERASED = (
+        "one of a stream's tables is without the erased rows; its older versions have them"
+    )
+    OLD_FILES_REMOVED = "no file of a table has erased rows; its log may have bounds of them"
+    CHECKPOINT_WRITTEN = (
+        "a checkpoint has all of a table, and the older entries of its log are there"
+    )
+    LOG_CUT = "a table has no older version any more"
     VACUUM_PLANNED = "the files that no version within the retention needs are known; all exist"
 
 

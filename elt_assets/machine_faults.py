@@ -1,4 +1,6 @@
-"""Translation of the faults of a machine, such as a full disk, into errors, for all packages.
+"""Translation of the faults of a machine, such as a full disk, into errors.
+
+Used by `storage.staging`, `runner.process`, `lake`, `pipeline.read`, `orchestration`, `destination`, `cli`.
 
 Libraries report one fault in many forms: Python and pyarrow by `errno`; delta-rs, the JVM and the workers of
 Spark in the text of their errors; SQLite by texts of its own. `translate` reduces all of them to one table of

@@ -1,6 +1,7 @@
 """The project of this process: where it is, its settings, and the Python objects that they name.
 
-They serve its connections, its assets built in Python and every `elt` command. Most are read by `paths`.
+They serve its connections, its assets built in Python and every `elt` command. Most are read by `paths`,
+others by `storage`, `runner`, `connection`, `pipeline`, `orchestration` and `elt`.
 
 A setting comes from these places, of which the later take precedence:
 
@@ -24,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -46,11 +47,101 @@ _TABLE = "tool.elt"
 _ENVIRONMENTS = "env"
 _FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 _VAULT_KEY = "vault_key"
+_REFERENCES = frozenset({"env", "file", "secret"})
+"""The keys of references, which stand for a value."""
 _PATHS = ("lake", "vault", "staging", "spark", "storage_options", "defs")
 """Settings that may hold a path, which in `pyproject.toml` is relative to the project."""
 
 ObjectName = Annotated[str, Field(pattern=f"^{_FUNCTION}$")]
 """An object of a module: `package.module:name`."""
+
+Reference = Annotated[
+    dict[Literal["env", "file", "secret"], str], Field(min_length=1, max_length=1)
+]
+"""A value that is read when it is used: `{env = "NAME"}`, `{file = "PATH"}` or `{secret = "NAME"}`."""
+
+
+class _CatalogSettings(BaseModel):
+    """The settings `[tool.elt.catalog]`: the catalog in which the lake's Delta tables are registered."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    database: str = "{connection}"
+    """Database of a table, or schema in Unity Catalog: a template with {connection} and {namespace}."""
+    dead_letters: bool = False
+    """Whether dead letters are registered too."""
+
+
+class GlueSettings(_CatalogSettings):
+    """The settings of AWS Glue. What is not set, boto3 takes from its own variables and files."""
+
+    type: Literal["glue"]
+    """The kind of catalog: AWS Glue."""
+    region: str | None = None
+    """Region of AWS."""
+    endpoint: str | None = None
+    """URL of another server that answers as Glue does."""
+    catalog_id: str | None = None
+    """Account of AWS whose catalog it is, if it is another one."""
+    profile: str | None = None
+    """Profile in the files of boto3."""
+    access_key_id: Reference | None = None
+    """Reference to the access key, in place of the one that boto3 finds."""
+    secret_access_key: Reference | None = None
+    """Reference to the secret of the access key."""
+    session_token: Reference | None = None
+    """Reference to the session token of a temporary access key."""
+
+
+class HiveSettings(_CatalogSettings):
+    """The settings of a Hive Metastore."""
+
+    type: Literal["hive"]
+    """The kind of catalog: a Hive Metastore."""
+    uri: str | Reference
+    """Addresses, thrift://HOST:PORT, separated by commas; or a reference to them."""
+    s3_scheme: Literal["s3", "s3a"] = "s3a"
+    """Scheme of the places of tables in S3."""
+
+
+class UnitySettings(_CatalogSettings):
+    """The settings of Unity Catalog: the open-source server, or a workspace of Databricks."""
+
+    type: Literal["unity"]
+    """The kind of catalog: Unity Catalog."""
+    url: str | Reference
+    """URL of the server or of the workspace, or a reference to it."""
+    catalog: str
+    """Name of the catalog."""
+    token: Reference | None = None
+    """Reference to the token, if the server needs one."""
+    replace_entries: bool = False
+    """Whether an entry is removed and made again to show other columns."""
+
+
+class NoCatalog(BaseModel):
+    """The settings of an environment without a catalog, in a project that has one."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, use_attribute_docstrings=True)
+
+    type: Literal["none"]
+    """The kind of catalog: none."""
+
+
+CatalogSettings = GlueSettings | HiveSettings | UnitySettings
+
+
+class MaintenanceSchedule(BaseModel):
+    """When the job `elt_maintenance` runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    cron: str = "0 3 * * 0"
+    """Its times; default: Sundays at 03:00."""
+    default_status: Literal["running", "stopped"] = "stopped"
+    """Whether it is on as long as nobody has turned it on or off in Dagster."""
 
 
 class Settings(BaseSettings):
@@ -96,6 +187,13 @@ class Settings(BaseSettings):
     )
     vault_key: Annotated[str | dict[str, str] | None, NoDecode] = Field(
         None, description="Key of the vault, as a reference; or in ELT_VAULT_KEY."
+    )
+    catalog: Annotated[CatalogSettings | NoCatalog | None, Field(discriminator="type")] = Field(
+        None, description="Catalog in which the tables are registered by their names."
+    )
+    maintenance_schedule: MaintenanceSchedule = Field(
+        MaintenanceSchedule(),
+        description="`cron` of the job `elt_maintenance`, and its `default_status`, running or stopped.",
     )
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")
@@ -250,7 +348,7 @@ def _place(root: Path | None, table: Mapping[str, Any], path: tuple[int | str, .
     """Return where a setting stands: its variable, or its key in the project's file."""
     key = str(path[0]) if path else ""
     if os.environ.get(f"ELT_{key.upper()}") or key not in table:
-        return f"ELT_{key.upper()}"
+        return ".".join([f"ELT_{key.upper()}", *map(str, path[1:])])
     return f"{root}/{PROJECT_FILE}: [{_TABLE}] {'.'.join(map(str, path))}"
 
 
@@ -273,6 +371,9 @@ def _project_table(root: Path) -> dict[str, Any]:
             table[key] = str(root / Path(value).expanduser())
     if _VAULT_KEY in table:
         table[_VAULT_KEY] = _resolve_vault_key(root, table[_VAULT_KEY])
+    for name in ("catalog",):
+        if isinstance(table.get(name), Mapping):
+            table[name] = _resolve_paths(root, table[name])
     return table
 
 
@@ -283,19 +384,31 @@ def _resolve_vault_key(root: Path, reference: Any) -> Any:
             f"{root / PROJECT_FILE}: [{_TABLE}] {_VAULT_KEY} is a text, and this file is no place for a key",
             guidance='write {env = "NAME"}, {file = "PATH"} or {secret = "NAME"}, or set ELT_VAULT_KEY',
         )
-    if isinstance(reference, dict) and isinstance(reference.get("file"), str):
-        return {**reference, "file": str(root / Path(reference["file"]).expanduser())}
-    return reference
+    return _resolve_paths(root, reference)
+
+
+def _resolve_paths(root: Path, value: Any) -> Any:
+    """Return a setting in which references to files have absolute paths."""
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) == {"file"} and isinstance(value["file"], str):
+        return {"file": str(root / Path(value["file"]).expanduser())}
+    return {name: _resolve_paths(root, inner) for name, inner in value.items()}
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         inner = merged.get(key)
-        if key != _VAULT_KEY and isinstance(inner, Mapping) and isinstance(value, Mapping):
+        if isinstance(inner, Mapping) and _is_table(inner) and _is_table(value):
             value = _merge(inner, value)  # noqa: PLW2901
         merged[key] = value
     return merged
+
+
+def _is_table(value: Any) -> bool:
+    """Return whether a value is a table of keys, and not a reference, which is one value."""
+    return isinstance(value, Mapping) and not (len(value) == 1 and _REFERENCES & set(value))
 
 
 def _find_project(start: Path) -> Path | None:

@@ -1,6 +1,7 @@
 """Settings for what starts a run of a stream, when and how: schedules, conditions, retries, freshness, tags.
 
-`orchestration` makes Dagster's schedules, sensors, automation conditions and retries of them.
+`orchestration` makes Dagster's schedules, sensors, automation conditions and retries of them, and
+`pipeline.stream` has the `RunControls` of a stream.
 
 First the types of durations and zones, then a model for each key (`automation`, `freshness`, `new_data`,
 `retry`, `drift`), and at the end `RunControls`, which a connection has for all its streams, and a stream for

@@ -282,10 +282,24 @@ class Check(ConfigModel):
 
 
 class Share(Check):
-    """A check that limits the share of records which are changed or rejected."""
+    """A check that limits the share of records which are changed or rejected, or of rows."""
 
     max: float = Field(default=0.0, ge=0, le=1)
-    """Largest share of the records that passes; 0.01 is 1 %."""
+    """Largest share that passes; 0.01 is 1 %."""
+
+
+class Limit(Check):
+    """A check that limits a number."""
+
+    max: float = Field(default=0.0, ge=0)
+    """Largest number that passes."""
+
+
+class LogLength(Limit):
+    """A limit of entries of a log; maintenance leaves up to 100."""
+
+    max: float = Field(default=1_100, ge=100)
+    """Largest number that passes."""
 
 
 _BOOLEAN = OtherForm(type="boolean")
@@ -295,10 +309,11 @@ _BOOLEAN = OtherForm(type="boolean")
 _FROM_BOOL = BeforeValidator(lambda value: {"enabled": value} if isinstance(value, bool) else value)
 _Check = Annotated[Check, _FROM_BOOL, _BOOLEAN]
 _Share = Annotated[Share, _FROM_BOOL, _BOOLEAN]
+_Limit = Annotated[Limit, _FROM_BOOL, _BOOLEAN]
 
 
 class Checks(ConfigModel):
-    """Checks made after each sync. A share is a fraction of the records read: 0.01 is 1 %."""
+    """Checks made after each sync. A share is a fraction of the records read, or of the rows: 0.01 is 1 %."""
 
     expected_keys = {"freshness": "write it beside `checks`"}  # noqa: RUF012 - a constant
 
@@ -316,6 +331,15 @@ class Checks(ConfigModel):
     """The columns of the table are those of the catalog."""
     cursor: _Check = Check(severity="warn")
     """The cursor of the state did not go back."""
+    small_files: _Limit = Limit(severity="warn", max=500)
+    """Few files are so small that maintenance would combine them: 500 are a second of requests to a store."""
+    unsorted: _Share = Share(severity="warn", max=0.5)
+    """Most rows are sorted by `cluster_by`."""
+    vacuum_debt: _Limit = Limit(severity="warn", max=1.0)
+    """Files that no version within the retention needs have at most so many bytes for each one of the table;
+    less than a gigabyte passes."""
+    log_length: Annotated[LogLength, _FROM_BOOL, _BOOLEAN] = LogLength(severity="warn")
+    """So many entries are in the log after its newest checkpoint: a sync writes one before."""
 
     fail_run: bool = False
     """`true`: a check that fails with severity `error` fails the run, after everything is committed."""

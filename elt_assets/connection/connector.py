@@ -1,6 +1,7 @@
 """Models of `source` and `destination` in `defs.yaml`: a connector, its config and its process.
 
-`pipeline.connectors` makes connectors of them that can run. `elt new` asks `check_trusted_name`.
+`pipeline.connectors` makes connectors of them that can run; `connection`, `files`, `overlays`,
+`orchestration.translator`, `elt new` and `elt test-connector` use them too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Loading and saving of a connection's files, its definition and its catalog, and the lines of problems.
 
-Used by `orchestration.component`, `pipeline.stream` and the commands of `elt`.
+Used by `resolution`, `pipeline.stream`, `orchestration` and the commands of `elt`.
 
 First `collect_problems`, then the files, and at the end `replace_package`, which changes the version of a
 package and nothing else of a definition's text, for `elt upgrade`.

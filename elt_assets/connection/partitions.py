@@ -1,6 +1,7 @@
 """Settings for the partitions and windows of a stream, and the values of a window in a source's config.
 
-`orchestration.partitions` makes Dagster's partitions of the settings, and uses the arithmetic of windows.
+`orchestration` makes Dagster's partitions and sensors of the settings, and uses the arithmetic of windows;
+`pipeline.stream` asks which partitions are windows.
 
 First `format_window`, the arithmetic of windows; then the models of `partitions` and `window` in `defs.yaml`.
 

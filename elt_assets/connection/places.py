@@ -1,6 +1,7 @@
 """Where the connections of a project are defined, and which files Dagster must not read.
 
-The commands of `elt` find connections with it, and `orchestration.project` refuses files.
+The commands of `elt`, `pipeline.stream` and `orchestration` find connections with it; `files` and `overlays`
+find their files, and `orchestration.project` refuses files.
 
 They are found as Dagster finds components: in the file `defs.yaml` of a folder, which may hold several YAML
 documents, or else in the folders below it. A connection is a document whose `type` is `ConnectionComponent`

@@ -1,8 +1,8 @@
 """Join the settings of streams with the catalog, check them, and say what of a stream its table gets.
 
-`pipeline.validation` uses `join_streams`, and adds what needs the types of columns.
-`pipeline.stream` and `orchestration.translator` take `as_landed`, the stream as its table gets it, and
-`pipeline.connection_read` the warnings for the log of a sync.
+`pipeline.validation` uses `join_streams`, and adds what needs the types of columns; `default_attributes` and
+`cli.lookup` resolve single streams. `pipeline.stream` and `orchestration.translator` take `as_landed`, the
+stream as its table gets it, and `pipeline.connection_read` the warnings for the log of a sync.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Model of a stream in `defs.yaml`: how it is read, what is stored of it, and its contract.
 
-Used by `pipeline` (`stream`, `row_conditions`, `contracts`) and by `orchestration.translator`.
+Used by `connection`, `resolution` and `stream_settings`, by `pipeline` (`stream`, `row_conditions`,
+`contracts`), `orchestration.translator` and `cli.lookup`.
 
 First `Contract`, the columns that consumers rely on; then the settings for its rows, `Condition` and renamed
 fields; then `Stream`, with all settings.

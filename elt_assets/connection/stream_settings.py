@@ -1,7 +1,7 @@
 """Checks and resolution of settings that name fields of a stream: `include_files`, `rename` and `filter`.
 
 First the lookup of fields in the schema of the catalog, then the settings. `resolution` checks each stream
-with them; `pipeline.stream` resolves new names and conditions.
+with them; `pipeline.stream` resolves new names and conditions; `default_attributes` takes `drop_undeclared`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Templates in the YAML of connections: names, which run no code.
 
-`files` fills them in when it loads a connection; `orchestration.templates` uses `fill` for `translation`.
+`files` fills them in when it loads a connection, and `orchestration.templates` for `translation` (`fill`);
+`places` and `orchestration.component` check `post_processing`; `default_attributes` writes texts with braces.
 
 A template is `{{ … }}` around one of three things, with any text before and after it:
 

@@ -128,7 +128,7 @@ class AirbyteRead(Read):
                     f"stored: {fields}",
                 )
             self._output.send(self._state(*counted) for counted in self._tally.count_own(event))
-            if event.final:
+            if event.completes:
                 self._unpublished.discard(event.stream)
                 self._send_shared()
 

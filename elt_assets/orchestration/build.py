@@ -1,6 +1,7 @@
 """Build Dagster assets from the streams of a connection, and check those of all connections together.
 
-`component` builds assets of YAML, and users those of Python; `project` and `elt validate` check all.
+`component` builds assets of YAML, and users those of Python; `source_jobs` and `elt` build some to check a
+catalog; `project` and `elt validate` check all.
 """
 
 # No `from __future__ import annotations`: Dagster inspects the annotations of the op.

@@ -1,6 +1,7 @@
 """Asset checks of a stream, based on the metadata of its last sync and on its table.
 
-`build` takes their specs, and `step` runs them after each sync.
+`build`, `materialize` and `status` take their specs, and `step` runs them after each sync; `table_jobs`
+reports those of `health` after maintenance too.
 
 A check reads the metadata of the last materialisation or the log of the table. Only the check of the primary
 key reads data: the key columns of the files that the sync wrote, or of all files if the check runs alone.
@@ -14,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import dagster as dg
@@ -26,11 +28,13 @@ from elt_assets.lake.read.row_tests import TestedRows
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.sync_columns import differences, key_of
+from elt_assets.orchestration import health
 from elt_assets.orchestration.metadata import (
     IGNORED,
     SOURCE_RECORDS,
     STATUS,
     UNMENTIONED,
+    cluster_columns_of,
     dead_letter_metadata,
     figures_of,
     truncate,
@@ -53,6 +57,7 @@ DESCRIPTIONS = {
     "rejected": "Few records were rejected to the dead letter table.",
     "columns": "The columns of the table match the catalog.",
     "cursor": "The acknowledged cursor did not decrease.",
+    **health.DESCRIPTIONS,
 }
 
 
@@ -79,6 +84,10 @@ Outcome = tuple[bool, str, Mapping[str, Any]]
 
 class _CheckSpec(dg.AssetCheckSpec):
     """Check spec with a valid output name. Dagster uses the asset key, which may be an invalid name."""
+
+    @cached_property
+    def key(self) -> dg.AssetCheckKey:  # Dagster asks for it fourteen times
+        return dg.AssetCheckKey(self.asset_key, self.name)
 
     def get_python_identifier(self) -> str:
         return f"{output_name(self.asset_key)}_{self.name}"
@@ -116,7 +125,9 @@ def _select_checks(asset: StreamAsset) -> list[str]:
         "cursor": has_cursor,
         "changed": is_in_lake,
         "columns": is_in_lake,
+        **dict.fromkeys(health.DESCRIPTIONS, is_in_lake),
     }
+    applies["unsorted"] = is_in_lake and bool(cluster_columns_of(asset.spec.metadata))
     return [
         name
         for name in DESCRIPTIONS
@@ -138,6 +149,23 @@ def results(evidence: Evidence, names: Iterable[str]) -> Iterator[dg.AssetCheckR
         outcome = _CHECKS[name](evidence, check)
         is_warning = check.severity == "warn" or outcome[2].get("unmentioned") == QUIET
         yield _make_result(evidence.asset, name, outcome, is_warning=is_warning)
+
+
+def report_health(
+    asset: StreamAsset, tables: StreamTables, spark: SparkProvider, instance: dg.DagsterInstance
+) -> None:
+    """Report the health of a stream's tables outside of its syncs, by the checks that are enabled."""
+    names = health.DESCRIPTIONS.keys() & set(_select_checks(asset))
+    for result in results(Evidence(asset, [], tables, [], spark), names):
+        evaluation = dg.AssetCheckEvaluation(
+            asset_key=asset.key,
+            check_name=str(result.check_name),
+            passed=result.passed,
+            metadata=result.metadata,
+            severity=result.severity,
+            description=result.description,
+        )
+        instance.report_runless_asset_event(evaluation)
 
 
 def _make_result(
@@ -286,6 +314,10 @@ def _cursor_of(state: str | None, cursor: Sequence[str]) -> dt.datetime | str | 
     return float(value) if isinstance(value, int | float) else None
 
 
+def _health(name: str, evidence: Evidence, check: Check) -> Outcome:
+    return health.assess(name, evidence.asset, evidence.tables, check)
+
+
 _CHECKS: Mapping[str, Callable[[Evidence, Any], Outcome]] = {
     "counts": _counts,
     "completed": _completion,
@@ -294,4 +326,5 @@ _CHECKS: Mapping[str, Callable[[Evidence, Any], Outcome]] = {
     "rejected": _count_rejected,
     "columns": _columns,
     "cursor": _cursor,
+    **{name: partial(_health, name) for name in health.DESCRIPTIONS},
 }

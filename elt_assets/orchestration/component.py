@@ -1,6 +1,6 @@
 """The Dagster component `ConnectionComponent`: a connection that is configured in YAML.
 
-Dagster loads it from `defs.yaml`, and the commands of `elt` by `load_at`.
+Dagster loads it from `defs.yaml`, `project` and the commands of `elt` by `load_at`; `materialize` runs it.
 
 First the scaffolder of `dg scaffold defs elt_assets.ConnectionComponent NAME`, then the component.
 """

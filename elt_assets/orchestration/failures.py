@@ -1,6 +1,7 @@
 """How Dagster shows errors of this project: of a step, and of a connection that cannot be loaded.
 
-Ops, jobs and the IO manager convert errors; `component` and `project` show connections that are broken.
+Ops, jobs, the IO manager and `table_reading` convert errors, and `sensors` and `new_data` shorten them;
+`component` and `project` show connections that are broken.
 
 First `as_dagster_failure`, then `broken_definitions`: with `on_broken_connection: skip` the other connections
 load. The broken one is an asset with a failed check, whose description is the error. A sensor reports the

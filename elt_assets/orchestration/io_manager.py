@@ -1,6 +1,7 @@
 """The IO manager: it writes streams and data frames to tables, and loads tables as data frames.
 
-`step` lands streams with it. `elt` and `table_reading` take the lake of the project (`project_lake`).
+`step` lands streams with it. `elt` and `table_reading` take the lake of the project (`project_lake`), and
+`definitions`, `project` and `component` its resources.
 
 First `locate_asset_table`, by the key and the definition of an asset; then `InputRequest`, what the input of
 a downstream asset asks for: a type of data frames, columns and partitions; then `SparkIOManager`, and

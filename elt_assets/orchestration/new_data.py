@@ -26,7 +26,7 @@ from elt_assets.machine_faults import translated
 from elt_assets.orchestration.failures import one_line
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.connectors import make_source
 from elt_assets.pipeline.stream_plan import source_state
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import RawRecord, State
@@ -100,7 +100,7 @@ def _probe(
     states: Mapping[StreamId, str | None],
     lake: LakeResource,
 ) -> Answers:
-    answer = connect(connection, lake.staging_path).probe(
+    answer = make_source(connection, lake.staging_path).probe(
         ConfiguredCatalog(streams=[asset.make_requested_stream() for asset in assets]),
         [State.from_json(state) for state in states.values() if state is not None],
         seconds=TIMEOUT,
@@ -138,7 +138,7 @@ def _read_start(
     stream.sync_id = int(time.time() * 1000)
     catalog = ConfiguredCatalog(streams=[stream])
     state_messages = [] if state is None else [State.from_json(state)]
-    connector = connect(asset.connection, lake.staging_path)
+    connector = make_source(asset.connection, lake.staging_path)
     try:
         with (
             translated(),

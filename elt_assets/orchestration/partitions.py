@@ -1,6 +1,7 @@
 """Partitions of a stream: their Dagster definition, and the source config of each partition.
 
-`streams` takes the definition, `planning` the config of what is read, and `schedules` new keys.
+`streams` takes the definition, `build` the policy of backfills, `planning` the config of what is read, and
+`schedules` new keys.
 """
 
 from __future__ import annotations

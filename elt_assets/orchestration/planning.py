@@ -1,6 +1,7 @@
 """Plan the reads of a run from its run config and the current state of the tables.
 
-`build` takes the schema of the run config; `elt sync` takes the kinds of refresh.
+`step` plans with it; `build` takes the schema of the run config, `materialize` and `elt sync` the kinds of
+refresh.
 
 First `SyncConfig`, the run config of a stream's op, with options that change how one run syncs the stream;
 then `ReadPlanner`, which a step uses just before it reads.
@@ -41,7 +42,7 @@ from elt_assets.pipeline.connection_read import (
     plan_read,
     plan_shared_read,
 )
-from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.connectors import make_source
 from elt_assets.pipeline.stream_plan import (
     StreamPlan,
     SyncRequest,
@@ -185,7 +186,7 @@ class ReadPlanner:
         log.info(f"{asset.name}: listing the partitions of the source")
         staging = self._lake.staging_path
         with connector_lines(log) as on_log:
-            connector = connect(asset.connection, staging, on_log=on_log)
+            connector = make_source(asset.connection, staging, on_log=on_log)
             return find_contexts(connector, asset, partitions)
 
     def plan(

@@ -189,8 +189,8 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
         loaded, components = _load_connections(folders)
     specs = specs_of(loaded)
     check_shared_tables(specs)
-    maintenance = maintenance_job(specs)
     streams = [asset for component in components for asset in component.built]
+    maintenance = maintenance_job(specs, streams)
     check_dead_letters(specs, streams)
     merged = dg.Definitions.merge(
         loaded,

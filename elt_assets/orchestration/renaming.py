@@ -1,6 +1,6 @@
 """Tables of streams whose names have changed: found before a sync or a change of state, and moved.
 
-`planning` and `states` find them; `elt rename` moves them.
+`planning` and `states` find them; `elt rename` moves them. `erasing`, too, refuses to work beside a run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ from elt_assets.orchestration.metadata import TABLE, commit_metadata, table_meta
 from elt_assets.orchestration.runs.liveness import IN_PROGRESS, fail_dead_runs
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.table_events import is_below, read_newest_materializations
+from elt_assets.pipeline.following import (
+    drop_published,
+    follow_now,
+    list_lake_tables,
+    list_tables_at,
+)
 from elt_assets.pipeline.former_tables import (
     FormerTable,
     find_former_tables,
@@ -40,6 +46,8 @@ class Renamed:
     source: str
     target: str
     partitions: Sequence[str | None]
+    warnings: Sequence[str] = ()
+    """Why a place where the table is published does not have it under its new name yet."""
 
 
 def refuse_lost_table(
@@ -85,17 +93,24 @@ def rename_tables(
     Raises:
         ConfigError: there is no such table, or several; something is at the new place; or a run of the
             connection is in progress. Nothing was changed.
+        EltError: a place where the table is published does not let go of the former name. No table was moved.
     """
-    _refuse_running(instance, asset)
+    refuse_running(instance, asset)
     move = _plan(asset, lake, former, instance)
     stream = move.former.removeprefix(f"elt:{asset.connection.name}/")
     convert = partial(rename_state, former=stream, stream=asset.stream.id)
+    is_published = asset.connection.destination is None
+    if is_published and move.source != move.target:
+        # Before the move, so that an entry under the former name is never left behind.
+        levels = move.source.split("/")
+        drop_published(list_tables_at(lake, levels, asset.connection.name))
     writers = move_tables(lake, move, convert)
     partitions = [writer.removeprefix(move.writer)[1:] or None for writer in writers]
     target = lake.child(*move.target.split("/"))
     for writer, partition in zip(writers, partitions, strict=True):
         _report(asset, Table(target, writer), partition, move, instance)
-    return Renamed(move.source, move.target, partitions)
+    tables = list_lake_tables(asset, asset.tables(lake)) if is_published else []
+    return Renamed(move.source, move.target, partitions, follow_now(tables))
 
 
 def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterInstance) -> Move:
@@ -150,7 +165,12 @@ def _names(table: FormerTable) -> set[str]:
     }
 
 
-def _refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+def refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+    """Refuse to change the tables of a stream while a run of its connection is in progress.
+
+    Raises:
+        ConfigError: names the run.
+    """
     fail_dead_runs(instance)
     runs = instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS))
     for run in runs:

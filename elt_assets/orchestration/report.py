@@ -1,9 +1,10 @@
-"""Report a read to a Dagster run: log lines, an observation for each commit, and the events of streams.
+"""Report a read to Dagster: log lines, an observation for each commit but the last, and metadata of events.
 
-`planning`, `step` and `source_jobs` log what a connector prints with `connector_lines`.
+`planning`, `step` and `source_jobs` log what a connector prints with `connector_lines`; `materialize` watches
+reads with `WATCH`.
 
 First `connector_lines`, then the summary of a materialisation, then `ReportedRead`, which the IO manager
-runs.
+runs, and which has the metadata of each stream's event.
 
 What a kill leaves, so that no commit stays without an event:
 
@@ -241,7 +242,7 @@ class ReportedRead:
         ):
             for event in events:
                 self._report(event, log_line)
-                if isinstance(event, Acknowledged) and event.final:
+                if isinstance(event, Acknowledged) and event.completes:
                     reach(Failpoint.STREAM_COMPLETE)
                     yield self._complete(self._read.streams[event.stream])
 
@@ -257,7 +258,7 @@ class ReportedRead:
                 len(self._measures) > MAX_MEASURES
             ):  # the names are the source's; events have the first ones
                 del self._measures[max(self._measures)]
-        elif isinstance(event, Acknowledged) and not event.final:
+        elif isinstance(event, Acknowledged) and not event.completes:
             self._observe(self._read.streams[event.stream], event)
 
     def _observe(self, plan: StreamPlan, event: Acknowledged) -> None:

@@ -30,7 +30,7 @@ from elt_assets.orchestration.resources import LAKE_KEY, LakeResource
 from elt_assets.orchestration.schedules import add_partitions, whole_requests
 from elt_assets.orchestration.source_partitions import list_contexts
 from elt_assets.orchestration.streams import StreamAsset, connection_name
-from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.connectors import make_source
 
 _INTERVAL = dt.timedelta(seconds=30)
 """Minimum time between two ticks."""
@@ -67,7 +67,7 @@ def source_partitions_sensor(
             return dg.SkipReason(f"the next list is due at {due.isoformat(timespec='seconds')}")
         try:
             lake: LakeResource = context.resources.elt_lake
-            connector = connect(asset.connection, lake.staging_path)
+            connector = make_source(asset.connection, lake.staging_path)
             keys = list_contexts(connector, asset, seconds=_time_limit()).by_key
         except Exception as error:  # noqa: BLE001 - no error may fail the tick
             return dg.SensorResult(

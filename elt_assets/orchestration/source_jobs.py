@@ -22,7 +22,7 @@ from elt_assets.orchestration.report import connector_lines
 from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.table_jobs import make_job
-from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.connectors import make_source
 from elt_assets.protocol.catalog import Catalog
 
 DRIFT = "elt/drift"
@@ -52,7 +52,7 @@ def report_drift(source: Source, context: dg.OpExecutionContext, *, update: bool
     """
     stored_catalog = load_catalog(source.place)
     with connector_lines(context.log) as on_log:
-        current = connect(source.connection, paths.staging(), on_log=on_log).discover()
+        current = make_source(source.connection, paths.staging(), on_log=on_log).discover()
     schema_changes = changes(stored_catalog, current)
     for asset in source.assets:
         sentences = truncate(
@@ -110,7 +110,7 @@ def check_job(source: Source) -> dg.JobDefinition:
     @dg.op(name=f"{connection.name}_check_source", tags=STEP_TAGS)
     def check(context: dg.OpExecutionContext) -> None:
         with as_dagster_failure(), connector_lines(context.log) as on_log:
-            connector = connect(connection, paths.staging(), on_log=on_log)
+            connector = make_source(connection, paths.staging(), on_log=on_log)
             status = connector.check()
             message = status.message or ""
             if not status.succeeded:

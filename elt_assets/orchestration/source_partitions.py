@@ -1,6 +1,6 @@
 """Partitions that a source lists itself: their keys for Dagster, and their contexts for a read.
 
-For `sensors`, which add the keys, `planning`, which finds the contexts, and `elt partitions`.
+For `sensors`, which add the keys, `planning` and `step`, which find the contexts, and `elt partitions`.
 """
 
 from __future__ import annotations

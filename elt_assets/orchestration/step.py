@@ -2,10 +2,11 @@
 
 `build` makes the op that runs it.
 
-There is one way to run a sync. The op plans a read, just before it starts (`planning`); the IO manager
-runs the plan and commits the streams (`SparkIOManager.land`); each committed stream is reported at once
-(`ReadReporter`). A step has one read of a whole stream, one for each partition of a stream, or one of several
-streams (`read_together`). The outputs of the op have no values: the tables already have the rows.
+There is one way to run a sync. The op plans a read, just before it starts (`planning`); the IO manager runs
+the plan and commits the streams (`SparkIOManager.land`); each committed stream is reported (`ReadReporter`):
+at once if several are read together, else when the read has ended without an error. A step has one read of a
+whole stream, one for each partition of a stream, or one of several streams (`read_together`). The outputs of
+the op have no values: the tables already have the rows.
 """
 
 from __future__ import annotations

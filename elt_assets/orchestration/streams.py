@@ -47,6 +47,7 @@ def valid_name(levels: Sequence[str], *, hashed: bool = False) -> str:
     return f"{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
+@functools.lru_cache(maxsize=64)
 def output_name(key: dg.AssetKey) -> str:
     """Return the name of an output for an asset: distinct for each key, since nothing is kept by it."""
     is_distinct = _SEPARATOR.join(key.path).split(_SEPARATOR) == list(key.path)

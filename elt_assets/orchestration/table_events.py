@@ -1,6 +1,7 @@
 """The events of one table, in a log that may have those of others.
 
-`recovery`, `report` and `status` read them; `table_reading` takes the relation of two tables from here.
+`recovery`, `renaming`, `report`, `status` and `step` read them; `table_reading` takes the relation of two
+tables from here.
 
 Dagster knows an asset, and an asset has a table in each lake: of another environment (`ELT_ENV`), of a
 branch, or of a copy. With one home, the events of all lakes are in one log. A state is of a table, so each

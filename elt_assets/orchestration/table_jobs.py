@@ -1,6 +1,6 @@
 """Dagster jobs on the tables of streams: maintenance, and replay of the dead letter; removal of old runs.
 
-`project` adds the jobs; `elt replay` calls `replay_stream`.
+`project` adds the jobs; `source_jobs` makes its own by `make_job`; `elt replay` calls `replay_stream`.
 
 First what the jobs share, one op and work on several streams, of which one may fail alone; then the removal
 of runs and of their logs; then the two jobs.
@@ -29,6 +29,7 @@ from dagster import DagsterEventType, DagsterRunStatus, RunsFilter
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 
 from elt_assets import paths
+from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.columns.logical_types import column_of
@@ -37,6 +38,7 @@ from elt_assets.lake.read.snapshots import texts_of
 from elt_assets.lake.write.companions import app_id
 from elt_assets.lake.write.paths import open_tables
 from elt_assets.machine_faults import translate
+from elt_assets.orchestration.checks import report_health
 from elt_assets.orchestration.failures import as_dagster_failure, is_explained
 from elt_assets.orchestration.metadata import (
     HISTORY,
@@ -57,6 +59,7 @@ from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.pipeline.progress import SyncFigures, describe_losses
 from elt_assets.pipeline.stream_plan import plan_replay
 from elt_assets.runner.packages import sweep
+from elt_assets.settings import settings
 from elt_assets.storage.folders import newest_change, sweep_temporary
 
 S = TypeVar("S")
@@ -198,8 +201,11 @@ class MaintenanceConfig(dg.Config):
     )
 
 
-def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
+def maintenance_job(
+    specs: Iterable[dg.AssetSpec], assets: Iterable[StreamAsset] = ()
+) -> dg.JobDefinition:
     """Compacts and vacuums the tables of streams, one after the other, and removes what runs left behind."""
+    streams = {asset.key: asset for asset in assets}
     tables = {spec.key.to_user_string(): spec for spec in specs if HISTORY in spec.metadata}
 
     @dg.op(
@@ -209,7 +215,8 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
     )
     def maintain_tables(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
         selected = select_streams(config.assets, tables)
-        failed = try_each(context, "maintenance", selected, partial(_maintain, context, config))
+        maintain_stream = partial(_maintain, context, config, streams)
+        failed = try_each(context, "maintenance", selected, maintain_stream)
         with as_dagster_failure():
             _clean_up(context, config)
         refuse_failures("maintenance", failed)
@@ -218,10 +225,24 @@ def maintenance_job(specs: Iterable[dg.AssetSpec]) -> dg.JobDefinition:
 
 
 def maintenance_schedule(job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """Return the schedule of the job: Sundays at 03:00. It is off until a user turns it on."""
-    return dg.ScheduleDefinition(
-        job=job, cron_schedule="0 3 * * 0", default_status=dg.DefaultScheduleStatus.STOPPED
-    )
+    """Return the schedule of the job. The setting `maintenance_schedule` has its times, and whether it is on
+    until a user decides.
+
+    Raises:
+        ConfigError: the setting is no cron expression.
+    """
+    configured = settings().maintenance_schedule
+    try:
+        return dg.ScheduleDefinition(
+            job=job,
+            cron_schedule=configured.cron,
+            default_status=dg.DefaultScheduleStatus(configured.default_status.upper()),
+        )
+    except dg.DagsterInvalidDefinitionError as error:
+        raise ConfigError(
+            f"maintenance_schedule.cron: {configured.cron!r} is not a valid cron expression",
+            guidance='write five fields, for example "0 3 * * 0": Sundays at 03:00',
+        ) from error
 
 
 def _clean_up(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None:
@@ -243,7 +264,10 @@ def _clean_up(context: dg.OpExecutionContext, config: MaintenanceConfig) -> None
 
 
 def _maintain(
-    context: dg.OpExecutionContext, config: MaintenanceConfig, spec: dg.AssetSpec
+    context: dg.OpExecutionContext,
+    config: MaintenanceConfig,
+    streams: Mapping[dg.AssetKey, StreamAsset],
+    spec: dg.AssetSpec,
 ) -> None:
     lake: LakeResource = context.resources.elt_lake
     spark: AnySparkResource = context.resources.elt_spark
@@ -265,6 +289,8 @@ def _maintain(
         files = f"{report.table}: {report.files_before} files → {report.files_after}"
         others = [text.format(count) for text, count in counts.items() if count]
         context.log.info("; ".join([files, f"{report.removed} removed", *others]))
+    if (asset := streams.get(spec.key)) is not None:
+        report_health(asset, tables, spark_provider(spark), context.instance)
 
 
 REPLAY_JOB = "elt_replay"

@@ -1,6 +1,7 @@
 """The translator: it creates the specs of the assets of a connection's streams.
 
-`build` asks for the specs; `read_events` and `elt dbt-sources` take the keys of companion tables.
+`build` and `component` ask for the specs; `materialize`, `read_events` and `elt dbt-sources` take the specs
+or keys of companion tables.
 
 Every Dagster integration has a translator. Override `get_asset_spec` to change the keys, groups, tags or
 owners of streams. Partitions and table paths stay the same.

@@ -1,6 +1,7 @@
 """One read of a connection's source: its streams, their starting states and their tables.
 
-Planned and run by `orchestration`: `planning` calls the functions, `report` runs the read.
+Planned and run by `orchestration`: `planning` calls the functions, `io_manager` and `report` run the read;
+`materialize` and `elt sync` show its progress.
 
 First `ConnectionRead`, whose records go to the lake; then `DestinationRead`, whose records go to another
 destination (`destination:`); then `plan_read` and `plan_shared_read`, which make one of them from the plans
@@ -24,6 +25,7 @@ from typing import Any, ClassVar
 from msgspec import Raw
 
 from elt_assets.connection import as_landed, describe_broken_fields, describe_unused_settings
+from elt_assets.lake.publish.followers import LakeTable
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.slices import SliceSource
 from elt_assets.lake.write.documents import DocumentTransfer
@@ -31,7 +33,8 @@ from elt_assets.lake.write.states import StateOnlyWriter
 from elt_assets.lake.write.stored_stream import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline import shared_start
-from elt_assets.pipeline.connectors import connect, connect_destination, package_to_install
+from elt_assets.pipeline.connectors import make_destination, make_source, package_to_install
+from elt_assets.pipeline.following import list_lake_tables
 from elt_assets.pipeline.progress import Phase, Progress, SyncFigures
 from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
@@ -205,6 +208,10 @@ class ConnectionRead(Read):
                 for plan in plans
             }
 
+    def list_followed(self, stream: StreamId) -> Sequence[LakeTable]:
+        plan = self.streams[stream]
+        return list_lake_tables(plan.asset, plan.tables)
+
     def expect_rows(self) -> None:
         self._resources.spark.warm_up()
 
@@ -333,6 +340,10 @@ class DestinationRead(ConnectionRead):
         plan = self.streams[stream.id]
         return StateOnlyWriter(plan.tables, plan.write_spec(self._resources.run_id, stream))
 
+    def list_followed(self, _stream: StreamId) -> Sequence[LakeTable]:
+        """Return none: the rows are in no table of the lake."""
+        return ()
+
     def expect_rows(self) -> None:
         """Do nothing: the rows need no Spark."""
 
@@ -392,8 +403,8 @@ def _plan(
     shares_state: bool = False,
 ) -> ConnectionRead:
     connection, folder = plans[0].asset.connection, resources.staging.folder
-    connector = connect(connection, folder, config, on_log=resources.log)
-    destination = connect_destination(connection, folder, on_log=resources.log)
+    connector = make_source(connection, folder, config, on_log=resources.log)
+    destination = make_destination(connection, folder, on_log=resources.log)
     if destination is None:
         return ConnectionRead(plans, states, connector, resources, shares_state=shares_state)
     return DestinationRead(

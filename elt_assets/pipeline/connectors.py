@@ -1,6 +1,7 @@
 """The connectors of a connection: its source, and its destination if the records do not go to the lake.
 
-Used by `connection_read`, and by commands and Dagster's jobs that ask a source something without a sync.
+Used by `connection_read`, by `validation`, and by `elt` and `orchestration`, which ask a source something
+without a sync.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from elt_assets.runner.source_kind import ConnectorSpec
 from elt_assets.runner.vault import open_vault
 
 
-def connect(
+def make_source(
     connection: Connection,
     workdir: Path,
     config: Mapping[str, Any] | None = None,
@@ -38,7 +39,7 @@ def connect(
     return _open(connection, source, config, workdir, f"{connection.name}.json", on_log)
 
 
-def connect_destination(
+def make_destination(
     connection: Connection, workdir: Path, *, on_log: LogFunction = ignore
 ) -> Connector | None:
     """Return the connector of the connection's destination, not started; None if that is the lake."""

@@ -19,13 +19,15 @@ import contextlib
 import inspect
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 from elt_assets.errors import EltError
+from elt_assets.lake.publish.followers import Followers, LakeTable
 from elt_assets.machine_faults import translate, translated
+from elt_assets.pipeline.following import WAIT_SECONDS, describe_problems, open_followers
 from elt_assets.pipeline.progress import SyncFigures
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import Message, Received
@@ -183,6 +185,8 @@ class Read:
         self.reader: MessageReader | None = None
         self.committed: dict[StreamId, SyncFigures] = {}
         """The sums of the commits of each stream."""
+        self.followers = Followers()
+        """What follows the commits, from the start of the read."""
 
     def open_messages(self) -> Messages:
         """Start the source and return its messages."""
@@ -206,6 +210,10 @@ class Read:
     def transfer_documents(self) -> AbstractContextManager[Mapping[StreamId, Documents]]:
         """Return a context, for the time of the read, with the places of the documents of the streams."""
         return contextlib.nullcontext({})
+
+    def list_followed(self, _stream: StreamId) -> Sequence[LakeTable]:
+        """Return the tables of a stream that have a commit, for the followers."""
+        return ()
 
     def expect_rows(self) -> None:
         """Prepare the sinks. Called once, when the first record for them arrives."""
@@ -278,6 +286,8 @@ def run_read(read: Read) -> Generator[SessionEvent, None, None]:
                 return sink
 
             read.check()
+            read.followers = opened.enter_context(contextlib.closing(open_followers()))
+            read.followers.start()
             sinks = {stream.id: open_sink(stream) for stream in read.catalog.streams}
             for notice in read.list_notices():
                 yield _mask_event(notice, read)
@@ -288,8 +298,10 @@ def run_read(read: Read) -> Generator[SessionEvent, None, None]:
                 for event in events:
                     if isinstance(event, Acknowledged):
                         read.committed.setdefault(event.stream, SyncFigures()).add(event.commit)
+                        _notice(read, event.stream)
                     observation.observe(event)
                     yield _mask_event(event, read)
+            yield from (_mask_event(notice, read) for notice in _await_followers(read))
     except Exception as error:  # noqa: BLE001 - it is raised below
         failure = mask_error(error, read.mask)
     except BaseException as interruption:  # the iterator was closed, or a signal arrived
@@ -302,6 +314,20 @@ def run_read(read: Read) -> Generator[SessionEvent, None, None]:
     if observation.error is not None:
         text = f"the lineage or metrics could not be delivered: {observation.error}"
         yield Logged("WARN", text)
+
+
+def _notice(read: Read, stream: StreamId) -> None:
+    """Tell the followers of a commit of a stream."""
+    for table in read.list_followed(stream) if read.followers.are_there else ():
+        read.followers.notice(table)
+
+
+def _await_followers(read: Read) -> Iterator[Logged]:
+    """Wait for the followers, and yield what they could not do. The sync is complete without them."""
+    read.followers.wait(WAIT_SECONDS)
+    for stream in read.committed if read.followers.are_there else ():
+        for warning in describe_problems(read.followers, read.list_followed(stream)):
+            yield Logged("WARN", warning)
 
 
 def _mask_event(event: SessionEvent, read: Read) -> SessionEvent:

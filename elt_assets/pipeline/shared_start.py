@@ -1,6 +1,7 @@
 """The starting state of streams that one process reads together because their source has one state for all.
 
-Used by `connection_read`, when it plans a shared read.
+Used by `connection_read`, when it plans a shared read, and by `orchestration.planning`, to check a given
+state.
 
 Each table stores that state. The tables may have different states: a run was killed between their commits,
 or it read only some of the streams. A sync starts from the newest state that the tables have had in common:

@@ -1,7 +1,8 @@
 """The plan for one stream of a read: its starting state, its generation and its tables.
 
-`orchestration.planning` plans syncs, and `orchestration.table_jobs` replays; commands and checks show states
-as the source has them (`source_state`).
+`orchestration.planning` plans syncs, and `orchestration.table_jobs` replays; `orchestration` and `elt state`
+show states as the source has them (`source_state`), or set them; `shared_start` compares the states of the
+plans.
 
 First the conversion of states that a user gives to the STATE messages that a source gets; then `SyncRequest`,
 `plan_stream` and `plan_replay`, from whose plans `connection_read` makes a read.
@@ -24,7 +25,7 @@ from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.stored_stream import Generations, RefreshMode, next_sync_id
 from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.pipeline.contracts import refuse_violations
-from elt_assets.pipeline.stream import ConnectionStream, refuse_decimals
+from elt_assets.pipeline.stream import ConnectionStream, read_key_salt, refuse_decimals
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.protocol.message_rules import stream_of
 from elt_assets.protocol.messages import State
@@ -167,6 +168,7 @@ class StreamPlan:
             intent=self.intent,
             conditions=self.asset.conditions_text,
             keeps_undeclared=settings.on_undeclared == "keep",
+            key_salt=read_key_salt,
         )
 
 

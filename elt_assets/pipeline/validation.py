@@ -15,7 +15,7 @@ from elt_assets import paths
 from elt_assets.connection import Connection, join_streams
 from elt_assets.errors import Problems
 from elt_assets.lake.write.sync_columns import check_columns
-from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.connectors import make_source
 from elt_assets.pipeline.contracts import refuse_violations
 from elt_assets.pipeline.rules import find_rule_problems, find_unused_rules
 from elt_assets.pipeline.stream import ConnectionStream, default_key
@@ -46,5 +46,5 @@ def resolve_connection(
         problems.of(partial(refuse_violations, stream.settings.contract, stored))
     if is_complete:  # a stream that is left out may have their columns
         problems.add(find_unused_rules(streams))
-    problems.of(partial(connect, connection, paths.staging()))
+    problems.of(partial(make_source, connection, paths.staging()))
     return streams

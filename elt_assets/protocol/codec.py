@@ -1,6 +1,7 @@
 """Codec of Airbyte messages, one message per line, and the failures in TRACE messages that are malformed.
 
-`runner.connector` decodes with it; `message_output` encodes, and so does `sync.relay`.
+`runner.connector`, `routing`, `sync.segments` and `connectors.testing` decode with it; `message_output` and
+`sync.relay` encode.
 
 First `failure_of_line` and `complete_failure`. A source reports the failure of a stream in a TRACE: an ERROR,
 or the status INCOMPLETE. If the trace cannot be read, the failure is still one: a partial read must not

@@ -1,6 +1,8 @@
 """Composition of the JSON schemas of streams: one schema instead of `$ref`, `allOf`, `anyOf` and `oneOf`.
 
-`catalog` and `singer` compose what they read; `lake.write.sync_columns` and `connection` explain problems.
+`catalog`, `singer` and `singer_catalog` compose what they read; `codec`, `config_check`, `specification`,
+`connection.resolution`, `lake` (`columns.from_json_schema`, `write.sync_columns`) and `connectors`
+(`declarative`, `testing`) look at schemas with it, or explain problems.
 
 A schema may describe one value in several places. `compose_schema` returns an equal schema that describes
 each field in one place, so that nothing else in this project needs to know how JSON Schema composes:

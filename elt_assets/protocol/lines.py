@@ -1,6 +1,6 @@
 r"""Lines that connectors print: splitting, and what a line becomes that is not one message.
 
-`runner.process` and `destination.process` split with it; `codec` and `singer` tell messages from text.
+`runner`, `destination` and `routing` split with it; `codec` and `singer` tell messages from text.
 
 A connector's output is shared: a print, a progress bar, a library or another thread may write to the line of
 a message. A later state moves past a message that is lost, so no line with one may count as text. The rule:

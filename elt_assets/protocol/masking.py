@@ -1,6 +1,7 @@
 """Masking of secrets in all text that is shown, however their characters are written there.
 
-`runner` masks what connectors print, and `message_output` what programs of this project send.
+`runner` and `connectors.testing` mask what connectors print, `message_output` what programs of this project
+send, and `connectors.sdk.http` what is in errors.
 
 A program prints a text as JSON, in a URL, in HTML or as Python, also JSON within JSON: each character may be
 escaped in a way of its own, with any number of backslashes. In place of a pattern for each secret, which can

@@ -1,6 +1,7 @@
 """Messages that programs of this project send: functions that make them, and `Output`, which writes them.
 
-The programs are `elt-destination` and connectors (`connectors.sdk`); `sync.relay` takes stream statuses.
+The programs are `elt-destination` and connectors (`connectors.sdk`); `sync.relay` and `runner.singer_tap`
+take stream statuses.
 
 Spec: Interface Invariants: all messages of an actor go to its stdout, one per line.
 """

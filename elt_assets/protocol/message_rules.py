@@ -1,6 +1,7 @@
 """Rules for what connectors send and get, beyond a message's form, and references to documents.
 
-`runner.connector`, `sync.session` and `sync.relay` check by them; `lake.write.documents` gets the references.
+`runner`, `sync` and `connectors` check by them; `pipeline` and `orchestration.states` ask for the kind of a
+state, and `connection`, `lake` and `destination.tables` for the names and references of documents.
 
 - Versions: a connector of a version that is not supported is refused.
 - States: the kind of a state, and the stream that it belongs to.

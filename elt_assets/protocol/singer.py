@@ -1,6 +1,7 @@
 """Conversion of the lines and schemas of Singer taps to messages and schemas of this project.
 
-For `runner.singer_tap` and `target-elt`; `sync.segments` decodes single records of a tap.
+For `runner` (`singer_tap`, `singer_batches`), `target-elt`, `routing`, `singer_catalog` and
+`connectors.testing`; `sync.segments` decodes single records of a tap.
 
 First `json_schema`; then `Translator`, which gets the lines of one tap in their order; then the conversion of
 states in both directions. A stream is identified by its `tap_stream_id`, which is also the key of its

@@ -1,6 +1,7 @@
 """Singer catalogs: the streams of a tap, and the selection that the tap gets for a read.
 
-For `runner.singer_tap`, `connection.resolution`, and connectors that are taps (`connectors.sdk.singer`).
+For `runner.singer_tap`, `connection.resolution`, `pipeline.connection_read`, connectors that are taps
+(`connectors.sdk.singer`) and tests of taps (`connectors.testing`).
 
 Spec: Singer, discovery mode and the catalog's metadata. A stream keeps the tap's own entry in its property
 `singer`, so that `read` can return the entry with only the selection changed.

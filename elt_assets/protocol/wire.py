@@ -1,4 +1,4 @@
-r"""Decoding of JSON of others, for all packages: bad texts do not stop it, and raw values keep their bytes.
+r"""Decoding of JSON of others, for most packages: bad texts do not stop it, and raw values keep their bytes.
 
 First `check_values`, which limits the values of a text that is decoded: a line of 256 MiB may have 80 million
 of them. A RECORD has no such limit, since its data is not decoded in this process. Then `read` and its

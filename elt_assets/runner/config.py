@@ -1,6 +1,7 @@
 """Build a connector's config from the written one, its references and the connector's stored changes.
 
-`connector` takes the config from `Settings`; `pipeline.connectors` chooses where changes are stored.
+`connector` and `singer_tap` take the config from `Settings`; `pipeline.connectors` chooses where changes are
+stored, and `source_kind` remembers it.
 
 First where changes are stored: in memory, a file or the vault; then `ConfigStore`, which stores the changes
 that a connector makes to its own config, such as a renewed single-use credential; then `Settings`, the config

@@ -1,6 +1,7 @@
 """Run a connector: one process for each verb of the Airbyte Protocol (spec, check, discover, read, write).
 
-`kinds.open_connector` makes it. `pipeline` reads with it; `elt`, sensors and jobs use the other verbs.
+`kinds` and `manifests` make it, and `singer_tap` is its form for taps. `pipeline` reads with it; `elt`, and
+sensors and jobs of `orchestration`, use the other verbs.
 
 Spec: Airbyte Specification (the command line of connectors); Airbyte Protocol, Source.
 """

@@ -1,6 +1,7 @@
 """Filter a connector's texts before people see them: mask secrets, cut long texts, limit the number of lines.
 
-`connector` and `singer_tap` use it; `pipeline` and `orchestration` pass a `LogFunction` that gets the lines.
+`connector`, `singer_tap` and `failures` use it; `pipeline` and `orchestration` pass a `LogFunction` that gets
+the lines (by `source_kind`).
 
 Every text of a connector passes through here: LOG and TRACE messages, the answer of a check, lines of stderr,
 and lines of stdout that are not messages.

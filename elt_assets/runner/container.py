@@ -1,6 +1,7 @@
 """Run connectors in containers, with `docker run` or a client with the same command line.
 
-`kinds` runs `image:` with it, and `connection.connector` has the options; `elt test-connector` runs images.
+`kinds` and `source_kind` run `image:` with it, and `connection.connector` has the options;
+`elt test-connector` runs images.
 
 The container sees the private files of its process, at the same path and read-only, and the staging folder
 of documents, if the sync has some. It sees nothing else of this machine but the volumes in the connection's

@@ -1,6 +1,6 @@
 """Errors for failed connectors, made from the ERROR trace of the cause, the exit code and the end of stderr.
 
-Used by `connector` and `singer_tap`.
+Used by `connector`, `singer_tap` and `source_kind`.
 
 `raise_for_exit`, at the end, turns the end of a connector's process into success or an error.
 

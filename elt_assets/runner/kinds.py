@@ -1,6 +1,7 @@
 """The kinds of source that a connection can use, but for `manifest`, and the registry of all.
 
-`connection` checks `source:` by the registry; `pipeline.connectors` and `elt` open connectors.
+`connection` checks `source:` by the registry; `pipeline.connectors` and `elt` open connectors;
+`pipeline.connection_read` and `orchestration` ask what a kind can do.
 
 They are `command`, any program that speaks the Airbyte Protocol; `image`, a container; `package`, a connector
 from PyPI; `tap`, a Singer tap; and `connector`, a module of this project or of another package. The registry

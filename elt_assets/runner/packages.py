@@ -1,6 +1,7 @@
 """Install connectors from PyPI, each in its own virtual environment, look up their versions, and remove them.
 
-`kinds` and `manifests` install; `elt new` and `elt upgrade` look up versions; the maintenance job removes.
+`kinds` and `manifests` install, as `connection.connector` and `source_kind` say (`Installation`); `elt new`
+and `elt upgrade` look up versions; the maintenance job of `orchestration.table_jobs` removes.
 
 No code of a package runs while it is installed. uv installs only wheels, unless the connection allows source
 distributions. The connector's program is found in the package's metadata, not by running its Python.

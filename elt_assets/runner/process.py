@@ -1,6 +1,7 @@
 """Run a child process, read its output to the end, and end it with all processes that it started.
 
-`connector` and `singer_tap` run connectors with it, and `uv` runs uv.
+`source_kind` starts connectors with it, `connector` and `singer_tap` read them, and `uv` runs uv; `failures`
+and `packages` explain how one ended.
 
 Every wait has a limit, and `cancel` ends every wait of the reader:
 

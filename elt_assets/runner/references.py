@@ -1,6 +1,7 @@
 """References in a config to values that are not in the YAML, and which of their values are secrets.
 
-`config` and `environment` replace them at a start; `connection`, `elt new` and `elt import` look for them.
+All of `runner` that starts programs replaces them (`config`, `environment`); `connection`,
+`pipeline.connection_read`, `orchestration.partitions` and commands of `elt` look for them.
 
 They are `{env: NAME}`, `{file: PATH}`, `{secret: NAME}`, and a text with Dagster's templates of variables,
 `{{ env.NAME }}` and `{{ env('NAME', 'default') }}`. Any other template is a text for the connector.

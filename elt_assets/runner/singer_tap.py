@@ -1,4 +1,4 @@
-"""Run a Singer tap as a connector, for the kind `tap:`.
+"""Run a Singer tap as a connector, for the kind `tap:`; `elt new` asks whether a program is one.
 
 A tap sends no stream statuses and has no check. Exit code 0 means success.
 

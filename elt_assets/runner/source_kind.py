@@ -1,6 +1,7 @@
 """What a connector is, before it runs: its kind, a key of `source` in a connection's YAML, and its spec.
 
-`kinds` and `manifests` have the kinds; `pipeline.connectors` makes specs, and `connector` calls `start`.
+`kinds` and `manifests` have the kinds; `connection.connector` looks them up; `pipeline.connectors` and `elt`
+make specs; `connector` calls `start`, and `singer_tap` writes private files.
 
 First the private files in a connector's arguments, which are removed when it ends; then `SourceKind` and
 `ConnectorSpec`; then `start`, which makes a running process of a spec. A package adds a kind by the

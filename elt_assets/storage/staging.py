@@ -1,7 +1,7 @@
 """Staging: where a sync keeps the records that no commit contains yet, and the files that a connector writes.
 
-`paths` makes the `Staging` of a project; `lake.write.parsing` reads from it. `runner.singer_batches` and
-`lake.write.documents` open files with `StagedFiles`.
+`paths` makes the `Staging` of a project, which `orchestration.resources` and `pipeline` pass on; `lake` reads
+from it. `lake`, `runner`, `pipeline` and `destination.tables` open files with `StagedFiles`.
 
 A sync writes records to files in a private directory on this machine. Tasks on Spark read these files in
 place, or, if the executors share no directory with this machine, from an object store: each file is uploaded

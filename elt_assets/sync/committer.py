@@ -1,6 +1,7 @@
 """The sinks' threads, for `session`: a queue of segments and commits; those of one stream go in order.
 
-`pipeline.connection_read` shows its `Work` as progress.
+`shared_state` queues commits, too; `pipeline` shows its `Work`, or that of `relay`, as progress; `pipeline`
+and `destination.singer_read` open sinks for it.
 
 Different streams are written and committed at the same time, up to the number of cores. While a sink writes
 one segment the next one is filled. Memory does not grow with the sync; the disk holds at most the open

@@ -1,7 +1,6 @@
 """The documents of a stream's records: files that its source transfers as they are.
 
-Used by `streams`; `pipeline.connection_read` and `destination.tables` give the place, a transfer of
-`lake.write.documents`.
+Used by `streams`; `pipeline` and `destination` give the place, a transfer of `lake.write.documents`.
 
 `SelectiveSegmentWriter` looks at each record that is staged: it applies the stream's filter, and takes the
 records' documents.

@@ -47,6 +47,8 @@ class Committed:
     changed_fields: Mapping[str, int] = field(default_factory=dict)
     # number of rejected records by reason
     rejected_reasons: Mapping[str, int] = field(default_factory=dict)
+    # number of records among `records` and `rejected` that are not stored: their keys were erased for good
+    suppressed: int = 0
 
 
 class Sink(Protocol):
@@ -90,7 +92,7 @@ class Acknowledged:
     # the last state in the commit, which may be a shared one; None if the commit has no new state
     state: State | None
     commit: Committed
-    final: bool  # the commit completes the stream's sync
+    completes: bool  # the commit completes the stream's sync
     # the stream's own states that the commit covers, in the order received
     states: tuple[PendingState, ...] = ()
 

@@ -2,8 +2,9 @@
 
 `connection` makes the rules, `pipeline.stream` has them applied to the schema of a stream, and
 `record_filter` applies them to records. First `FieldSelection`, whose rules are a tree over the names of the
-fields; then the functions that apply it to a schema; then `Renames`. `connection` also compares catalogs and
-names fields with it (`properties`, `join_path`).
+fields; then the functions that apply it to a schema; then `Renames`. `connection` also compares catalogs with
+it, and `pipeline`, `lake`, `orchestration.metadata`, `destination` and `elt preview` take types and names of
+fields from it.
 
 Arrays have no level of their own: a path through an array of objects applies to each of them.
 

@@ -1,7 +1,7 @@
 """States of a stream that wait for the commit of the records before them, and slices that wait for a read.
 
 `streams` and `shared_state` have such queues; `destination.airbyte_read` has one of the states that it
-withholds.
+withholds; `committer`, `events` and `lake.write` get what was in them.
 
 First `PendingStates`; then `SliceQueue`: what a segment is for records, without the records.
 """

@@ -1,7 +1,7 @@
 """The filter of records before they are staged: which are stored, with which fields, by which names.
 
-`pipeline.stream` makes it, and `streams` applies it; `destination_messages` compares values by
-`canonical_text`.
+`pipeline.stream` makes it, `streams` passes it to `documents`, which applies it, and so does `relay`;
+`destination_messages` compares values by `canonical_text`.
 
 A record is decoded one level at a time, along the paths of the rules only. A value that no rule concerns is
 not decoded; its bytes stay unchanged.

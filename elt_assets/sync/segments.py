@@ -1,6 +1,7 @@
 """Segments: files of a stream's raw records on local disk, one record a line, staged for the table.
 
-`streams` writes them, and `lake.write.parsing` parses them; `lake.write.dead_letter` makes one of the records
+`session`, `streams` and `documents` write them, `committer` gives them to the sinks (`lake.write`,
+`destination.tables`), and `lake.write.parsing` parses them; `lake.write.dead_letter` makes one of the records
 to replay.
 
 A segment consists of pieces. The lines of a piece have one form. In the form ROWS, a line is an object of

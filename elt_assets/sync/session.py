@@ -1,6 +1,7 @@
 """The session of one sync: it writes records to segments and acknowledges each state when it is committed.
 
-`pipeline.read` makes and runs it, for connections, `elt-destination` and `target-elt` alike.
+`pipeline.read` makes and runs it, for connections, `elt-destination` and `target-elt` alike;
+`pipeline.connection_read` and `destination` choose its `Threshold` and `StreamChanges`.
 
 It accepts any iterable of messages and any sinks. Its only I/O is the segment files.
 

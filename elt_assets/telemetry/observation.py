@@ -234,7 +234,7 @@ class Observation:
             report.committed += event.commit.records
             report.rejected += event.commit.rejected
             report.changed += event.commit.changed
-            if event.final:
+            if event.completes:
                 self._finish(report, "COMPLETE", None)
 
     def finish(self, outcome: Outcome, error: Exception | None) -> None:

@@ -21,6 +21,8 @@ from tests.support.runs import evaluations, failure_of, materialize
 LIVE: Any = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 THINGS = 'key:"scripted/things"'
 KEY = 'key:"weather/readings"'
+HEALTH = {"small_files", "vacuum_debt", "log_length"}
+"""The checks of the health of a table without `cluster_by`."""
 WARN, ERROR = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -46,7 +48,7 @@ def test_all_checks_of_a_correct_stream_pass(own: Project) -> None:
     results = evaluations(materialize(own, KEY))
     assert select_failed(results) == set()
     assert set(results) == {
-        "counts", "completed", "primary_key", "changed", "rejected", "columns", "cursor",
+        "counts", "completed", "primary_key", "changed", "rejected", "columns", "cursor", *HEALTH,
     }  # fmt: skip
     assert results["counts"].metadata["source"].value == 48
     assert results["primary_key"].metadata["rows"].value == 48
@@ -150,7 +152,7 @@ def test_check_settings_of_a_connection_apply_to_its_streams(own: Project) -> No
     own.amend("weather", checks={"cursor": True, "columns": False, "rejected": {"max": 0.2}})
     graph = build().resolve_asset_graph()
     assert {key.name for key in graph.asset_check_keys} == {
-        "counts", "completed", "primary_key", "changed", "rejected",
+        "counts", "completed", "primary_key", "changed", "rejected", *HEALTH,
     }  # fmt: skip
 
 
@@ -169,3 +171,27 @@ def test_a_numeric_text_is_compared_as_a_number(own: Project) -> None:
     assert select_failed(evaluations(materialize(own, THINGS))) == set()
     script(own, [record(id=1000), state("1000", field="id")])
     assert select_failed(evaluations(materialize(own, THINGS))) == set()
+
+
+def test_maintenance_ends_what_the_checks_of_health_warn_of(own: Project) -> None:
+    """The checks name the job; after it, their newest results have passed."""
+    checks: Any = {"small_files": {"max": 1}, "unsorted": {"max": 0}, "vacuum_debt": False}
+    own_stream = {"destination_sync_mode": "append", "cluster_by": ["id"], "checks": checks}
+    for number in range(3):
+        script(own, [record(id=number), state(number)], **own_stream)
+        results = evaluations(materialize(own, THINGS))
+    failed = {"small_files", "unsorted"}
+    assert select_failed(results) == failed and "vacuum_debt" not in results
+    for name in failed:
+        assert results[name].severity is WARN
+        assert "maintenance (`elt_maintenance`)" in str(results[name].description)
+    assert results["small_files"].metadata["things"].value == 3
+    with instance(own) as dagster:
+        job = build().resolve_job_def("elt_maintenance")
+        assert job.execute_in_process(instance=dagster).success
+        keys = [dg.AssetCheckKey(dg.AssetKey(["scripted", "things"]), name) for name in failed]
+        newest = dagster.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        for key in keys:
+            event = newest[key].event
+            assert event is not None and event.dagster_event is not None
+            assert event.dagster_event.asset_check_evaluation_data.passed, key

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elt_assets.connection import load_connection
-from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.connectors import make_source
 from elt_assets.protocol.catalog import Catalog
 from elt_assets.protocol.codec import decode, encode
 from elt_assets.protocol.messages import Message
@@ -37,7 +37,7 @@ def project(own: Project, packages: Path) -> Project:
 
 def discover(project: Project, name: str) -> None:
     folder = project.root / "defs" / name
-    catalog = connect(load_connection(folder), project.root / "work").discover()
+    catalog = make_source(load_connection(folder), project.root / "work").discover()
     (folder / "catalog.json").write_bytes(catalog.to_json())
 
 

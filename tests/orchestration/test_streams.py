@@ -213,10 +213,24 @@ def test_maintenance_compacts_tables_and_removes_orphaned_files(own: Project) ->
     assert own.metadata("scripted", "things")["elt/sequence"] == 10
 
 
-def test_the_maintenance_schedule_is_stopped_by_default(own: Project) -> None:
+def test_the_maintenance_schedule_is_stopped_by_default(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script(own, [])
     schedule = build().resolve_schedule_def("elt_maintenance_schedule")
     assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
+    setting = {"cron": "30 2 * * *", "default_status": "running"}
+    monkeypatch.setenv("ELT_MAINTENANCE_SCHEDULE", json.dumps(setting))
+    schedule = build().resolve_schedule_def("elt_maintenance_schedule")
+    assert schedule.default_status == dg.DefaultScheduleStatus.RUNNING
+    assert schedule.cron_schedule == "30 2 * * *"
+    for wrong, message in (
+        ({"cron": "daily"}, "maintenance_schedule.cron: 'daily' is not a valid cron"),
+        ({"cron": "0 3 * * 0", "on": True}, "ELT_MAINTENANCE_SCHEDULE.on: Extra inputs"),
+    ):
+        monkeypatch.setenv("ELT_MAINTENANCE_SCHEDULE", json.dumps(wrong))
+        with pytest.raises(ConfigError, match=message):
+            build()
 
 
 def test_tables_can_be_read_by_their_asset_keys(own: Project, spark: SparkSession) -> None:

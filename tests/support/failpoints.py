@@ -16,6 +16,7 @@ _COMPACTION = f"{_POINTS}test_a_compaction_survives_a_kill_at_any_point"
 _VACUUM = f"{_POINTS}test_a_vacuum_survives_a_kill_at_any_point"
 _REPLAY = f"{_POINTS}test_a_replay_survives_a_kill_at_any_point"
 _MOVE = "tests/lake/test_moving.py::test_a_move_survives_a_kill_at_any_point"
+_ERASURE = "tests/lake/test_erasure.py::test_an_erasure_survives_a_kill_at_any_point"
 _EVENTS = "tests/orchestration/test_crash_events.py::"
 _PARTITIONS = f"{_EVENTS}test_partitions_survive_a_kill_between_commit_and_event"
 
@@ -60,6 +61,12 @@ KILLED_IN: dict[Failpoint, str] = {
     Failpoint.TABLE_COPIED: "tests/lake/test_moving.py::test_a_move_in_a_store_survives_a_kill_at_any_point",
     Failpoint.TABLE_MOVED: _MOVE,
     Failpoint.VACUUM_PLANNED: _VACUUM,
+    Failpoint.ROWS_TAKEN_OUT: _ERASURE,
+    Failpoint.KEYS_SUPPRESSED: _ERASURE,
+    Failpoint.ROWS_ERASED: _ERASURE,
+    Failpoint.OLD_FILES_REMOVED: _ERASURE,
+    Failpoint.CHECKPOINT_WRITTEN: _ERASURE,
+    Failpoint.LOG_CUT: _ERASURE,
 }
 """A test that ends a process at the failpoint, and fails if it is never reached; others may do so too."""
 

@@ -262,7 +262,7 @@ def test_a_state_is_acknowledged_after_its_sink_has_committed(
     session = Session(catalog(), {StreamId("a"): sink}, tmp_path, EAGER)
     seen = []
     for event in session.run(script):
-        if isinstance(event, Acknowledged) and not event.final:
+        if isinstance(event, Acknowledged) and not event.completes:
             assert event.state is not None and event.state.stream is not None
             seen.append(int(bytes(event.state.stream.stream_state or b"-1")))
             assert sink.numbers[: seen[-1]] == list(range(seen[-1]))

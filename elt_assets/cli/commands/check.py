@@ -7,7 +7,7 @@ from elt_assets.cli.lookup import start_connector
 from elt_assets.cli.output import FAILED, OK, Output, connection_argument, subcommand
 from elt_assets.connection import find_place, load_connection
 from elt_assets.orchestration.component import ConnectionComponent
-from elt_assets.pipeline.connectors import connect_destination
+from elt_assets.pipeline.connectors import make_destination
 from elt_assets.runner.references import list_unknown_fields
 
 
@@ -30,7 +30,7 @@ def command(out: Output, connection: str) -> int:
     for warning in list_unknown_fields(loaded.source.config, schema):
         out.warn(warning)
     answer = connector.check()
-    destination = connect_destination(loaded, paths.staging(), on_log=out.log)
+    destination = make_destination(loaded, paths.staging(), on_log=out.log)
     if answer.succeeded and destination is not None:
         out.note(f"starting the destination {destination.name}")
         connector, answer = destination, destination.check()

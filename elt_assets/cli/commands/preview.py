@@ -24,7 +24,7 @@ from elt_assets.cli.output import (
 )
 from elt_assets.connection import find_place, load_catalog, load_connection
 from elt_assets.errors import EltError, SystemFailure
-from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.connectors import make_source
 from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.protocol.catalog import ConfiguredCatalog, stream_names
 from elt_assets.protocol.messages import Message, PlainText, RawRecord
@@ -57,7 +57,7 @@ def command(out: Output, connection: str, stream: str, count: int) -> int:
     configured.sync_id = int(time.time() * 1000)
     for notice in describe_kept_fields(chosen.fields):
         out.warn(notice)
-    connector = connect(loaded, paths.staging())
+    connector = make_source(loaded, paths.staging())
     records: list[Any] = []
     failure: EltError | None = None
     try:

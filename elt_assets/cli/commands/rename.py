@@ -46,6 +46,8 @@ def command(out: Output, connection: str, former: str, new: str) -> int:
             "only the state was moved: rename the table in the destination as well, to "
             f"{asset.destination_name}"
         )
+    for warning in renamed.warnings:
+        out.warn(warning)
     out.document(
         {
             "asset": asset.key.to_user_string(),

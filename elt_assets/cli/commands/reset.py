@@ -13,7 +13,7 @@ from elt_assets.errors import ConfigError, EltError
 from elt_assets.orchestration import states
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.resources import open_instance
-from elt_assets.pipeline.connectors import connect
+from elt_assets.pipeline.connectors import make_source
 from elt_assets.runner.kinds import KINDS
 
 _RELEASE_SECONDS = 60
@@ -69,6 +69,6 @@ def _release(place: ConnectionPlace, out: Output) -> None:
     if not KINDS[connection.source.kind].releases:
         return
     try:
-        connect(connection, paths.staging(), on_log=out.log).release(seconds=_RELEASE_SECONDS)
+        make_source(connection, paths.staging(), on_log=out.log).release(seconds=_RELEASE_SECONDS)
     except EltError as error:
         out.warn(f"what the source keeps on its server may be left there: {error}")

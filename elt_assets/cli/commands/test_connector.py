@@ -24,7 +24,7 @@ from elt_assets.connection import Connection, find_place, load_connection
 from elt_assets.connection.connector import Source
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.module_start import module_command
-from elt_assets.pipeline.connectors import connect, package_to_install
+from elt_assets.pipeline.connectors import make_source, package_to_install
 from elt_assets.protocol.messages import printable
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.container import Image
@@ -65,7 +65,7 @@ def command(
     loaded = _load(connection, image)
     config_values = {**loaded.source.config, **parse_config(config)}
     out.announce_installation(package_to_install(loaded))
-    connector = connect(loaded, paths.staging(), config_values, on_log=out.log)
+    connector = make_source(loaded, paths.staging(), config_values, on_log=out.log)
     out.note(f"testing {connector.name}")
     resolved = _config(connector, config_values, out)
     with private_files(paths.staging(), {"config": resolved}) as files:

@@ -45,6 +45,7 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.admin.vacuum_mark import RETENTION, VacuumMark
 from elt_assets.lake.columns import metadata_columns
 from elt_assets.lake.columns.metadata_columns import PARTITION
 from elt_assets.lake.delta.log import FOLDER as LOG
@@ -124,13 +125,25 @@ def _folder(order: Sequence[ColumnPath]) -> str:
     return f"{VISIBLE}/sorted_{fingerprint}"
 
 
-def _select_parts(table: Table, folder: str) -> Iterator[list[DataFile]]:
+def count_unsorted(table: Table, columns: Sequence[ColumnPath]) -> int:
+    """Return the rows that `cluster` would find in files that are not sorted yet; from the log alone."""
+    order = _select_order(table, columns)
+    folder = _folder(order)
+    parts = _select_parts(table, folder, only_logged=True) if order else ()
+    return sum(
+        file.records for files in parts for file in files if not file.path.startswith(f"{folder}/")
+    )
+
+
+def _select_parts(
+    table: Table, folder: str, *, only_logged: bool = False
+) -> Iterator[list[DataFile]]:
     """Yield the files of each part of the table that has too many unsorted rows.
 
     Files whose partition is not known are left as they are.
     """
     is_partitioned = PARTITION in table.schema.names
-    bounds = table.bounds([PARTITION]) if is_partitioned else {}
+    bounds = table.bounds([PARTITION], only_logged=only_logged) if is_partitioned else {}
     parts: dict[object, list[DataFile]] = {}
     for file in table.files:
         if not is_partitioned or file.path in bounds:
@@ -213,12 +226,31 @@ def remove_unnamed_documents(tables: StreamTables, retention: dt.timedelta) -> i
         pa.ArrowInvalid: a file that is older than the retention cannot be read; nothing was removed.
     """
     storage, oldest = tables.main.storage, dt.datetime.now(dt.timezone.utc) - retention
-    unnamed = {path for path, changed in _list(storage, DOCUMENTS) if changed < oldest}
+    old = {path for path, changed in list_files(storage, DOCUMENTS) if changed < oldest}
+    return remove_documents(storage, old, oldest)
+
+
+def remove_documents(
+    storage: TableStorage, unnamed: set[str], oldest: dt.datetime | None = None
+) -> int:
+    """Remove those of some documents that no file of a stream's tables names.
+
+    Args:
+        storage: that of the stream's table.
+        unnamed: the paths of the documents.
+        oldest: the time since when a file may be incomplete; default: any may be.
+
+    Returns:
+        the number of removed documents.
+
+    Raises:
+        pa.ArrowInvalid: a file that is older cannot be read; nothing was removed.
+    """
     if not unnamed:
         return 0
     places = [storage.location, *map(storage.location.add_suffix, SUFFIXES.values())]
     files = [
-        (part, path, changed < oldest)
+        (part, path, oldest is not None and changed < oldest)
         for part in map(TableStorage, places)
         for path, changed in _list_parquet(part)
     ]
@@ -229,12 +261,14 @@ def remove_unnamed_documents(tables: StreamTables, retention: dt.timedelta) -> i
 
 
 def _list_parquet(storage: TableStorage) -> Iterator[tuple[str, dt.datetime]]:
-    for path, changed in _list(storage):
+    for path, changed in list_files(storage):
         if path.endswith(".parquet") and not path.startswith((f"{LOG}/", f"{DOCUMENTS}/")):
             yield path, changed
 
 
-def _list(storage: TableStorage, folder: str | None = None) -> Iterator[tuple[str, dt.datetime]]:
+def list_files(
+    storage: TableStorage, folder: str | None = None
+) -> Iterator[tuple[str, dt.datetime]]:
     """Yield the files of a table: the path of each below the root, and the time of its last change."""
     base = storage.root if folder is None else f"{storage.root}/{folder}"
     selector = pafs.FileSelector(base, allow_not_found=True, recursive=True)
@@ -284,7 +318,8 @@ def _find_paths(values: pa.Array) -> set[str]:
     return {path for text in texts.to_pylist() for path in _PATH.findall(text)}
 
 
-RETENTION = dt.timedelta(days=7)
+CHECKPOINT_ENTRIES = 100
+"""Entries of the log after its newest checkpoint, above which maintenance writes another one."""
 DEAD_LETTER_AGE = dt.timedelta(days=90)
 """Age at which a rejected record is removed from its dead letter table."""
 
@@ -335,7 +370,10 @@ def maintain(
         order = cluster_by if kind is None else ()
         clustered = cluster(spark, table, order)
         compact(spark, table, leave={*refreshed, *list_sorted(table, order)})
-        removed = vacuum(table, retention) + remove_old_checkpoints(table, retention)
+        removed = vacuum(table, retention)
+        if table.log_length > CHECKPOINT_ENTRIES:
+            table.write_checkpoint()
+        removed += remove_old_checkpoints(table, retention)
         after = len(table.files)
         maintained.append(MaintenanceResult(table.uri, before, after, removed, expired, clustered))
     if maintained:
@@ -413,7 +451,7 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
         the decrease in the number of files.
     """
     removed = 0
-    for group in _groups(table, leave):
+    for group in group_small_files(table, leave):
         with table.discard_new_folders_on_error():
             files = combine(spark, table, [group]).rest
         reach(Failpoint.FILES_COMBINED)
@@ -436,12 +474,23 @@ def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
     old = {*table.find_unreferenced(retention), *_hidden(table.storage, retention)}
     paths = old - table.find_needed(dt.datetime.now(dt.timezone.utc) - retention) if old else old
     reach(Failpoint.VACUUM_PLANNED)
-    return table.storage.discard(DataFile(path, 0, 0) for path in paths)
+    removed = table.storage.discard(DataFile(path, 0, 0) for path in paths)
+    if removed == len(paths):
+        VacuumMark.record(table, retention)
+    return removed
 
 
-def _groups(table: Table, leave: Collection[str]) -> Iterable[list[DataFile]]:
-    bounds = table.bounds([metadata_columns.PARTITION])
-    closed = table.paths_lacking_nulls([VALID_TO])
+def group_small_files(
+    table: Table, leave: Collection[str], *, only_logged: bool = False
+) -> Iterable[list[DataFile]]:
+    """Yield the groups of files that are combined: each of several files.
+
+    Args:
+        leave: as for `compact`.
+        only_logged: no footer is read of a file that has no statistics in the log.
+    """
+    bounds = table.bounds([metadata_columns.PARTITION], only_logged=only_logged)
+    closed = table.paths_lacking_nulls([VALID_TO], only_logged=only_logged)
     kinds: dict[object, list[DataFile]] = {}
     is_partitioned = metadata_columns.PARTITION in table.schema.names
     for file in filter(is_small, table.files):

@@ -1,7 +1,7 @@
 """Conversion of JSON schemas, which `protocol.json_schema` has composed, to the columns of a table.
 
-Used by `lake.write` for the tables, and by `pipeline` wherever the type of a field matters (`rules`,
-`contracts`, `row_conditions`).
+Used by `lake.write` for the tables, and by `pipeline` and `orchestration.sensors` wherever the type of a
+field matters.
 
 Spec: Airbyte supported data types, v0 semantics; the well-known types of v1 where a schema names them.
 """

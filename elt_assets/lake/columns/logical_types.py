@@ -1,6 +1,7 @@
 """The logical types of fields, and their order: which are wider than others, and which of them compare alike.
 
-Used in all of `lake`, and by `pipeline`, which checks rules, contracts and conditions by these types.
+Used by `lake` (`columns`, `merge`, `read`, `write`), by `pipeline`, which checks rules, contracts and
+conditions by these types, and by `orchestration` (`metadata`, `table_jobs`).
 
 Logical types are finer than column types: several are stored as strings. First the types and their columns;
 then the order, by which `evolution` plans changes of a table's columns and `write.rewrite` refuses some.

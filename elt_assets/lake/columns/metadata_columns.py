@@ -1,6 +1,6 @@
 """The metadata columns that this project adds to every table, and the whole schema of a table.
 
-Used in all of `lake`; `orchestration.metadata` shows the columns in Dagster.
+Used in all of `lake`, by `pipeline.rules`, and by `orchestration`, which shows the columns in Dagster.
 """
 
 from __future__ import annotations

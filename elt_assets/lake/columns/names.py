@@ -1,7 +1,7 @@
 """Table and column names that every engine accepts, derived from names that may be any UTF-8 text.
 
-`write.paths` names tables with it, and `from_json_schema` columns; `pipeline.stream` checks names that users
-give.
+`write.paths` names tables with it, and `from_json_schema` columns; `pipeline` (`stream`, `former_tables`),
+`evolution` and `orchestration.metadata` look up which names tables have or may have.
 
 The rule: letters and digits of any script, and underscores, stay. Every other character becomes an
 underscore. An empty name becomes one underscore. A name longer than `LONGEST` bytes is cut and ends

@@ -1,7 +1,7 @@
 """The log of a Delta table: its entries, one for each version, and its checkpoints.
 
-Read by the other modules of `lake.delta`, most by `snapshot` and `commit_metadata`, and by
-`lake.read.changes`.
+Used by the other modules of `lake.delta`, most by `snapshot` and `commit_metadata`, by `lake.read.changes`
+and by `lake.admin`.
 
 The project reads the entries itself. `DeltaTable.history` holds Python's global lock while it waits for a
 store, so that one slow answer stops every thread of the process, and it counts versions down over entries
@@ -323,18 +323,32 @@ def read_newest(storage: TableStorage) -> Checkpoint | None:
         DamagedCheckpoint: the checkpoint cannot be read.
         OSError: the store failed.
     """
-    try:
-        text = storage.read_text(HINT)
-        hint = None if text is None else json.loads(text)
-        version = -1 if hint is None else int(hint["version"])
-    except (ValueError, TypeError, LookupError) as error:
-        raise DamagedCheckpoint(HINT, error) from error
-    if hint is None:
+    version, hint = _read_hint(storage)
+    if version < 0:
         return None
     if hint.get("parts") or hint.get("v2Checkpoint"):
         raise OtherForm("its newest checkpoint has several parts, or is one of the second kind")
     info = storage.system.get_file_info(f"{storage.root}/{checkpoint_path_of(version)}")
     return _read(_Identity(storage, storage.uri, version, info.size, info.mtime_ns))
+
+
+def find_checkpoint_version(storage: TableStorage) -> int:
+    """Return the version of the newest checkpoint that is known; -1 if none is."""
+    try:
+        return _read_hint(storage)[0]
+    except DamagedCheckpoint:
+        return -1
+
+
+def _read_hint(storage: TableStorage) -> tuple[int, Mapping[str, Any]]:
+    """Return the version of the checkpoint that `_last_checkpoint` names, -1 if there is none, and all that
+    it says."""
+    try:
+        text = storage.read_text(HINT)
+        hint = {"version": -1} if text is None else json.loads(text)
+        return int(hint["version"]), hint
+    except (ValueError, TypeError, LookupError) as error:
+        raise DamagedCheckpoint(HINT, error) from error
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Delta tables: found, opened, created, given new columns; and columns in the types of Delta and Arrow.
 
-A `Table` is opened and created with it. `pipeline` and `write.paths` ask whether there is a table
-(`is_table`); `lake.read` and `lake.write` convert columns (`arrow_columns`, `delta_schema`).
+A `Table` is opened and created with it. `pipeline`, `write.paths` and `admin.moving` ask whether there is a
+table (`is_table`); `lake.read` and `lake.write` convert columns (`arrow_columns`, `delta_schema`).
 
 What a kill leaves, so that nothing is lost or doubled:
 

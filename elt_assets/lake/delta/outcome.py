@@ -1,6 +1,7 @@
 """The one way to make a commit: it has a name, and is looked up by it whenever its writer gets an error.
 
-`commits` and `opening` make commits with it; modules that rewrite files handle its error `Superseded`.
+`commits` and `opening` make commits with it; `table`, `lake.write` and `lake.admin` handle its errors, and
+`lake.read.changes` reads the names of commits.
 
 An error of delta-rs does not say whether the commit took effect. The answer to the request may be lost, and
 its own retry of the request is then refused because of the first one; a checkpoint may fail after the commit.

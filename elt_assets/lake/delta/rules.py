@@ -1,7 +1,7 @@
 """The refusal of Delta tables that this project must not read or write: unsupported features, and moves.
 
-`opening` asks before a table is read, and `commits` before each commit. `admin.moving` begins and ends a
-`Move`.
+The other modules of `lake.delta` ask, most `opening` before a table is read, and `commits` before each
+commit. `admin.moving` begins and ends a `Move`, which `orchestration.renaming` plans.
 
 A feature that a writer does not know is a rule that it breaks: a constraint, a computed column, a log of
 changes. So a table is written to only if each commit of this project keeps every rule that it has, and read

@@ -261,8 +261,20 @@ class Snapshot:
         """Write a checkpoint if one is due. The commit counts without it, and a later one tries again."""
         version, (before, size) = self.version(), self._description.checkpoint
         interval = int(self.metadata().configuration.get("delta.checkpointInterval", "100"))
-        if not log.is_due(version, interval, version - before, self._bytes, size):
-            return
+        if log.is_due(version, interval, version - before, self._bytes, size):
+            self.write_checkpoint()
+
+    @property
+    def log_length(self) -> int:
+        """The number of entries after the newest checkpoint, all of which an opening of the table reads."""
+        before, _ = self._description.checkpoint
+        if before < 0:
+            before = log.find_checkpoint_version(self.storage)
+        return self.version() - before
+
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint of this version; if that is not possible, there is a warning."""
+        version = self.version()
         try:
             self.delta_table.create_checkpoint()
         except (DeltaError, OSError) as error:

@@ -1,7 +1,7 @@
 """A Delta table: Spark writes its files; delta-rs publishes files and the source's state in one commit.
 
-Other packages know a table as a `Table`: `lake.write` and `lake.merge` write to it, `lake.read`, `pipeline`
-and `orchestration` look up its state, columns and files.
+Other packages know a table as a `Table`: `lake.write`, `lake.merge` and `lake.admin` write to it,
+`lake.read`, `pipeline`, `orchestration` and `elt state` look up its state, columns and files.
 
 A kill at FILES_WRITTEN leaves files that no log names; a vacuum removes them.
 `tests/lake/test_crash_points.py::test_a_first_sync_survives_a_kill_at_any_point`
@@ -25,13 +25,14 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake import jobs
-from elt_assets.lake.delta import commits, log, opening, rules
+from elt_assets.lake.delta import commits, log, log_cut, opening, rules
 from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
     PastCommit,
     companions_of,
     content_commit,
     current_metadata,
+    hidden_of,
     hidden_since,
     metadata_of,
     newest_commit_by_writer,
@@ -254,21 +255,40 @@ class Table:
         return int(self._actions().num_rows)
 
     @property
+    def file_sizes(self) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+        """The bytes and the rows of each file of the snapshot; null if the log has no count of its rows."""
+        actions = self._actions()
+        return actions.column("size_bytes"), actions.column("num_records")
+
+    @property
     def records(self) -> int:
         """The number of rows of the snapshot, from the log."""
         return int(pc.sum(self._actions().column("num_records")).as_py() or 0)
+
+    @property
+    def log_length(self) -> int:
+        """The number of entries of the log after its newest checkpoint."""
+        return 0 if self._delta is None else self._delta.log_length
+
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint of the snapshot, so that an opening reads no entry before it."""
+        assert self._delta is not None
+        self._delta.write_checkpoint()
 
     def _actions(self) -> pa.Table:
         """Return the files of the snapshot with their statistics; no files if the table does not exist."""
         return _FILES.empty_table() if self._delta is None else commits.add_actions(self._delta)
 
-    def _statistic(self, actions: pa.Table, kind: str, column: Sequence[str]) -> pa.ChunkedArray:
+    def _statistic(
+        self, actions: pa.Table, kind: str, column: Sequence[str], *, only_logged: bool = False
+    ) -> pa.ChunkedArray:
         """Return a statistic of each file: from the log, or from the footer of a file that has none there.
 
         Null stands for none. Of a footer, only texts and integers are returned.
 
         Args:
             kind: `min`, `max` or `null_count`.
+            only_logged: no footer is read.
         """
         name = ".".join(column)
         if f"{commits.PARTITION_PREFIX}{name}" in actions.schema.names:
@@ -279,19 +299,27 @@ class Table:
         logged = pa.chunked_array([pa.nulls(actions.num_rows)])
         if f"{kind}.{name}" in actions.schema.names:
             logged = actions.column(f"{kind}.{name}")
+        if only_logged:
+            return logged
         return self._footers.complete(actions, logged, kind, column)
 
-    def bounds(self, column: Sequence[str]) -> dict[str, Bounds]:
+    def bounds(self, column: Sequence[str], *, only_logged: bool = False) -> dict[str, Bounds]:
         """Return the bounds of a column in each file, by the file's path.
 
         Files without them, in the log and in their footers, are left out. Only bounds of strings and
         integers are returned: they are exact.
-        """
-        return self._bounds(self._actions(), column)
 
-    def _bounds(self, actions: pa.Table, column: Sequence[str]) -> dict[str, Bounds]:
+        Args:
+            only_logged: no footer is read.
+        """
+        return self._bounds(self._actions(), column, only_logged=only_logged)
+
+    def _bounds(
+        self, actions: pa.Table, column: Sequence[str], *, only_logged: bool = False
+    ) -> dict[str, Bounds]:
         least, most = (
-            self._statistic(actions, side, column).to_pylist() for side in ("min", "max")
+            self._statistic(actions, side, column, only_logged=only_logged).to_pylist()
+            for side in ("min", "max")
         )
         rows = zip(actions.column("path").to_pylist(), least, most, strict=True)
         return {path: (a, z) for path, a, z in rows if _exact(a) and _exact(z)}
@@ -322,10 +350,14 @@ class Table:
             if earliest is None or earliest < time
         ]
 
-    def paths_lacking_nulls(self, column: Sequence[str]) -> set[str]:
-        """Return the paths of the files whose statistics show that a column has no null."""
+    def paths_lacking_nulls(self, column: Sequence[str], *, only_logged: bool = False) -> set[str]:
+        """Return the paths of the files whose statistics show that a column has no null.
+
+        Args:
+            only_logged: no footer is read.
+        """
         actions = self._actions()
-        nulls = self._statistic(actions, "null_count", column).to_pylist()
+        nulls = self._statistic(actions, "null_count", column, only_logged=only_logged).to_pylist()
         paths = actions.column("path").to_pylist()
         return {path for path, count in zip(paths, nulls, strict=True) if count == 0}
 
@@ -560,6 +592,25 @@ class Table:
         visible = set(self._actions().column("path").to_pylist())
         removed = log.find_removed_since(self._delta, time)
         return visible | removed | hidden_since(self._delta, self.storage, time)
+
+    def find_needed_now(self) -> set[str]:
+        """Return the paths of files, also hidden ones, that the present version needs, and no older one."""
+        assert self._delta is not None
+        visible = set(self._actions().column("path").to_pylist())
+        newest = self._newest_commits().values()
+        return visible.union(*(hidden_of(self.storage, entry) for entry in newest))
+
+    def forget_versions(self) -> int:
+        """Remove all older versions from the log: their entries and checkpoints; return how many files.
+
+        The newest commit of each writer stays, with its state.
+
+        Raises:
+            SystemFailure: a file could not be removed.
+        """
+        assert self._delta is not None
+        self.advance()
+        return log_cut.cut(self._delta, self.storage)
 
     def version_of(self, commit: str) -> int:
         """Return the newest version with the contents of a commit of this `app_id`.

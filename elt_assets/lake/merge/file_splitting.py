@@ -1,7 +1,10 @@
 """Splitting of a table's files by the keys of a batch, for merges; and combination of small files.
 
-A merge (`key_order`, `history`) rewrites only files that contain a key of its batch. `admin.maintenance` and
-`write.rewrite` group files here, too, and maintenance combines them.
+A merge (`key_order`, `history`) rewrites only files that contain a key of its batch, and so does an erasure
+(`admin.erased_rows`). `admin.maintenance` and `write.rewrite` group files here, too, and maintenance combines
+them.
+
+The other modules of `lake.merge`, `write.commit` and `lake.read.changes` have the keys of a batch from here.
 
 Files whose statistics exclude every key of the batch are not opened. Of the other files, only the key columns
 are read. A file that contains a key of the batch is rewritten without the rows of these keys, which are
@@ -17,11 +20,12 @@ from __future__ import annotations
 import json
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -186,6 +190,40 @@ def split(
     return _split_in_tasks(spark, table, groups, fold, batch, key, kind, schema)
 
 
+def take_out(
+    spark: SparkSession,
+    table: Table,
+    files: Sequence[DataFile],
+    batch: Batch,
+    key: Key,
+    kind: str = VISIBLE,
+) -> Split:
+    """Split those of `files` that contain a key of `batch`, and no other ones: no small file is combined.
+
+    A column that the table lacks stays in the files.
+    """
+    if not files or not batch.files:
+        return Split()
+    groups = [[file] for file in _candidates(table, files, batch.files, key)]
+    return _split_in_tasks(spark, table, groups, frozenset(), batch, key, kind, table.schema)
+
+
+def find_candidates(
+    table: Table, files: Sequence[DataFile], values: Mapping[str, Sequence[Any]]
+) -> list[DataFile]:
+    """Return the files whose bounds do not exclude every value of a column, for each of some columns."""
+    candidates = list(files)
+    for column, choices in values.items():
+        of_table = table.bounds([column])
+        candidates = [
+            file
+            for file in candidates
+            if file.path not in of_table
+            or any(_overlap(of_table[file.path], (value, value)) for value in choices)
+        ]
+    return candidates
+
+
 def _candidates(
     table: Table, files: Sequence[DataFile], batch: Sequence[DataFile], key: Key
 ) -> list[DataFile]:
@@ -227,6 +265,14 @@ def _overlap(left: tuple[Any, Any], right: tuple[Any, Any]) -> bool:
 def is_small(file: DataFile) -> bool:
     """Return whether a file is so small that it is combined with others."""
     return file.size * SMALL_DIVISOR < TARGET_BYTES and file.records * SMALL_DIVISOR < TARGET_ROWS
+
+
+def count_small(table: Table) -> int:
+    """Return how many files of a table are small, without an object for each of them."""
+    sizes, records = table.file_sizes
+    is_few = pc.less(pc.multiply(records, SMALL_DIVISOR), TARGET_ROWS)
+    is_little = pc.less(pc.multiply(sizes, SMALL_DIVISOR), TARGET_BYTES)
+    return int(pc.sum(pc.and_(is_little, pc.fill_null(is_few, True))).as_py() or 0)
 
 
 def pack_files(files: Iterable[DataFile]) -> list[list[DataFile]]:

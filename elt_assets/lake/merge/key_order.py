@@ -1,6 +1,7 @@
 """The merge of a batch with the rows of a table, in each mode, and the order of the rows of a key.
 
-Called by `write.commit`, which gets the merge of a mode from `load_merge`; `history` uses the same order.
+Called by `write.commit`, which gets the merge of a mode from `load_merge`; `history`, `changes_of_rows` and
+`write.sync_columns` use the same order.
 
 This is the order of a key's rows, for every merge, also for the versions of a history (`lake.merge.history`).
 The tasks in Arrow that merge rows by it (`lake.worker.row_order`) are the only place that implements it.

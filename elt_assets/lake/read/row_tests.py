@@ -1,4 +1,4 @@
-"""Tests of the rows of a table, each of which is one text in Spark SQL; for the rules of `pipeline.rules`.
+"""Tests of the rows of a table, each one text in Spark SQL; for `pipeline.rules` and `orchestration.checks`.
 
 Values of rows are in no result; examples are the columns that the caller names, such as the key.
 """

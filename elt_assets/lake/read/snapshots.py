@@ -1,7 +1,8 @@
 """Snapshots of tables, as their readers get them, and the distinct values of one field.
 
-The readers are assets and code of a project: `orchestration.io_manager` and `orchestration.table_reading`.
-The values of a field become partitions (`orchestration.sensors`).
+The readers are assets and code of a project (`orchestration.io_manager`, `orchestration.table_reading`), and
+`changes`. The values of a field become partitions (`orchestration.sensors`), or say which ones are replayed
+(`orchestration.table_jobs`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from elt_assets.lake.delta.opening import arrow_columns
 from elt_assets.lake.delta.storage import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.read.frames import ArrowScan, FileGroup, RowFilter
+from elt_assets.lake.read.scans import ArrowScan, FileGroup, RowFilter
 from elt_assets.lake.worker.parquet import read_keys
 from elt_assets.lake.write.companions import SUFFIXES, find_named_commit, is_named
 from elt_assets.lake.write.sync_columns import column_at, column_path

@@ -1,7 +1,7 @@
 """The parse of blocks of lines to rows and rejected records; and the names of changes, for reports.
 
 The tasks parse with it (`lines`, `slice_batches`). Reports of `pipeline`, `orchestration` and `cli` read a
-change from its name (`parse_name`).
+change from its name (`parse_name`), and `write.writer` limits the number of names.
 
 A record is rejected if it is not readable; if it lacks all parts of its key, or an object that has one; or if
 a value in its key or in a strict column is not kept as it is. It is rejected, too, if its cursor or a part of

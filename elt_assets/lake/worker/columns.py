@@ -1,4 +1,4 @@
-"""The columns of the rows of a block, made from its decoded records; for `blocks`.
+"""The columns of the rows of a block, made from its decoded records; for the other modules of the parse.
 
 Most decoded values are those of the column. Texts of a type that has a form are cast at once, and what has
 another form is read alone. JSON values are written as texts, all of a column at once (`ColumnBuilder`).

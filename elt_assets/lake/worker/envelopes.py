@@ -1,6 +1,6 @@
 """The envelope of records: the properties of a line besides its data, and the metadata columns of its row.
 
-Used by `blocks` and `slice_batches`.
+Used by `blocks`, `records` and `slice_batches`.
 
 Spec: AirbyteMessage of type RECORD (0.19); Singer's RECORD message; the lines of `sync.segments` (form ROWS).
 """

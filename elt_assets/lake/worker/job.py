@@ -1,6 +1,7 @@
 """The description of a parsing job: the input and results of its tasks, and the fields that are undeclared.
 
-`write.parsing` makes the job, and the tasks (`lines`, `slices`) do it; `records` finds the undeclared fields.
+`write.parsing` makes the job, and the tasks (`lines`, `slices`, and what they call) do it; `records` finds
+the undeclared fields, and `pipeline.progress` describes them.
 
 Undeclared fields are found by name at any depth of an object, and counted by dotted name.
 

@@ -1,6 +1,6 @@
 """JSON values as comparable texts of the table, and the repair of lines with bad values.
 
-Used by the parse (`columns`, `records`) and by `widening`.
+Used by the parse (`columns`, `envelopes`, `records`, `slice_batches`) and by `widening`.
 
 The text of a value has no spaces, sorted names, and one text for each number. So equal values have equal
 texts if their numbers are below 10^40, whatever order, spaces and escapes the source writes. No digit of a

@@ -1,7 +1,7 @@
 """The table of types: what a JSON value becomes in a column of each logical type, and how it is decoded.
 
-Used by the parse (`columns`, `records`), by `widening`, and by `pipeline.row_conditions`, for the filter of
-records.
+Used by the modules of the parse, by `widening`, by `lake.write`, which makes the fields of a job, and by
+`pipeline.row_conditions`, for the filter of records.
 
 A value is decoded to the type `decoded`, with all others of its block. A value of another JSON type is read
 alone by `read`, from its text as it stands in the line. Where the type has a form (a time, a number in a

@@ -1,6 +1,7 @@
 """A task that reads a slice of a stream from its source, and writes its rows as the tasks of segments do.
 
-`write.parsing` runs it; `pipeline.connection_read` names the reader (`SliceSource`).
+`write.parsing` runs it; `pipeline.connection_read` names the reader (`SliceSource`), which `write.writer`
+passes on.
 
 The readers of slices are those of the source: a worker needs its package. Which program that is comes from
 the connection, and never from a message of the connector.

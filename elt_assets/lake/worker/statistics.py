@@ -1,6 +1,7 @@
 """Delta's statistics of a Parquet file, from its footer.
 
-`parquet` makes them in each task that writes a file; `delta.storage` makes those that a file lacks.
+`parquet` makes them in each task that writes a file; `delta.storage` makes those that a file lacks, and
+`delta.table` takes the length of texts.
 
 A bound is never narrower than the values, so a reader that leaves a file out by its bounds loses no row:
 

@@ -1,6 +1,6 @@
 """The numbers, dates and times of JSON as columns keep them, and the record of what a column does not keep.
 
-Used by the parse (`kinds`, `columns`, `blocks`), by `widening`, and by `pipeline.row_conditions`.
+Used by the modules of the parse, by `widening`, and by `pipeline.row_conditions`.
 
 First the changes, as `_airbyte_meta.changes` records them: values became null, were rounded, or had bad
 characters replaced. Then numbers: exact integers and decimals, doubles, and the one text of a number. Then

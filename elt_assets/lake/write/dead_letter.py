@@ -1,6 +1,6 @@
 """The dead letter `<table>_dead_letter`: records that could not be stored, as received, with the reason.
 
-First its columns, for the writer; then its records as a segment, for `lake.admin.replay`.
+First its columns, for `writer` and `commit`; then its records as a segment, for `lake.admin.replay`.
 
 They are counted as rejected. When the catalog or the table can accept them, `replay` moves them to the table,
 each exactly once: one commit of the stream removes them from the dead letter and adds them to the table.

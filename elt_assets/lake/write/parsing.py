@@ -1,6 +1,7 @@
 """The tasks on Spark that parse segments, or read slices, to files of rows; and counts of undeclared fields.
 
-Used by `writer`. `pipeline.progress` and `destination.airbyte_read` report the counts.
+Used by `writer`, `sync_columns` and `rewrite`. `pipeline.progress` and `destination.airbyte_read` report the
+counts.
 
 First the counts of undeclared fields, which the stream's schema does not declare: they are counted by name,
 and kept if the stream has `on_undeclared: keep`. Then the read of slices (`read_slices`), each by a task from

@@ -1,6 +1,7 @@
 """What the newest commit of a table means for the next sync: generation, refresh, and where it starts.
 
-Used by `pipeline.stream`, `pipeline.stream_plan` and `destination.tables`, which plan a sync.
+Used by `pipeline`, `orchestration.planning` and `destination.tables`, which plan a sync, and by
+`sync_columns`.
 """
 
 from __future__ import annotations

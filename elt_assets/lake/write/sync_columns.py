@@ -1,16 +1,17 @@
 """The specification of one sync, with its policy; and the columns of a stream's tables, which others look up.
 
 First the specification (`WriteSpec`), which `pipeline` and `destination` make of a stream and of what its
-table holds (`stored_stream`); then the plan of the columns (`plan_columns`), with which `writer` writes.
-`pipeline`, `orchestration` and `lake.read` look up columns of fields (`columns_of`, `column_at`); `pipeline`,
-`destination` and commands of `elt` check a stream's key and fields (`check_columns`).
+table holds (`stored_stream`), for `lake.write` and `lake.admin.replay`; then the plan of the columns
+(`plan_columns`), with which `writer` writes. `pipeline`, `orchestration` and `lake.read` look up columns of
+fields (`columns_of`, `column_at`); `pipeline`, `destination` and commands of `elt` check a stream's key and
+fields (`check_columns`).
 """
 
 from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import types as t
@@ -64,6 +65,8 @@ class WriteSpec:
     keeps_undeclared: bool = False
     # A text that identifies the conditions that records must meet to be stored.
     conditions: str = ""
+    # Returns the salt of the hashes of suppressed keys, and its fingerprint; None if the writer has none.
+    key_salt: Callable[[], tuple[bytes, str]] | None = None
     # The columns that this sync wrote before its source changed the schema of the stream. Its rows have the
     # columns of both schemas, and a column has a type that holds the values of both.
     written: t.StructType | None = None

@@ -1,6 +1,7 @@
 """The executor of a project's runs: connections share one process, and so one Spark; the rest is Dagster's.
 
-`project` gives it to all runs; `build` and the jobs mark their steps with `STEP_TAGS`.
+`project` and `definitions` give it to all runs; `build`, `failures` and the jobs mark their steps with
+`STEP_TAGS`.
 
 A run of steps of this package alone is executed in one process. A run that has a step of somebody else's is
 executed as without this package: by Dagster's default executor, whose configuration this one has too. The

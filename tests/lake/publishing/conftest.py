@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.lake.publishing.catalogs import KINDS, Server, catalog_server
+
+StartServer = Callable[[str], Server]
+
+
+@pytest.fixture(scope="package")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """Returns the server of a kind of catalog, which is started with its first test."""
+    servers: dict[str, Server] = {}
+    with ExitStack() as opened:
+
+        def start(kind: str) -> Server:
+            if kind not in servers:
+                folder = tmp_path_factory.mktemp(kind)
+                servers[kind] = opened.enter_context(catalog_server(kind, folder))
+            servers[kind].new_database()
+            servers[kind].proxy.plan(())
+            return servers[kind]
+
+        yield start
+
+
+@pytest.fixture(params=KINDS)
+def server(request: pytest.FixtureRequest, started: StartServer) -> Server:
+    """The server of each kind of catalog, with a database of the test's own."""
+    return started(request.param)
+
+
+@pytest.fixture
+def glue(started: StartServer) -> Server:
+    return started("glue")
+
+
+@pytest.fixture
+def hive(started: StartServer) -> Server:
+    return started("hive")
+
+
+@pytest.fixture
+def unity(started: StartServer) -> Server:
+    return started("unity")
