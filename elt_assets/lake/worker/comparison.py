@@ -108,8 +108,8 @@ def _is_same_list(left: Any, right: Any) -> Any:
     sizes = to_numpy(pc.list_value_length(left))
     is_same = sizes == to_numpy(pc.list_value_length(right))
     is_same &= to_numpy(left.is_valid()) == to_numpy(right.is_valid())
-    wanted = pa.array(is_same)
-    items = _is_same(left.filter(wanted).flatten(), right.filter(wanted).flatten())
+    selection = pa.array(is_same)
+    items = _is_same(left.filter(selection).flatten(), right.filter(selection).flatten())
     differences = np.append(0, np.cumsum(~to_numpy(items)))
     ends = np.cumsum(sizes[is_same])
     is_same[is_same] = differences[ends] == differences[ends - sizes[is_same]]

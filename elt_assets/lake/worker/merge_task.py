@@ -140,7 +140,7 @@ class _Merge:
             (open_writer(job.visible), visible),
             (open_writer(job.hidden), hidden),
         ]
-        self._written = 0
+        self._rows_written = 0
         self._is_continued = True
 
     @property
@@ -158,7 +158,7 @@ class _Merge:
             return
         for (writer, columns), tables in zip(self._outputs, merged, strict=True):
             for rows in tables:
-                self._written += len(rows)
+                self._rows_written += len(rows)
                 for batch in rows.select(columns).to_batches():
                     writer.write(batch)
 
@@ -171,7 +171,7 @@ class _Merge:
         for writer in self.writers:
             writer.close()
         current, closed, ends = (writer.files for writer in self.writers)
-        return [*current, *closed], ends, self.read, self._written
+        return [*current, *closed], ends, self.read, self._rows_written
 
 
 def _read(job: MergeJob) -> list[pa.Table] | None:
