@@ -15,13 +15,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import types as t
-
-from elt_assets.branches import BRANCH_ENVIRONMENT, branch
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import opening
 from elt_assets.lake.delta.rules import spark_schema
-from elt_assets.lake.publish.followers import LakeTable
+from elt_assets.lake.publish.followers import (
+    LakeTable,
+    TableTexts,
+    refuse_shared_with_branch,
+)
 from elt_assets.lake.publish.glue import GlueCatalog
 from elt_assets.lake.publish.hive import HiveCatalog
 from elt_assets.lake.publish.names import catalog_name, namespace_levels
@@ -31,7 +32,9 @@ from elt_assets.lake.publish.registration import (
     Outcome,
     Registration,
     Unreachable,
+    fill_comments,
     register,
+    remove_comments,
     unregister,
 )
 from elt_assets.lake.publish.unity import UnityCatalog
@@ -42,7 +45,6 @@ from elt_assets.settings import (
     GlueSettings,
     HiveSettings,
     NoCatalog,
-    is_set_for,
     settings,
 )
 from elt_assets.storage.location import Location
@@ -63,7 +65,7 @@ def open_entries() -> CatalogEntries:
     present = read_catalog_settings()
     if present is None:
         raise ConfigError(f"the project has no {_WHERE}", guidance="write it, with its `type`")
-    _refuse_shared_with_branch()
+    refuse_shared_with_branch("catalog", 'with another `database`, or with `type = "none"`')
     return CatalogEntries(present, _open_catalog(present))
 
 
@@ -138,13 +140,19 @@ class CatalogEntries:
         snapshot = None if name is None else opening.open_table(table.location)
         if name is None or snapshot is None:
             return None
+        texts = table.texts or TableTexts()
+        schema, comment = spark_schema(snapshot), texts.comment or ""
+        if self._settings.comments:
+            schema = fill_comments(schema, texts.columns)
+        else:
+            schema, comment = remove_comments(schema), ""
         return Registration(
             name,
             self._place(table.location),
-            _add_comments(spark_schema(snapshot), table.column_comments),
+            schema,
             "/".join(table.levels),
             tuple(snapshot.metadata().partition_columns),
-            table.comment or "",
+            comment,
         )
 
     def _place(self, location: Location) -> str:
@@ -165,21 +173,10 @@ class CatalogEntries:
             raise self._failure[1]
 
 
-def _add_comments(schema: t.StructType, comments: Mapping[str, str]) -> t.StructType:
-    """Return columns with the comments of those that have none in the table."""
-
-    def add(column: t.StructField) -> t.StructField:
-        metadata = {"comment": comments[column.name], **(column.metadata or {})}
-        return t.StructField(column.name, column.dataType, column.nullable, metadata)
-
-    return t.StructType([add(column) if column.name in comments else column for column in schema])
-
-
 def _open_catalog(present: CatalogSettings) -> Catalog:
     if isinstance(present, GlueSettings):
-        options = present.model_dump(
-            exclude={"type", "database", "dead_letters"}, exclude_none=True
-        )
+        own = {"type", "database", "dead_letters", "comments"}
+        options = present.model_dump(exclude=own, exclude_none=True)
         return GlueCatalog({name: _resolve(value, name) for name, value in options.items()})
     if isinstance(present, HiveSettings):
         return HiveCatalog(_resolve(present.uri, "uri"))
@@ -199,19 +196,3 @@ def _resolve(value: Any, key: str) -> str:
         return str(value)
     content, _ = reference.read(f"{_WHERE} {key}")
     return content if isinstance(content, str) else json.dumps(content)
-
-
-def _refuse_shared_with_branch() -> None:
-    """Refuse the catalog of production in the deployment of a branch.
-
-    Raises:
-        ConfigError: the settings of branches do not name a catalog.
-    """
-    name = branch()
-    if name is not None and not is_set_for("catalog", BRANCH_ENVIRONMENT):
-        raise ConfigError(
-            f"this is the deployment of the branch {name!r}, and {_WHERE} is not of its own: entries of "
-            "production would be changed",
-            guidance=f"write [tool.elt.env.{BRANCH_ENVIRONMENT}.catalog] with another `database`, or with "
-            '`type = "none"`',
-        )

@@ -15,13 +15,14 @@ from deltalake import write_deltalake
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.lake.publish.entries import ENTRY, entry_name, open_entries
-from elt_assets.lake.publish.followers import LakeTable
+from elt_assets.lake.publish.followers import LakeTable, TableTexts
 from elt_assets.lake.publish.registration import EntryName, Outcome
 from elt_assets.lake.write.companions import DEAD_LETTER, HISTORY
 from elt_assets.pipeline.following import drop_published, follow_now
 from elt_assets.settings import HiveSettings, settings
 from elt_assets.storage.location import Location
 from tests.lake.publishing.catalogs import TOKEN, UNITY_CATALOG, Server
+from tests.support.object_store import new_bucket
 
 pytestmark = pytest.mark.process
 
@@ -57,8 +58,7 @@ def make_table(folder: Path, name: str = "users", columns: Any = None) -> LakeTa
         Location.parse(f"file://{place}"),
         "shop",
         ("shop", name),
-        comment="All users",
-        column_comments=comments,
+        texts=TableTexts("All users", comments),
     )
 
 
@@ -81,6 +81,11 @@ def test_a_table_is_registered_with_what_the_lake_and_the_stream_say(
     assert unity.proxy.requests == requests  # the columns are the same
     make_table(tmp_path, columns={"id": ["a"], "day": ["monday"]})
     assert entries.register(table) is Outcome.UPDATED
+    configure(comments=False)
+    assert open_entries().register(table) is Outcome.UPDATED
+    entry = unity.direct.find(unity.name("users"))
+    assert entry is not None
+    assert entry.facts["comment"] == "" and entry.facts["columns"][0][2] == ""
     entries.drop(table)
     entries.drop(table)
     assert unity.direct.find(unity.name("users")) is None
@@ -137,16 +142,16 @@ def test_warnings_name_the_table_and_the_remedy(
 ) -> None:
     table = make_table(tmp_path)
     configure(token={"env": "FORMER_TOKEN"})
-    [warning] = follow_now([table])
+    [warning] = follow_now([table]).problems
     assert "the table shop.users is committed, and not published" in warning
     assert "set FORMER_TOKEN" in warning
     configure()
-    assert follow_now([table]) == []
+    assert follow_now([table]).problems == []
     assert unity.direct.find(unity.name("users")) is not None
     drop_published([table])
     assert unity.direct.find(unity.name("users")) is None
     configure(type="none")
-    assert follow_now([table]) == []
+    assert follow_now([table]).problems == []
 
 
 def test_the_catalog_of_production_is_refused_in_a_branch(
@@ -154,7 +159,7 @@ def test_the_catalog_of_production_is_refused_in_a_branch(
 ) -> None:
     table = make_table(tmp_path)
     monkeypatch.setenv("ELT_BRANCH", "new-columns")
-    [warning] = follow_now([table])
+    [warning] = follow_now([table]).problems
     assert "the deployment of the branch 'new-columns'" in warning
     assert "[tool.elt.env.branch.catalog]" in warning
     common = json.loads(os.environ["ELT_CATALOG"])
@@ -168,7 +173,7 @@ def test_the_catalog_of_production_is_refused_in_a_branch(
         f'[tool.elt.env.branch.catalog]\ndatabase = "{unity.database}_branch"\n'
     )
     monkeypatch.setenv("ELT_PROJECT", str(tmp_path))
-    assert follow_now([table]) == []
+    assert follow_now([table]).problems == []
     assert unity.direct.find(EntryName(f"{unity.database}_branch", "users")) is not None
     assert unity.direct.find(unity.name("users")) is None
 
@@ -199,3 +204,25 @@ def test_glue_refuses_a_lake_that_it_cannot_read(
     monkeypatch.setenv("ELT_CATALOG", '{"type": "glue", "region": "eu-central-1"}')
     with pytest.raises(ConfigError, match="Glue is a catalog of tables in S3"):
         open_entries().follow(make_table(tmp_path))
+
+
+def test_a_lake_in_s3_is_registered_in_glue_with_the_credentials_of_the_environment(
+    glue: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = new_bucket(glue.place)
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    options = {
+        "type": "glue",
+        "endpoint": glue.place,
+        "database": f"{glue.database}_{{connection}}",
+    }
+    monkeypatch.setenv("ELT_CATALOG", json.dumps(options))
+    place = f"{store.uri}/shop/users"
+    write_deltalake(place, pa.table({"id": [1]}), storage_options=store.options)
+    table = LakeTable(Location.parse(place), "shop", ("shop", "users"))
+    assert follow_now([table]).problems == []
+    entry = glue.direct.find(EntryName(f"{glue.database}_shop", "users"))
+    assert entry is not None
+    assert entry.location == place
+    assert [column[:2] for column in entry.facts["columns"]] == [("id", "bigint")]
