@@ -1,12 +1,12 @@
 """The order and the equality of values in Arrow, as Spark has them: for merges by key.
 
-Used by `row_order` and `merge_task`.
+Used by `row_order`.
 
 Spark has an order of all values of a type: NaN is greater than any number and equal to itself, -0.0 is equal
 to 0.0, a null is less than any value, a structure is ordered by its fields, and bytes are numbers without a
 sign. Arrow sorts most types in that order; the others get columns that Arrow sorts so (`sort_columns`).
 
-Test: `tests/lake/test_key_merge.py::test_values_are_sorted_and_compared_as_in_spark`
+Test: `tests/lake/test_key_merge.py::test_all_ways_give_the_same_rows`
 """
 
 from __future__ import annotations
