@@ -432,8 +432,8 @@ def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
     Entries that a killed run left unfinished are removed with them.
 
     The commits stay, so each version can still be read, and each state found. A checkpoint lists all files of
-    the table; a table with many files has most of its log in them. If another engine has removed commits,
-    the checkpoints stay, because older versions need them.
+    the table; a table with many files has most of its log in them. If the first commits were removed, by an
+    erasure or another engine, the oldest checkpoint stays too: the versions since are read from it.
 
     Returns:
         the number of removed files.
@@ -442,10 +442,11 @@ def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
     infos = table.storage.list_folder(LOG)
     old = [info.base_name for info in infos if info.mtime < oldest]
     names = [name for name in old if name.endswith(UNFINISHED)]
-    if any(info.base_name == _FIRST_COMMIT for info in infos):
-        checkpoints = [name for name in old if _CHECKPOINT.fullmatch(name)]
-        newest = max(checkpoints, default="").partition(".")[0]
-        names += [name for name in checkpoints if name.partition(".")[0] != newest]
+    checkpoints = [name for name in old if _CHECKPOINT.fullmatch(name)]
+    needed = {max(checkpoints, default="").partition(".")[0]}
+    if all(info.base_name != _FIRST_COMMIT for info in infos):
+        needed.add(min(checkpoints, default="").partition(".")[0])
+    names += [name for name in checkpoints if name.partition(".")[0] not in needed]
     return table.storage.discard(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
 
 
