@@ -211,7 +211,8 @@ def _sort_rows(
         if files.files
     ]
     keys = [value_at(part) for part in by.key]
-    ranges = reduce(DataFrame.unionByName, parts).repartitionByRange(max(tasks, 1), *keys)
+    rows = reduce(lambda left, right: left.unionByName(right), parts)
+    ranges = rows.repartitionByRange(max(tasks, 1), *keys)
     return ranges.sortWithinPartitions(*keys, ARRIVAL, metadata_columns.RAW_ID)
 
 
