@@ -44,12 +44,14 @@ from elt_assets.orchestration.metadata import (
 )
 from elt_assets.orchestration.streams import StreamAsset, output_name
 from elt_assets.pipeline.contracts import find_table_violations
+from elt_assets.pipeline.following import has_catalog
 from elt_assets.pipeline.progress import SyncFigures
-from elt_assets.pipeline.publication import CatalogLook, is_published
+from elt_assets.pipeline.publication import CatalogLook, find_entry_problem, is_published
 from elt_assets.pipeline.rules import evaluate_rules, list_rules
 from elt_assets.pipeline.stream_plan import source_state
 from elt_assets.protocol.catalog import APPEND, INCREMENTAL
 from elt_assets.protocol.messages import COMPLETE
+from elt_assets.settings import settings
 from elt_assets.sync.events import QUIET
 
 DESCRIPTIONS = {
@@ -131,7 +133,7 @@ def _select_checks(asset: StreamAsset) -> list[str]:
         "cursor": has_cursor,
         "changed": is_in_lake,
         "columns": is_in_lake,
-        "published": is_published(asset),
+        "published": is_in_lake and (is_published(asset) or has_catalog(settings())),
         **dict.fromkeys(health.DESCRIPTIONS, is_in_lake),
     }
     applies["unsorted"] = is_in_lake and bool(cluster_columns_of(asset.spec.metadata))
@@ -293,10 +295,13 @@ def _compare_publication(evidence: Evidence, _: Check) -> Outcome:
     if evidence.is_of_run:
         last = evidence.syncs[-1] if evidence.syncs else {}
         return describe_publication(unwrap(last.get(ICEBERG_LAG)), unwrap(last.get(NOT_PUBLISHED)))
-    state = CatalogLook().look(evidence.asset, evidence.tables)
-    if state is None:
+    if not evidence.tables.main.exists:
         return True, "there is no table yet", {}
-    return describe_publication(state.lag, [] if state.problem is None else [state.problem])
+    state = CatalogLook().look(evidence.asset, evidence.tables)
+    problems = [None if state is None else state.problem]
+    problems.append(find_entry_problem(evidence.asset, evidence.tables))
+    reasons = [problem for problem in problems if problem is not None]
+    return describe_publication(None if state is None else state.lag, reasons)
 
 
 def describe_publication(lag: int | None, problems: Sequence[str] | None) -> Outcome:

@@ -22,11 +22,17 @@ from elt_assets.storage.location import Location
 _NO_CONNECTION = "default"
 """The connection of a table directly below the root of the lake."""
 PUBLISHER = "elt_assets.lake.publish.iceberg:Publisher"
+ENTRIES = "elt_assets.lake.publish.entries:open_entries"
+
+
+def has_catalog(present: Settings) -> bool:
+    """Return whether the settings have a catalog in which tables are registered."""
+    return present.catalog is not None and present.catalog.type != "none"
+
+
 _FOLLOWERS: Mapping[str, Callable[[Settings], bool]] = {
     PUBLISHER: lambda present: present.iceberg is not None,
-    "elt_assets.lake.publish.entries:open_entries": lambda present: (
-        present.catalog is not None and present.catalog.type != "none"
-    ),
+    ENTRIES: has_catalog,
 }
 """Whether the settings ask for a follower, by the name of the function that opens it. The function is loaded
 when a follower is opened: its module imports a library that not every project has."""

@@ -1,5 +1,8 @@
 """What is published of the tables of streams: which tables, up to which version in Iceberg, and catching up.
 
+A table is published in Iceberg (`[tool.elt.iceberg]`), registered in a catalog (`[tool.elt.catalog]`), or
+both.
+
 `connection_read` tells followers which tables a stream has; `orchestration` asks for checks and `elt status`,
 and before a vacuum; `elt publish` publishes with it.
 
@@ -8,8 +11,10 @@ The module that publishes is loaded by its name, when it is used: its library is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.lake.delta.table import Table
@@ -22,11 +27,14 @@ from elt_assets.lake.publish.followers import (
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.sync_columns import key_of
 from elt_assets.machine_faults import translated
-from elt_assets.pipeline.following import PUBLISHER, open_follower
+from elt_assets.pipeline.following import ENTRIES, PUBLISHER, has_catalog, open_follower
 from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.settings import settings
 from elt_assets.storage.location import Location
 from elt_assets.sync.field_selection import properties
+
+if TYPE_CHECKING:
+    from elt_assets.lake.publish.entries import CatalogEntries
 
 
 def open_publisher() -> IcebergPublisher | None:
@@ -41,8 +49,20 @@ def open_publisher() -> IcebergPublisher | None:
     return publisher
 
 
+def open_entries() -> CatalogEntries | None:
+    """Return what registers tables in a catalog; None if the settings have none.
+
+    Raises:
+        ConfigError: its library is not installed, or the settings are not complete.
+    """
+    if not has_catalog(settings()):
+        return None
+    entries: CatalogEntries = open_follower(ENTRIES)
+    return entries
+
+
 def is_published(asset: ConnectionStream) -> bool:
-    """Return whether a stream's table is to be published, by the settings and the connection."""
+    """Return whether a stream's table is to be published in Iceberg, by the settings and the connection."""
     present, connection = settings().iceberg, asset.connection
     if present is None or connection.destination is not None:
         return False
@@ -90,12 +110,25 @@ class CatalogLook:
         return PublishedState(publication.lag)
 
 
+def find_entry_problem(asset: ConnectionStream, tables: StreamTables) -> str | None:
+    """Return in what the entry of a stream's table is not what it should be; None if in nothing."""
+    try:
+        with translated():
+            entries = open_entries()
+            return None if entries is None else entries.look(list_lake_tables(asset, tables)[0])
+    except EltError as error:
+        return "; ".join(filter(None, (error.message, error.guidance)))
+
+
 @dataclass(frozen=True)
 class PublishedTable:
-    """The result of publishing one table."""
+    """The result of publishing one table in one place."""
 
     table: LakeTable
     publication: Publication | None = None
+    """What is published in Iceberg, if that is the place."""
+    entry: str | None = None
+    """What was done with the entry in the catalog, if that is the place."""
     error: EltError | None = None
     """Why it is not published up to its newest version."""
     reason: str | None = None
@@ -105,37 +138,60 @@ class PublishedTable:
 def publish_tables(
     asset: ConnectionStream, lake: Location, *, replace: bool = False
 ) -> Iterator[PublishedTable]:
-    """Publish the newest versions of a stream's table and its companions; yield the result of each.
+    """Publish the newest versions of a stream's table and its companions; yield the result of each place.
 
     Args:
-        replace: start new Iceberg tables, whatever has their names.
+        replace: start new Iceberg tables, and replace entries of catalogs, whatever has their names.
 
     Raises:
-        ConfigError: the settings have no catalog, or the library is not installed.
+        ConfigError: the settings have no catalog, or a library is not installed.
     """
-    publisher = open_publisher()
-    if publisher is None:
+    publisher, entries = open_publisher(), open_entries()
+    if publisher is None and entries is None:
         raise ConfigError(
-            "there is no Iceberg catalog in the settings of the project",
-            guidance="write its properties in [tool.elt.iceberg.catalog] (docs/open-lake.md)",
+            "there is no catalog in the settings of the project",
+            guidance="write the properties of an Iceberg catalog in [tool.elt.iceberg.catalog], or a catalog "
+            "of Delta tables in [tool.elt.catalog] (docs/open-lake.md)",
         )
     tables = asset.tables(lake)
     for table in list_lake_tables(asset, tables):
-        kind = table.companion
-        if not publisher.publishes(table):
+        reason = _find_reason(tables, table.companion)
+        if reason is not None:
+            yield PublishedTable(table, reason=reason)
+            continue
+        if publisher is not None and publisher.publishes(table):
+            yield _publish(table, partial(publisher.publish, table, replace=replace))
+        elif entries is None:
             yield PublishedTable(table, reason="not to be published")
-        elif not (tables.main if kind is None else tables.companions[kind]).exists:
-            yield PublishedTable(table, reason="no table yet")
-        elif kind is not None and tables.is_ahead(kind):
-            # Its newest commit is rolled back by the next sync.
-            yield PublishedTable(
-                table, reason="a sync of the stream was killed; the next one goes on"
-            )
-        else:
-            try:
-                yield PublishedTable(table, publisher.publish(table, replace=replace))
-            except EltError as error:
-                yield PublishedTable(table, error=error)
+        if entries is not None:
+            yield _register(table, entries, replace=replace)
+
+
+def _find_reason(tables: StreamTables, kind: str | None) -> str | None:
+    """Return why a table, or a companion of it, cannot be published now."""
+    if not (tables.main if kind is None else tables.companions[kind]).exists:
+        return "no table yet"
+    if kind is not None and tables.is_ahead(kind):
+        # Its newest commit is rolled back by the next sync.
+        return "a sync of the stream was killed; the next one goes on"
+    return None
+
+
+def _publish(table: LakeTable, publish: Callable[[], Publication | None]) -> PublishedTable:
+    try:
+        return PublishedTable(table, publish())
+    except EltError as error:
+        return PublishedTable(table, error=error)
+
+
+def _register(table: LakeTable, entries: CatalogEntries, *, replace: bool) -> PublishedTable:
+    try:
+        outcome = entries.register(table, replace=replace)
+    except EltError as error:
+        return PublishedTable(table, error=error)
+    if outcome is None:
+        return PublishedTable(table, reason="not to be registered")
+    return PublishedTable(table, entry=f"{outcome.value} in {entries.name}")
 
 
 def list_lake_tables(asset: ConnectionStream, tables: StreamTables) -> list[LakeTable]:

@@ -1,4 +1,4 @@
-"""`elt publish`: publishes the tables of streams in Iceberg, up to their newest versions."""
+"""`elt publish`: publishes the tables of streams in Iceberg and in a catalog, as they are now."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ from elt_assets.pipeline.publication import PublishedTable, publish_tables
 @click.option(
     "--replace",
     is_flag=True,
-    help="Start a new Iceberg table, whatever has the name in the catalog; its data files stay.",
+    help="Start a new Iceberg table, and make a new entry in the catalog of Delta tables, whatever has the "
+    "name there; data files stay.",
 )
 def command(out: Output, connection: str | None, streams: tuple[str, ...], replace: bool) -> int:
-    """Publish the tables of streams in Iceberg, up to their newest versions, and say what was done.
+    """Publish the tables of streams in Iceberg, and register them in the catalog of Delta tables, as the
+    settings say, up to their newest versions; and say what was done.
 
     Each sync does it too. This is for tables that were there before, for commits that no sync made, and for
     what a sync could not publish. --replace is for a table that another program made or changed; readers find
@@ -43,7 +45,7 @@ def command(out: Output, connection: str | None, streams: tuple[str, ...], repla
     """
     if replace and connection is None:
         raise ConfigError(
-            "--replace starts new Iceberg tables",
+            "--replace starts new Iceberg tables, and replaces entries of catalogs",
             guidance="name the connection whose tables these are",
         )
     places = list_places() if connection is None else [find_place(connection)]
@@ -69,6 +71,8 @@ def command(out: Output, connection: str | None, streams: tuple[str, ...], repla
 
 
 def _describe(result: PublishedTable) -> str:
+    if result.entry is not None:
+        return result.entry
     if result.publication is None:
         return "failed"
     return f"version {result.publication.version} is published"
@@ -80,6 +84,7 @@ def _document(result: PublishedTable) -> Document:
         "table": result.table.name,
         "snapshot": None if published is None else str(published.snapshot),
         "version": None if published is None else published.version,
+        "entry": result.entry,
         "reason": result.reason,
         "error": None if error is None else error.message,
     }

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from elt_assets.errors import ConfigError
@@ -33,6 +34,7 @@ from elt_assets.lake.publish.registration import (
     Registration,
     Unreachable,
     fill_comments,
+    look_up,
     register,
     remove_comments,
     unregister,
@@ -125,8 +127,26 @@ class CatalogEntries:
         self._registered[table.location.uri] = registration
         return outcome
 
+    def look(self, table: LakeTable) -> str | None:
+        """Return in what the entry of a table is not what it should be, without a change; None if in nothing.
+
+        Raises:
+            EltError: the catalog cannot be asked.
+        """
+        registration = self._describe(table)
+        if registration is None:
+            return None
+        self._refuse_unreachable()
+        try:
+            problem = look_up(self._catalog, registration)
+        except Unreachable as error:
+            self._failure = time.monotonic(), error
+            raise
+        return problem
+
     def drop(self, table: LakeTable) -> None:
-        name = entry_name(self._settings, table)
+        # A dead letter may have an entry of a time when dead letters were registered.
+        name = entry_name(self._settings, replace(table, companion=None))
         if name is not None:
             self._registered.pop(table.location.uri, None)
             unregister(self._catalog, name, self._place(table.location))
@@ -140,19 +160,16 @@ class CatalogEntries:
         snapshot = None if name is None else opening.open_table(table.location)
         if name is None or snapshot is None:
             return None
-        texts = table.texts or TableTexts()
-        schema, comment = spark_schema(snapshot), texts.comment or ""
-        if self._settings.comments:
-            schema = fill_comments(schema, texts.columns)
-        else:
-            schema, comment = remove_comments(schema), ""
+        texts, shows_comments = table.texts or TableTexts(), self._settings.comments
+        schema = spark_schema(snapshot)
         return Registration(
             name,
             self._place(table.location),
-            schema,
+            fill_comments(schema, texts.columns) if shows_comments else remove_comments(schema),
             "/".join(table.levels),
             tuple(snapshot.metadata().partition_columns),
-            comment,
+            texts.comment or "" if shows_comments else "",
+            keeps_comments=shows_comments and table.texts is None,
         )
 
     def _place(self, location: Location) -> str:

@@ -81,6 +81,11 @@ def test_a_table_is_registered_with_what_the_lake_and_the_stream_say(
     assert unity.proxy.requests == requests  # the columns are the same
     make_table(tmp_path, columns={"id": ["a"], "day": ["monday"]})
     assert entries.register(table) is Outcome.UPDATED
+    make_table(tmp_path, columns={"id": ["a"], "day": ["monday"], "more": [1.5]})
+    unknown = replace(table, texts=None)  # as maintenance and commands know it
+    assert "shows another state of the table" in str(entries.look(unknown))
+    assert entries.register(unknown) is Outcome.UPDATED
+    assert open_entries().look(table) is None
     configure(comments=False)
     assert open_entries().register(table) is Outcome.UPDATED
     entry = unity.direct.find(unity.name("users"))
@@ -135,6 +140,18 @@ def test_a_catalog_that_does_not_answer_is_asked_once_for_many_tables(
         with pytest.raises(TransientError, match="cannot be reached"):
             entries.follow(table)
     assert unity.proxy.requests == requests + 2
+
+
+def test_a_dead_letter_that_is_no_longer_registered_is_dropped_too(
+    configure: Configure, unity: Server, tmp_path: Path
+) -> None:
+    table = replace(make_table(tmp_path), companion=DEAD_LETTER)
+    configure(dead_letters=True)
+    open_entries().follow(table)
+    assert unity.direct.find(unity.name("users")) is not None
+    configure(dead_letters=False)
+    open_entries().drop(table)
+    assert unity.direct.find(unity.name("users")) is None
 
 
 def test_warnings_name_the_table_and_the_remedy(
