@@ -95,7 +95,7 @@ def rename_tables(
             connection is in progress. Nothing was changed.
         EltError: a place where the table is published does not let go of the former name. No table was moved.
     """
-    _refuse_running(instance, asset)
+    refuse_running(instance, asset)
     move = _plan(asset, lake, former, instance)
     stream = move.former.removeprefix(f"elt:{asset.connection.name}/")
     convert = partial(rename_state, former=stream, stream=asset.stream.id)
@@ -165,14 +165,19 @@ def _names(table: FormerTable) -> set[str]:
     }
 
 
-def _refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
+def refuse_running(instance: dg.DagsterInstance, asset: StreamAsset | None = None) -> None:
+    """Refuse to go on while a run is in progress that may sync the connection of a stream, or any run.
+
+    Raises:
+        ConfigError: names the run.
+    """
     fail_dead_runs(instance)
-    runs = instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS))
-    for run in runs:
-        selected = {key for key in run.asset_selection or () if key.path[:1] == asset.key.path[:1]}
-        if run.asset_selection is None or selected:
+    for run in instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS)):
+        keys = run.asset_selection
+        if asset is None or keys is None or any(k.path[:1] == asset.key.path[:1] for k in keys):
+            owner = "" if asset is None else " of the connection"
             raise ConfigError(
-                f"a run of the connection is in progress: {run.run_id} ({run.job_name})",
+                f"a run{owner} is in progress: {run.run_id} ({run.job_name})",
                 guidance="wait until it has ended, or terminate it; nothing was changed",
             )
 
